@@ -1,0 +1,110 @@
+"""Exceptions with an exit status, a stable code and a hint: the one place that maps failure to status.
+
+Every error that a user can cause or meet is a `HubError`; `cli.py` prints `message`, then `hint:`.
+The statuses are the table of exit statuses in the README.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """Process exit statuses of `hub` (the README explains each)."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NETWORK = 4
+    OFFLINE = 5
+    INTEGRITY = 6
+    UNTRUSTED = 7
+    DEPENDENCIES = 8
+    LOCK_MISMATCH = 9
+    LOCK_TIMEOUT = 10
+    REPOSITORY_CODE = 70
+    INTERRUPTED = 130
+
+
+class HubError(RuntimeError):
+    """What failed, with which value (`message`), what to do next (`hint`), and the spec concerned."""
+
+    status: ExitStatus = ExitStatus.FAILURE
+    code: str = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None, spec: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.spec = spec
+
+
+class UsageError(HubError, ValueError):
+    """A malformed spec, option or entrypoint argument.  Also a ValueError, as torch.hub raises."""
+
+    status = ExitStatus.USAGE
+    code = "usage"
+
+
+class NotFoundError(HubError):
+    """No such repository, ref, hubconf or entrypoint, or it is private."""
+
+    status = ExitStatus.NOT_FOUND
+    code = "not_found"
+
+
+class NetworkError(HubError):
+    """The remote could not be reached or broke off."""
+
+    status = ExitStatus.NETWORK
+    code = "network"
+
+
+class OfflineError(HubError):
+    """Not in the cache while offline."""
+
+    status = ExitStatus.OFFLINE
+    code = "offline"
+
+
+class IntegrityError(HubError):
+    """A digest, tag, checkpoint or repository content is not what it must be."""
+
+    status = ExitStatus.INTEGRITY
+    code = "integrity"
+
+
+class UntrustedError(HubError):
+    """Code would run that nobody has allowed."""
+
+    status = ExitStatus.UNTRUSTED
+    code = "untrusted"
+
+
+class DependencyError(HubError):
+    """`dependencies` of a hubconf that are not importable."""
+
+    status = ExitStatus.DEPENDENCIES
+    code = "missing_dependencies"
+
+
+class LockMismatchError(HubError):
+    """`hub.lock` is missing or would change under --locked."""
+
+    status = ExitStatus.LOCK_MISMATCH
+    code = "lock_mismatch"
+
+
+class LockTimeoutError(HubError):
+    """Another process held the cache lock for longer than the limit."""
+
+    status = ExitStatus.LOCK_TIMEOUT
+    code = "lock_timeout"
+
+
+class RepositoryCodeError(HubError):
+    """hubconf.py does not import, or the entrypoint raised."""
+
+    status = ExitStatus.REPOSITORY_CODE
+    code = "repository_code"
