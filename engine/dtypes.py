@@ -1,0 +1,255 @@
+"""Element types: torch's `dtype` objects over numpy's, their classes, promotion and limits.
+
+A `dtype` is a singleton, `repr` `torch.float32`.  `to_numpy(dtype)` and `from_numpy(np.dtype)` convert;
+bfloat16 is ml_dtypes' and is imported on first use.  Promotion follows torch 2.13
+(https://docs.pytorch.org/docs/2.13/tensor_attributes.html#type-promotion-doc): within one category a
+tensor with dimensions beats a 0-dim tensor, which beats a Python number; a higher category
+(bool < integer < floating < complex) always wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "bfloat16", "bool", "cdouble", "cfloat", "chalf", "complex128", "complex32", "complex64", "double",
+    "dtype", "finfo", "float", "float16", "float32", "float64", "get_default_dtype", "half", "iinfo",
+    "int", "int16", "int32", "int64", "int8", "long", "set_default_dtype", "short", "uint16", "uint32",
+    "uint64", "uint8",
+]  # fmt: skip
+
+_bool, _int, _float = bool, int, float
+
+# Categories, in the order in which they win a promotion.
+BOOL, INTEGER, FLOATING, COMPLEX = range(4)
+
+
+class dtype:
+    """The element type of a Tensor.  Attributes: `is_floating_point`, `is_complex`, `is_signed`, `itemsize`."""
+
+    __slots__ = (
+        "__weakref__", "_np", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name",
+        "rank",
+    )  # fmt: skip
+
+    def __init__(self, name: str, category: _int, itemsize: _int, rank: _int, signed: _bool = True) -> None:
+        self.name = name
+        self.category = category
+        self.itemsize = itemsize
+        self.rank = rank  # order of widening within a category
+        self.is_floating_point = category == FLOATING
+        self.is_complex = category == COMPLEX
+        self.is_signed = signed
+        self._np: np.dtype | None = None
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __copy__(self) -> dtype:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> dtype:
+        return self
+
+    def to_complex(self) -> dtype:
+        """The complex type of the same precision (`float32` -> `complex64`)."""
+        return {float16: complex32, float32: complex64, float64: complex128}.get(self, self if self.is_complex else complex64)
+
+    def to_real(self) -> dtype:
+        """The real type of the same precision (`complex64` -> `float32`)."""
+        return {complex32: float16, complex64: float32, complex128: float64}.get(self, self)
+
+
+bool = dtype("bool", BOOL, 1, 0, signed=False)
+uint8 = dtype("uint8", INTEGER, 1, 1, signed=False)
+int8 = dtype("int8", INTEGER, 1, 1)
+int16 = dtype("int16", INTEGER, 2, 3)
+int32 = dtype("int32", INTEGER, 4, 5)
+int64 = dtype("int64", INTEGER, 8, 7)
+uint16 = dtype("uint16", INTEGER, 2, 2, signed=False)
+uint32 = dtype("uint32", INTEGER, 4, 4, signed=False)
+uint64 = dtype("uint64", INTEGER, 8, 6, signed=False)
+float16 = dtype("float16", FLOATING, 2, 1)
+bfloat16 = dtype("bfloat16", FLOATING, 2, 1)
+float32 = dtype("float32", FLOATING, 4, 2)
+float64 = dtype("float64", FLOATING, 8, 3)
+complex32 = dtype("complex32", COMPLEX, 4, 1)
+complex64 = dtype("complex64", COMPLEX, 8, 2)
+complex128 = dtype("complex128", COMPLEX, 16, 3)
+
+half, float, double = float16, float32, float64
+short, int, long = int16, int32, int64
+chalf, cfloat, cdouble = complex32, complex64, complex128
+
+ALL = (
+    bool, uint8, int8, int16, int32, int64, uint16, uint32, uint64, float16, bfloat16, float32, float64,
+    complex64, complex128,
+)  # fmt: skip
+
+_FROM_NUMPY: dict[Any, dtype] = {}
+for _d in ALL:
+    if _d is not bfloat16:
+        _d._np = np.dtype(_d.name)
+        _FROM_NUMPY[_d._np] = _d
+del _d
+
+
+def to_numpy(dtype: dtype) -> np.dtype:
+    """The numpy dtype that stores `dtype`.  Raises TypeError for complex32, which numpy lacks."""
+    found = dtype._np
+    if found is None:
+        if dtype is not bfloat16:
+            raise TypeError(f"{dtype!r} is not supported: numpy has no such type, use complex64")
+        import ml_dtypes
+
+        found = bfloat16._np = np.dtype(ml_dtypes.bfloat16)
+        _FROM_NUMPY[found] = bfloat16
+    return found
+
+
+def from_numpy(np_dtype: Any) -> dtype:
+    """The dtype stored as `np_dtype` (any object numpy takes for a dtype).  Raises TypeError, as torch, for others."""
+    try:
+        return _FROM_NUMPY[np_dtype]
+    except (KeyError, TypeError):
+        pass
+    normal = np.dtype(np_dtype)
+    if normal.name == "bfloat16":
+        to_numpy(bfloat16)
+    found = _FROM_NUMPY.get(normal)
+    if found is None and not normal.isnative:
+        found = _FROM_NUMPY.get(normal.newbyteorder("="))
+    if found is None:
+        raise TypeError(
+            f"can't convert np.ndarray of type numpy.{normal.name}. The only supported types are: float64, "
+            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, "
+            "uint8, and bool."
+        )
+    return found
+
+
+_default = [float32]
+
+
+def get_default_dtype() -> dtype:
+    """The floating dtype of new tensors made from Python floats; float32 unless changed."""
+    return _default[0]
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Set the default floating dtype.  Raises TypeError unless `d` is floating point."""
+    if not isinstance(d, dtype) or not d.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {d}")
+    _default[0] = d
+
+
+def default_complex() -> dtype:
+    """The complex type that goes with the default dtype."""
+    return get_default_dtype().to_complex()
+
+
+def of_number(value: Any) -> dtype:
+    """The dtype of a 0-dim tensor made from a Python number: bool, int64, default float or complex."""
+    if isinstance(value, _bool):
+        return bool
+    if isinstance(value, _int):
+        return int64
+    if isinstance(value, complex):
+        return default_complex()
+    return get_default_dtype()
+
+
+def promote_types(type1: dtype, type2: dtype) -> dtype:
+    """The smallest type that both convert to (torch.promote_types)."""
+    if type1 is type2:
+        return type1
+    a, b = (type1, type2) if type1.category >= type2.category else (type2, type1)
+    if a.category != b.category:
+        if a.category == COMPLEX and b.category == FLOATING:
+            return _wider(a, b.to_complex()) if b is not bfloat16 else _wider(a, complex64)
+        return a
+    if a.category == INTEGER:
+        if uint8 in (a, b):
+            other = b if a is uint8 else a
+            if other is int8:
+                return int16
+        elif a.is_signed != b.is_signed:
+            signed, unsigned = (a, b) if a.is_signed else (b, a)
+            if signed.rank > unsigned.rank:
+                return signed
+            raise RuntimeError(
+                f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+                f"{_scalar_name(a)} and {_scalar_name(b)}"
+            )
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    return _wider(a, b)
+
+
+def _wider(a: dtype, b: dtype) -> dtype:
+    return a if a.rank >= b.rank else b
+
+
+_SCALAR_NAMES = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+    "complex32": "ComplexHalf", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
+
+
+def _scalar_name(d: dtype) -> str:
+    """The name that torch's messages use: `Float`, `Long`, ..."""
+    return _SCALAR_NAMES[d.name]
+
+
+def can_cast(from_: dtype, to: dtype) -> _bool:
+    """Whether an in-place result of type `from_` may be stored in `to` (torch.can_cast)."""
+    if from_.category > to.category:
+        return False
+    return True
+
+
+class finfo:
+    """Limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution (torch.finfo)."""
+
+    def __init__(self, type: dtype | None = None) -> None:
+        type = get_default_dtype() if type is None else type
+        if not (type.is_floating_point or type.is_complex):
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'")
+        real = type.to_real()
+        if real is bfloat16:
+            import ml_dtypes
+
+            info: Any = ml_dtypes.finfo(ml_dtypes.bfloat16)
+        else:
+            info = np.finfo(to_numpy(real))
+        self.bits = real.itemsize * 8
+        self.eps, self.max, self.min = _float(info.eps), _float(info.max), _float(info.min)
+        self.tiny = self.smallest_normal = _float(info.tiny)
+        self.resolution = _float(info.resolution)
+        self.dtype = real.name
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """Limits of an integer dtype: bits, min, max (torch.iinfo)."""
+
+    def __init__(self, type: dtype) -> None:
+        if type.category not in (INTEGER, BOOL) or type is bool:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'")
+        info = np.iinfo(to_numpy(type))
+        self.bits, self.min, self.max, self.dtype = info.bits, _int(info.min), _int(info.max), type.name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
