@@ -1,4 +1,4 @@
-"""Exceptions with an exit status, a stable code and a hint: the one place that maps failure to status.
+"""Exceptions with an exit status, a stable code and a hint: the one map from failure to status.
 
 Every error that a user can cause or meet is a `HubError`; `cli.py` prints `message`, then `hint:`.
 The statuses are the table of exit statuses in the README.
@@ -28,7 +28,7 @@ class ExitStatus(IntEnum):
 
 
 class HubError(RuntimeError):
-    """What failed, with which value (`message`), what to do next (`hint`), and the spec concerned."""
+    """What failed, with which value (`message`), what to do next (`hint`), the spec concerned."""
 
     status: ExitStatus = ExitStatus.FAILURE
     code: str = "error"
@@ -52,6 +52,10 @@ class NotFoundError(HubError):
 
     status = ExitStatus.NOT_FOUND
     code = "not_found"
+
+
+class HubconfNotFoundError(NotFoundError, FileNotFoundError):
+    """A repository without hubconf.py.  Also a FileNotFoundError, as torch.hub raises."""
 
 
 class NetworkError(HubError):

@@ -1,0 +1,225 @@
+"""What the user sees: one document on stdout, messages and progress bars on stderr.
+
+Core modules call `message`, `warning` and `progress`; only commands call `Output.result`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from hubcli import settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How to print: as JSON or for people, and how much."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @classmethod
+    def current(cls) -> Self:
+        """The output that the present settings ask for."""
+        now = settings.current()
+        return cls(now.json, now.quiet, now.verbose)
+
+    def result(self, document: Mapping[str, Any], human: Callable[[], object] | str = "") -> None:
+        """Print the command's result: `document` as JSON, else `human` (text, or what makes it)."""
+        if self.json:
+            document = {"schema_version": SCHEMA_VERSION, **document}
+            text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+        else:
+            made = human if isinstance(human, str) else human()
+            text = made if isinstance(made, str) else ""
+        if text:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+
+    def message(self, text: str) -> None:
+        """Say something on stderr, unless --quiet."""
+        if not self.quiet:
+            self._stderr(text)
+
+    def detail(self, text: str) -> None:
+        """Say something on stderr under --verbose only."""
+        if self.verbose and not self.quiet:
+            self._stderr(text)
+
+    def warning(self, text: str) -> None:
+        """Say on stderr, also under --quiet, that something needs attention."""
+        self._stderr(f"warning: {text}")
+
+    def _stderr(self, text: str) -> None:
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
+
+
+def message(text: str) -> None:
+    """`Output.message` under the present settings."""
+    Output.current().message(text)
+
+
+def detail(text: str) -> None:
+    """`Output.detail` under the present settings."""
+    Output.current().detail(text)
+
+
+def warning(text: str) -> None:
+    """`Output.warning` under the present settings."""
+    Output.current().warning(text)
+
+
+def printable(text: str) -> str:
+    """`text` without control characters but newline and tab: no remote drives a terminal."""
+    return "".join(c for c in text if c in "\n\t" or (c.isprintable() and c != "\x7f"))
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows as aligned columns, two spaces apart; no trailing blanks."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    )
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: `46.8 MB` (powers of 1000)."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def age(seconds: float) -> str:
+    """A span of time for people: `3 hours`."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // length)
+        if count:
+            return f"{count} {unit}{'s' * (count != 1)}"
+    return "less than a minute"
+
+
+@contextlib.contextmanager
+def fd1_to_stderr() -> Iterator[None]:
+    """Point file descriptor 1 and `sys.stdout` to stderr, for the time that repository code runs.
+
+    What C libraries print goes there too.  Both are restored at the end, also after an error.
+    """
+    sys.stdout.flush()
+    try:
+        saved: int | None = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # descriptor 1 or 2 is closed: nothing can reach stdout through it
+        saved = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stderr.flush()
+        if saved is not None:
+            _flush_c_streams()
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
+def _flush_c_streams() -> None:
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):  # a platform without such a C library
+        ctypes.CDLL(None).fflush(None)
+
+
+class Progress(Protocol):
+    """A progress bar, or nothing where stderr is no terminal."""
+
+    def update(self, n: int = 1) -> None:
+        """Advance by `n`."""
+
+    def set(self, completed: float, total: float | None, label: str | None = None) -> None:
+        """Go to `completed` of `total`, perhaps under another label."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class _Silent:
+    def update(self, n: int = 1) -> None:
+        pass
+
+    def set(self, completed: float, total: float | None, label: str | None = None) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, label: str, total: float | None, unit: str) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            ProgressColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns: list[str | ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+        if unit == "B":
+            columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
+        else:
+            columns += [TaskProgressColumn()]
+        self._bar: RichProgress = Progress(
+            *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
+        )
+        self._task = self._bar.add_task(printable(label), total=total)
+
+    def update(self, n: int = 1) -> None:
+        self._bar.advance(self._task, n)
+
+    def set(self, completed: float, total: float | None, label: str | None = None) -> None:
+        description = None if label is None else printable(label)
+        self._bar.update(self._task, completed=completed, total=total, description=description)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+
+def progress(label: str, total: float | None = None, *, unit: str = "B") -> Progress:
+    """A progress bar on stderr when that is a terminal, else a mute one; use it in a `with`."""
+    if settings.current().quiet or not sys.stderr.isatty():
+        return _Silent()
+    return _Bar(label, total, unit)

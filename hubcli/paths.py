@@ -1,0 +1,139 @@
+"""Where things are on disk: the cache folder and the names below it (DESIGN section 7's table).
+
+`root` arguments default to `hub_dir()`; nothing here creates a folder but `ensure_root`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from hubcli import settings
+from hubcli.errors import HubError
+
+CACHE_VERSION = 1
+_CACHEDIR_TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# This file marks a cache folder of hub (https://bford.info/cachedir/).\n"
+)
+
+
+def hub_dir() -> Path:
+    """The cache folder: `set_dir` or --hub-dir, else TORCH_HUB_DIR, else ~/.torch/hub."""
+    chosen = settings.current().hub_dir
+    return absolute(Path("~/.torch/hub") if chosen is None else chosen)
+
+
+def set_dir(d: str | os.PathLike[str]) -> None:
+    """Use folder `d` as the cache from now on in this process; `~` is expanded."""
+    settings.override(hub_dir=Path(d).expanduser())
+
+
+def config_file() -> Path:
+    """Where config.toml is looked for."""
+    return settings.config_file()
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """`path` with `~` expanded and made absolute, symlinks kept as they are."""
+    return Path(os.path.abspath(Path(path).expanduser()))
+
+
+def ensure_root(root: Path | None = None) -> Path:
+    """Create the cache folder with CACHEDIR.TAG and VERSION; refuse a cache of a newer hub."""
+    root = root or hub_dir()
+    version = root / "VERSION"
+    try:
+        found = version.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        root.mkdir(parents=True, exist_ok=True)
+        write_atomically(root / "CACHEDIR.TAG", _CACHEDIR_TAG.encode())
+        write_atomically(version, f"{CACHE_VERSION}\n".encode())
+        return root
+    if not found.isdigit() or int(found) > CACHE_VERSION:
+        raise HubError(
+            f"{root} has cache version {found[:20]!r}; this hub knows up to {CACHE_VERSION}",
+            hint="upgrade hub, or choose another folder with --hub-dir",
+        )
+    return root
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`: unique temporary beside it, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.{unique()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def unique() -> str:
+    """A name part that no other process or thread uses."""
+    return f"{os.getpid():x}-{os.urandom(6).hex()}"
+
+
+def repository_key(host: str, owner: str, repo: str, url: str) -> str:
+    """`<host>/<owner>/<repo>-<hash of url>`: where db/ and checkouts/ keep a repository."""
+    digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return f"{_segments(host, *owner.split('/'), repo)}-{digest}"
+
+
+def _segments(*names: str) -> str:
+    return "/".join(quote(name, safe="-_.~") for name in names)
+
+
+def db(key: str, root: Path | None = None) -> Path:
+    """The bare database of the repository `key`."""
+    return (root or hub_dir()) / "db" / f"{key}.git"
+
+
+def checkouts(key: str, root: Path | None = None) -> Path:
+    """The folder of the published trees of the repository `key`."""
+    return (root or hub_dir()) / "checkouts" / key
+
+
+def refs(root: Path | None = None) -> Path:
+    """The folder of the ref tables."""
+    return (root or hub_dir()) / "refs"
+
+
+def refs_file(host: str, owner: str, repo: str, root: Path | None = None) -> Path:
+    """The ref table of one repository: the only file that look-ups read."""
+    return refs(root) / f"{_segments(host, *owner.split('/'), repo)}.json"
+
+
+def blobs(root: Path | None = None) -> Path:
+    """Weights by digest: `blobs/sha256/ab/<hex>`."""
+    return (root or hub_dir()) / "blobs" / "sha256"
+
+
+def blob(sha256: str, root: Path | None = None) -> Path:
+    """The weight file of one digest."""
+    return blobs(root) / sha256[:2] / sha256
+
+
+def checkpoints(root: Path | None = None) -> Path:
+    """Weights by file name, as torch.hub names them."""
+    return (root or hub_dir()) / "checkpoints"
+
+
+def partial(root: Path | None = None) -> Path:
+    """Downloads and trees that are not complete yet."""
+    return (root or hub_dir()) / "partial"
+
+
+def locks(root: Path | None = None) -> Path:
+    """Lock files; they only save double work."""
+    return (root or hub_dir()) / "locks"
+
+
+def trust_file(root: Path | None = None) -> Path:
+    """Who may execute."""
+    return (root or hub_dir()) / "trust.json"

@@ -1,0 +1,237 @@
+"""Settings, computed at every call: command-line option > environment > config.toml > default.
+
+Nothing is read at import time: a program that changes `os.environ` after `import hubcli` is obeyed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hubcli.errors import UsageError
+
+FRAMEWORKS = ("engine", "torch")
+TRUST_CHOICES = ("once", "commit", "repo")
+SCHEMES = ("https", "ssh", "http", "file")
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting that the rest of `hubcli` obeys; `current()` makes one."""
+
+    hub_dir: Path | None = None
+    git_url: str = "https://{host}/{owner}/{repo}.git"
+    host: str = "github.com"
+    rewrite: tuple[tuple[str, str], ...] = ()
+    allow_protocols: tuple[str, ...] = ("https", "ssh")
+    token: str | None = None
+    offline: bool = False
+    lock_timeout: float = 600.0
+    framework: str = "engine"
+    trust: str | None = None
+    debug: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    json: bool = False
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={'***' if name == 'token' and value else repr(value)}"
+            for name, value in ((name, getattr(self, name)) for name in self.__slots__)
+        )
+        return f"Settings({', '.join(shown)})"
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{where} must be a string, not {value!r}")
+    return value
+
+
+def _folder(value: Any, where: str) -> Path:
+    return Path(_text(value, where)).expanduser()
+
+
+def _flag(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    lowered = _text(value, where).strip().lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise UsageError(f"{where} must be on or off, not {value!r}", hint="use 1 or 0")
+
+
+def _seconds(value: Any, where: str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0.0 <= seconds < float("inf"):
+        raise UsageError(f"{where} must be a number of seconds, not {value!r}")
+    return seconds
+
+
+def _choice(*choices: str) -> Callable[[Any, str], str]:
+    def parse(value: Any, where: str) -> str:
+        if value not in choices:
+            raise UsageError(f"{where} must be one of {', '.join(choices)}, not {value!r}")
+        return str(value)
+
+    return parse
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    parts = value if isinstance(value, list) else _text(value, where).split(",")
+    return tuple(_text(part, where).strip() for part in parts if str(part).strip())
+
+
+def _protocols(value: Any, where: str) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in _names(value, where))
+    for name in names:
+        if name not in SCHEMES:
+            raise UsageError(f"{where} lists {name!r}; hub speaks {', '.join(SCHEMES)} only")
+    return names
+
+
+def _rewrites(value: Any, where: str) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, dict):
+        return tuple((_text(old, where), _text(new, where)) for old, new in value.items())
+    pairs = []
+    for part in _names(value, where):
+        old, equals, new = part.partition("=")
+        if not (old and equals and new):
+            raise UsageError(
+                f"{where}: {part!r} is not FROM=TO",
+                hint="e.g. https://github.com/=https://mirror.example/github/",
+            )
+        pairs.append((old, new))
+    return tuple(pairs)
+
+
+def _template(value: Any, where: str) -> str:
+    template = _text(value, where)
+    try:
+        template.format(host="h", owner="o", repo="r")
+    except (KeyError, IndexError, ValueError) as error:
+        raise UsageError(f"{where}: {template!r} is not a template: {error}") from None
+    if "{owner}" not in template or "{repo}" not in template:
+        raise UsageError(f"{where}: {template!r} must contain {{owner}} and {{repo}}")
+    return template
+
+
+_Parser = Callable[[Any, str], Any]
+
+# setting -> (environment variable, parser); config.toml uses the setting's own name
+_SOURCES: Mapping[str, tuple[str, _Parser]] = {
+    "hub_dir": ("TORCH_HUB_DIR", _folder),
+    "git_url": ("HUB_GIT_URL", _template),
+    "host": ("HUB_HOST", _text),
+    "rewrite": ("HUB_REWRITE", _rewrites),
+    "allow_protocols": ("HUB_ALLOW_PROTOCOLS", _protocols),
+    "token": ("HUB_TOKEN", _text),
+    "offline": ("HUB_OFFLINE", _flag),
+    "lock_timeout": ("HUB_LOCK_TIMEOUT", _seconds),
+    "framework": ("HUB_FRAMEWORK", _choice(*FRAMEWORKS)),
+    "trust": ("HUB_TRUST", _choice(*TRUST_CHOICES, "strict")),
+    "debug": ("HUB_DEBUG", _flag),
+}
+
+_overrides: dict[str, Any] = {}
+
+
+def override(**values: Any) -> None:
+    """Set process-wide values that win over environment and config.toml; None withdraws one."""
+    for name, value in values.items():
+        if name not in Settings.__slots__:
+            raise TypeError(f"no setting named {name!r}")
+        if value is None:
+            _overrides.pop(name, None)
+        else:
+            _overrides[name] = value
+
+
+@contextlib.contextmanager
+def overriding(**values: Any) -> Iterator[None]:
+    """`override` for the length of a `with` block; what is set inside is withdrawn at its end."""
+    before = dict(_overrides)
+    try:
+        override(**values)
+        yield
+    finally:
+        _overrides.clear()
+        _overrides.update(before)
+
+
+def config_file() -> Path:
+    """Where config.toml is looked for: the user's config folder of this platform."""
+    import platformdirs
+
+    return platformdirs.user_config_path("hubcli", appauthor=False) / "config.toml"
+
+
+@lru_cache(maxsize=4)
+def _read_config(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    unknown = sorted(set(document) - set(_SOURCES))
+    if unknown:
+        raise UsageError(
+            f"{path}: no setting named {unknown[0]!r}", hint=f"known: {', '.join(_SOURCES)}"
+        )
+    return document
+
+
+def current() -> Settings:
+    """The settings as they are now."""
+    path = config_file()
+    config: Mapping[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        status = path.stat()
+        config = _read_config(path, status.st_mtime_ns, status.st_size)
+    values = dict(_overrides)
+    for name, (variable, parse) in _SOURCES.items():
+        if name in values:
+            continue
+        if os.environ.get(variable):
+            values[name] = parse(os.environ[variable], variable)
+        elif name in config:
+            values[name] = parse(config[name], f"{path}: {name}")
+    return Settings(**values)
+
+
+def rewrite_url(url: str) -> str:
+    """`url` after the first matching HUB_REWRITE prefix; unchanged where none matches."""
+    for old, new in current().rewrite:
+        if url.startswith(old):
+            return new + url[len(old) :]
+    return url
+
+
+def check_scheme(url: str) -> None:
+    """Raise UsageError unless HUB_ALLOW_PROTOCOLS lists the scheme of `url` (after rewriting)."""
+    allowed = current().allow_protocols
+    scheme, separator, _ = url.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        raise UsageError(f"{url} has no scheme", hint=f"begin it with one of {', '.join(allowed)}")
+    if scheme not in allowed:
+        raise UsageError(
+            f"protocol {scheme} is not allowed: {url}",
+            hint=f"set HUB_ALLOW_PROTOCOLS={','.join((*allowed, scheme))}"
+            if scheme in SCHEMES
+            else f"hub speaks {', '.join(SCHEMES)} only",
+        )

@@ -1,0 +1,221 @@
+"""RepoSpec: what a user writes to name a repository, parsed and validated part by part.
+
+`owner/repo[:ref]`, `host/owner/repo[:ref]`, `https|ssh|http|file://...[@ref]`, or a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import unquote, urlsplit
+
+from hubcli import settings
+from hubcli.errors import UsageError
+
+_HINT = "write owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?\Z")
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}\Z")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_URL_PATH = re.compile(r"[A-Za-z0-9_.~%/+-]+\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
+
+
+@dataclass(frozen=True, slots=True)
+class RepoSpec:
+    """A repository at a ref, or a folder.
+
+    `url` is the clone URL before HUB_REWRITE; `ref` None means the repository's default branch.
+    """
+
+    text: str = field(compare=False)
+    kind: Literal["remote", "local"]
+    host: str
+    owner: str
+    repo: str
+    ref: str | None
+    url: str
+    path: Path | None
+    base: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> Self:
+        """Read a spec; raise UsageError naming the part that is wrong."""
+        text = os.fspath(text)
+        if not text:
+            raise UsageError("the spec is empty", hint=_HINT)
+        if text != text.strip() or not text.isprintable():
+            raise UsageError(f"spec {text!r} contains spaces or control characters", hint=_HINT)
+        if text[0] in "./~":
+            return cls._local(text)
+        if match := _URL.match(text):
+            return cls._from_url(text, match.group(1).lower())
+        return cls._short(text)
+
+    @classmethod
+    def _local(cls, text: str) -> Self:
+        path = Path(os.path.abspath(Path(text).expanduser()))
+        name = path.name or "root"
+        return cls(text, "local", "", "", name, None, path.as_uri(), path, str(path))
+
+    @classmethod
+    def _short(cls, text: str) -> Self:
+        path, colon, ref = text.partition(":")
+        if "@" in path:
+            user, _, host = path.rpartition("@")
+            raise UsageError(
+                f"spec {text!r} looks like an scp address",
+                hint=f"write ssh://{user}@{host}/{ref}" if ref else _HINT,
+                spec=text,
+            )
+        parts = path.split("/")
+        if len(parts) not in (2, 3):
+            raise UsageError(
+                f"spec {text!r} has {len(parts)} part{'s' * (len(parts) != 1)} before the ref, "
+                "not owner/repo or host/owner/repo",
+                hint=_HINT,
+                spec=text,
+            )
+        defaults = settings.current()
+        host = parts[0].lower() if len(parts) == 3 else defaults.host.lower()
+        owner, repo = parts[-2], parts[-1].removesuffix(".git")
+        _check(_HOST, host, "host", text)
+        _check(_NAME, owner, "owner", text)
+        _check(_NAME, repo, "repository", text)
+        if colon:
+            _check_ref(ref, text)
+        short = f"{owner}/{repo}"
+        return cls(
+            text,
+            "remote",
+            host,
+            owner,
+            repo,
+            _default_is_none(ref),
+            defaults.git_url.format(host=host, owner=owner, repo=repo),
+            None,
+            short if host == defaults.host.lower() else f"{host}/{short}",
+        )
+
+    @classmethod
+    def _from_url(cls, text: str, scheme: str) -> Self:
+        if scheme not in settings.SCHEMES:
+            raise UsageError(
+                f"spec {text!r}: hub does not speak {scheme}://",
+                hint=f"use one of {', '.join(settings.SCHEMES)}",
+                spec=text,
+            )
+        authority, slash, rest = text[len(scheme) + 3 :].partition("/")
+        path, at, ref = rest.partition("@")
+        if at:
+            _check_ref(ref, text)
+        if "?" in path or "#" in path:
+            raise UsageError(f"spec {text!r}: a query or fragment has no place here", spec=text)
+        try:
+            parts = urlsplit(f"{scheme}://{authority}/")
+            host = parts.hostname or ""
+            host += f":{parts.port}" if parts.port else ""
+        except ValueError as error:
+            raise UsageError(f"spec {text!r}: {error}", hint=_HINT, spec=text) from None
+        if parts.password is not None or (parts.username is not None and scheme != "ssh"):
+            raise UsageError(
+                f"spec {_without_userinfo(text)!r} carries credentials",
+                hint="leave them out of the URL; set HUB_TOKEN or use git's credential helper",
+            )
+        if parts.username is not None:
+            _check(_USER, parts.username, "user", text)
+        if scheme == "file":
+            if host not in ("", "localhost"):
+                raise UsageError(f"spec {text!r}: file:// names the host {host!r}", spec=text)
+            host = "localhost"
+        _check(_HOST, host, "host", text)
+        segments = path.rstrip("/").split("/")
+        if not slash or not _URL_PATH.match(path) or not segments[-1]:
+            raise UsageError(
+                f"spec {text!r}: {path!r} is no repository path", hint=_HINT, spec=text
+            )
+        names = [unquote(segment) for segment in segments]
+        for name in names:
+            if name in ("", ".", "..") or name.startswith("-") or "/" in name or "\\" in name:
+                raise UsageError(f"spec {text!r}: path part {name!r} is not allowed", spec=text)
+            if not name.isprintable():
+                raise UsageError(f"spec {text!r}: path part {name!r} is not printable", spec=text)
+        repo = names[-1].removesuffix(".git")
+        if not repo:
+            raise UsageError(f"spec {text!r} names no repository", hint=_HINT, spec=text)
+        owner = names[-2] if scheme == "file" and len(names) > 1 else "/".join(names[:-1])
+        user = f"{parts.username}@" if parts.username else ""
+        url = f"{scheme}://{user}{'' if scheme == 'file' else host}/{'/'.join(segments)}"
+        owner = owner or host
+        return cls(text, "remote", host, owner, repo, _default_is_none(ref), url, None, url)
+
+    @property
+    def name(self) -> str:
+        """torch.hub's visible cache name, `owner_repo_ref` with `/` as `_` (no ref: two parts)."""
+        if self.kind == "local":
+            return self.repo
+        parts = (self.owner, self.repo) if self.ref is None else (self.owner, self.repo, self.ref)
+        return "_".join(parts).replace("/", "_").replace(":", "_")
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the ref is a full commit id."""
+        return self.ref is not None and _COMMIT.match(self.ref) is not None
+
+    @property
+    def repository(self) -> str:
+        """The spec without its ref, in canonical form."""
+        return self.base
+
+    def at(self, ref: str | None) -> Self:
+        """The same repository at another ref."""
+        changed = replace(self, ref=ref)
+        return replace(changed, text=str(changed))
+
+    def __str__(self) -> str:
+        if self.ref is None or self.kind == "local":
+            return self.base
+        return f"{self.base}{'@' if '://' in self.base else ':'}{self.ref}"
+
+
+def _check(pattern: re.Pattern[str], value: str, part: str, text: str) -> None:
+    if not value:
+        raise UsageError(f"spec {text!r}: the {part} is empty", hint=_HINT, spec=text)
+    if not pattern.match(value) or value in (".", "..") or value.lower() == ".git":
+        raise UsageError(f"spec {text!r}: {value!r} is not a valid {part}", hint=_HINT, spec=text)
+
+
+def _check_ref(ref: str, text: str) -> None:
+    """The rules of git-check-ref-format, and no name that an option could be taken for."""
+    if not ref:
+        raise UsageError(f"spec {text!r}: the ref is empty", hint=_HINT, spec=text)
+    bad = (
+        _NOT_IN_REF.search(ref) is not None
+        or ref[0] in "-/"
+        or ref[-1] in "./"
+        or ref == "@"
+        or len(ref) > 255
+        or any(part.startswith(".") or part.endswith(".lock") for part in ref.split("/"))
+    )
+    if bad:
+        raise UsageError(
+            f"spec {text!r}: {ref!r} is not a valid branch, tag or commit", hint=_HINT, spec=text
+        )
+    if ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/")):
+        raise UsageError(
+            f"spec {text!r}: {ref!r} is neither a branch nor a tag",
+            hint="only refs/heads/... and refs/tags/... are accepted",
+            spec=text,
+        )
+
+
+def _default_is_none(ref: str) -> str | None:
+    return None if ref in ("", "HEAD") else ref
+
+
+def _without_userinfo(text: str) -> str:
+    return re.sub(r"://[^/@]*@", "://***@", text)
