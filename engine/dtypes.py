@@ -92,10 +92,15 @@ ALL = (
 )  # fmt: skip
 
 _FROM_NUMPY: dict[Any, dtype] = {}
+INEXACT: set[Any] = set()  # numpy dtypes that can require grad; bfloat16's joins when it is first used
+NATIVE: set[Any] = set()  # those of them that numpy itself has: Python numbers are weak beside them
 for _d in ALL:
     if _d is not bfloat16:
         _d._np = np.dtype(_d.name)
         _FROM_NUMPY[_d._np] = _d
+        if _d.category >= FLOATING:
+            INEXACT.add(_d._np)
+            NATIVE.add(_d._np)
 del _d
 
 
@@ -109,6 +114,7 @@ def to_numpy(dtype: dtype) -> np.dtype:
 
         found = bfloat16._np = np.dtype(ml_dtypes.bfloat16)
         _FROM_NUMPY[found] = bfloat16
+        INEXACT.add(found)
     return found
 
 
@@ -253,3 +259,11 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+def tensor_type(d: dtype, device_type: str = "cpu") -> str:
+    """The legacy type name: `torch.FloatTensor`, `torch.cuda.LongTensor`."""
+    return f"torch.{'cuda.' if device_type == 'cuda' else ''}{_scalar_name(d)}Tensor"
+
+
+scalar_name = _scalar_name

@@ -1,0 +1,55 @@
+"""A define-by-run autograd engine with PyTorch's names, on numpy (CPU) and CuPy (CUDA).
+
+Every op of `engine/ops` is served here by name; sub-packages (`nn`, `optim`, ...) are imported at first use.
+"""
+
+import importlib as _importlib
+import warnings as _warnings
+
+# Note [Floating point warnings] in binder.py
+_warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
+
+from engine import dispatch as _dispatch  # noqa: E402
+from engine import ops as _ops  # noqa: E402, F401
+from engine.autograd.graph import Node as _Node  # noqa: E402, F401
+from engine.device import device  # noqa: E402, F401
+from engine import dtypes as _dtypes  # noqa: E402
+from engine.grad_mode import (  # noqa: E402, F401
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from engine.storage import Storage, UntypedStorage  # noqa: E402, F401
+from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
+from engine.version import __version__  # noqa: E402, F401
+
+_SUBPACKAGES = frozenset(
+    "amp autograd backends cuda distributed distributions fft jit linalg multiprocessing nn optim serialization "
+    "special utils random".split()
+)
+_LAZY = {"save": "engine.serialization", "load": "engine.serialization"}
+
+
+def __getattr__(name: str) -> object:
+    """Sub-packages and the names of `_LAZY`, imported at first use."""
+    import sys
+
+    if name in _SUBPACKAGES:
+        return _importlib.import_module(f"engine.{name}")
+    if name in _LAZY:
+        value = getattr(_importlib.import_module(_LAZY[name]), name)
+        setattr(sys.modules[__name__], name, value)
+        return value
+    raise AttributeError(f"module 'engine' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBPACKAGES, *_LAZY})
+
+
+globals().update(_dispatch.PUBLIC)
+globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
+inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None

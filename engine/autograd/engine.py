@@ -1,0 +1,198 @@
+"""The backward pass: one explicit heap of ready nodes, highest sequence number first.  No recursion.
+
+A node is ready when every node that feeds it has run; it then runs once, with the summed gradients of its
+outputs.  Graphs of 100,000 nodes neither recurse here nor when they are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from engine.autograd import anomaly
+from engine.autograd.graph import AccumulateGrad, Edge, Extra, Node, handed, run_hooks
+from engine.grad_mode import mode
+
+observers: list[Any] = []  # profilers: called with (node, run) instead of run()
+
+
+def run_backward(
+    roots: Sequence[tuple[Edge, Any]],
+    keep_graph: bool,
+    create_graph: bool,
+    captures: Sequence[Edge] | None = None,
+) -> list[Any]:
+    """Push gradients from `roots` ((edge, gradient) pairs) through the graph.
+
+    With `captures` (edges) nothing is accumulated in leaves: the gradients that reach those edges are returned, None
+    where none did, and only nodes on the way to them run.
+    """
+    ready: list[tuple[int, Node]] = []
+    buffers: dict[Node, list[Any]] = {}
+    for (node, nr), gradient in roots:
+        _add_to(buffers, node, nr, gradient)
+    wanted: dict[Node, list[tuple[int, int]]] = {}
+    captured: list[Any] = []
+    if captures is not None:
+        captured = [None] * len(captures)
+        for i, (node, nr) in enumerate(captures):
+            wanted.setdefault(node, []).append((nr, i))
+    waiting, useful = _plan(list(buffers), wanted if captures is not None else None)
+    for node in buffers:
+        if node not in waiting:
+            heappush(ready, (-node.seq, node))
+    enabled = mode.enabled
+    mode.enabled = create_graph
+    try:
+        while ready:
+            node = heappop(ready)[1]
+            grads = buffers.pop(node, None) or [None] * node.n_outputs
+            extra = node.extra
+            if extra is not None:
+                _before(extra, grads)
+            if wanted and node in wanted:
+                for nr, i in wanted[node]:
+                    captured[i] = _captured(node, grads[nr])
+            edges = node.edges
+            if useful is None:
+                needs: Sequence[bool] = [e is not None for e in edges]
+            elif node in useful:
+                needs = [e is not None and (e[0] in useful or e[0] in wanted) for e in edges]
+            else:
+                continue
+            if node.n_outputs == 1:
+                defined = grads[0] is not None
+            else:
+                defined = any(g is not None for g in grads) or node.always_runs
+            result: Any
+            if defined or node.always_runs:
+                if observers:
+                    result = observers[-1](node, lambda n=node, g=grads, m=needs: n.apply(g, m))
+                else:
+                    result = node.apply(grads, needs)
+                if anomaly.state.enabled:
+                    anomaly.check(node, result)
+                if extra is not None and extra.post_hooks:
+                    result = _after(extra, result, grads)
+                if not keep_graph:
+                    node.release()
+            else:
+                result = (None,) * len(edges)
+            for edge, need, gradient in zip(edges, needs, result):
+                if not need:
+                    continue
+                target, nr = edge  # type: ignore[misc]
+                if gradient is not None:
+                    # first arrival inline: the usual case
+                    if target not in buffers:
+                        if target.n_outputs == 1:
+                            buffers[target] = [gradient]
+                        else:
+                            _add_to(buffers, target, nr, gradient)
+                    else:
+                        _add_to(buffers, target, nr, gradient)
+                left = waiting[target] - 1
+                if left:
+                    waiting[target] = left
+                else:
+                    heappush(ready, (-target.seq, target))
+            # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
+            result = gradient = grads = edge = target = None
+    finally:
+        mode.enabled = enabled
+    return captured
+
+
+def _plan(
+    roots: list[Node], wanted: dict[Node, list[tuple[int, int]]] | None
+) -> tuple[dict[Node, int], set[Node] | None]:
+    """How many nodes feed each node, and the nodes with a path to a wanted one (None = all)."""
+    waiting: dict[Node, int] = {}
+    stack = list(roots)
+    seen = set(stack)
+    order: list[Node] = []
+    if wanted is None:
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is not None:
+                    node = edge[0]
+                    count = waiting.get(node)
+                    if count is not None:
+                        waiting[node] = count + 1
+                    else:
+                        waiting[node] = 1
+                        if node not in seen:
+                            stack.append(node)
+        return waiting, None
+    # A node is useful if a wanted node lies below it.  Two passes: collect, then mark upwards along reversed edges.
+    parents: dict[Node, list[Node]] = {}
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for edge in node.edges:
+            if edge is not None:
+                child = edge[0]
+                parents.setdefault(child, []).append(node)
+                if child not in seen:
+                    seen.add(child)
+                    stack.append(child)
+    useful: set[Node] = set()
+    stack = [n for n in wanted if n in seen]
+    while stack:
+        for parent in parents.get(stack.pop(), ()):
+            if parent not in useful:
+                useful.add(parent)
+                stack.append(parent)
+    for node in order:
+        if node in useful:
+            for edge in node.edges:
+                if edge is not None and (edge[0] in useful or edge[0] in wanted):
+                    waiting[edge[0]] = waiting.get(edge[0], 0) + 1
+    return waiting, useful
+
+
+def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) -> None:
+    slots = buffers.get(node)
+    if slots is None:
+        slots = buffers[node] = [None] * node.n_outputs
+    have = slots[nr]
+    slots[nr] = gradient if have is None else handed.add(have, gradient)
+
+
+def _before(extra: Extra, grads: list[Any]) -> None:
+    """Tensor hooks, then retain_grad, then node pre-hooks; `grads` is changed in place."""
+    if extra.pre_hooks:
+        for nr, hooks in list(extra.pre_hooks.items()):
+            if grads[nr] is not None and hooks:
+                grads[nr] = run_hooks(hooks, grads[nr])
+    if extra.retains:
+        for nr, ref in extra.retains.items():
+            tensor = ref()
+            gradient = grads[nr]
+            if tensor is not None and gradient is not None:
+                if tensor._grad is None:
+                    tensor._grad = gradient if mode.enabled else handed.clone(gradient)
+                else:
+                    tensor._grad = handed.add(tensor._grad, gradient)
+    if extra.prehooks:
+        for hook in list(extra.prehooks.values()):
+            changed = hook(tuple(grads))
+            if changed is not None:
+                grads[:] = changed
+
+
+def _after(extra: Extra, result: Sequence[Any], grads: list[Any]) -> Sequence[Any]:
+    """Node post-hooks: (grad_inputs, grad_outputs) -> replacement or None."""
+    for hook in list((extra.post_hooks or {}).values()):
+        changed = hook(tuple(result), tuple(grads))
+        if changed is not None:
+            result = changed if isinstance(changed, tuple | list) else (changed,)
+    return result
+
+
+def _captured(node: Node, gradient: Any) -> Any:
+    """The gradient to return for an input: leaf hooks act on it as they would before accumulation."""
+    if gradient is not None and isinstance(node, AccumulateGrad) and node.variable._hooks:
+        gradient = run_hooks(node.variable._hooks, gradient)
+    return gradient

@@ -1,0 +1,312 @@
+"""The graph: `Node`, `AccumulateGrad`, edges.
+
+An edge is `(node, output_nr)` or None for an input that needs no gradient.  A tensor that has history holds the
+edge to the node that made it; a leaf reaches its one AccumulateGrad through a weak reference.
+
+Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is handed in by `ops` (see `Handed`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from engine.grad_mode import mode
+from engine.hooks import HookDict, RemovableHandle
+
+Edge = tuple["Node", int]
+
+next_seq = itertools.count().__next__
+new = object.__new__
+
+
+class Handed:
+    """Operations the graph needs, set once by the op modules: an upper layer hands them down."""
+
+    add: Callable[..., Any]  # add(a, b) -> a + b
+    add_: Callable[..., Any]  # add_(a, b): in place, no history
+    clone: Callable[..., Any]  # clone(t)
+    clone_strided: Callable[..., Any]  # clone_strided(t, shape, strides): clone laid out in those byte strides
+    zero_: Callable[..., Any]  # zero_(t)
+    contiguous_copy: Callable[..., Any]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
+    copy_: Callable[..., Any]  # copy_(dst, src)
+    cast: Callable[..., Any]  # cast(t, dtype)
+    zeros: Callable[..., Any]  # zeros(shape, dtype, like=array)
+    sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
+    resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
+    isnan_any: Callable[..., bool]
+
+
+handed = Handed()
+
+
+class Extra:
+    """What few nodes have: hooks, the user's metadata, tensors that keep their gradient, a forward traceback."""
+
+    __slots__ = ("__weakref__", "metadata", "post_hooks", "pre_hooks", "prehooks", "retains", "traceback")
+
+    def __init__(self) -> None:
+        self.metadata: dict[Any, Any] | None = None
+        self.pre_hooks: dict[int, HookDict] | None = None  # tensor hooks by output_nr
+        self.prehooks: HookDict | None = None  # Node.register_prehook
+        self.post_hooks: HookDict | None = None  # Node.register_hook
+        self.retains: dict[int, Any] | None = None  # output_nr -> weakref to a tensor with retain_grad()
+        self.traceback: list[str] | None = None
+
+
+class Node:
+    """One recorded operation.  Subclasses (one an op) implement `apply(grads, needs)`.
+
+    `edges`: an edge or None for each tensor input.  `saved`: what backward needs of tensors; None once freed,
+    () if nothing was saved.  `args`: numbers, shapes and other arguments.  `seq`: order of creation.
+    """
+
+    __slots__ = ("__weakref__", "args", "edges", "extra", "saved", "seq")
+    n_outputs = 1
+    always_runs = False  # a user's Function runs on undefined gradients too, with zeros
+
+    edges: Sequence[Edge | None]
+    saved: tuple[Any, ...] | None
+    args: Any
+    seq: int
+    extra: Extra | None
+
+    def __init__(self, edges: Sequence[Edge | None] = (), n_outputs: int = 1) -> None:
+        self.edges = edges
+        self.saved = ()
+        self.args = None
+        self.seq = next_seq()
+        self.extra = None
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        """Gradients for the inputs.  grads: one a output, None = undefined.  needs: one an edge."""
+        raise NotImplementedError(f"{self.name()} has no backward")
+
+    def release(self) -> None:
+        """Free what was saved; a later apply raises."""
+        if self.saved:
+            self.saved = None
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """(node, output_nr) for each tensor input; (None, 0) where no gradient is needed."""
+        return tuple((None, 0) if e is None else e for e in self.edges)
+
+    def name(self) -> str:
+        """The class name, such as `MulBackward0`."""
+        return type(self).__name__
+
+    def _more(self) -> Extra:
+        if self.extra is None:
+            self.extra = Extra()
+        return self.extra
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dict of the user's."""
+        more = self._more()
+        if more.metadata is None:
+            more.metadata = {}
+        return more.metadata
+
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(grad_inputs, grad_outputs)` after this node ran; a returned tuple replaces grad_inputs."""
+        more = self._more()
+        if more.post_hooks is None:
+            more.post_hooks = HookDict()
+        handle = RemovableHandle(more.post_hooks)
+        more.post_hooks[handle.id] = hook
+        return handle
+
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(grad_outputs)` before this node runs; a returned tuple replaces them."""
+        more = self._more()
+        if more.prehooks is None:
+            more.prehooks = HookDict()
+        handle = RemovableHandle(more.prehooks)
+        more.prehooks[handle.id] = hook
+        return handle
+
+    def __call__(self, *grads: Any) -> Any:
+        """The node as a function of the gradients of its outputs."""
+        if len(grads) != self.n_outputs:
+            raise TypeError(f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead")
+        result = self.apply(list(grads), [e is not None for e in self.edges])
+        return result[0] if len(result) == 1 else tuple(result)
+
+
+class AccumulateGrad(Node):
+    """Adds what arrives to `variable.grad`.  One a leaf: held weakly by the leaf, shared by all its uses."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.edges = self.saved = ()
+        self.args = self.extra = None
+        self.seq = _LAST + next_seq()
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        gradient = grads[0]
+        grads[0] = None
+        if gradient is not None:
+            variable = self.variable
+            if variable._hooks:
+                gradient = run_hooks(variable._hooks, gradient)
+            with _accumulating:
+                # Of a gradient that nobody else holds two references are left: the name here and the argument.
+                stealable = not mode.enabled and sys.getrefcount(gradient) == 2
+                accumulate(variable, gradient, stealable)
+            hooks = variable.__dict__.get("_post_accumulate_hooks")
+            if hooks:
+                for hook in list(hooks.values()):
+                    hook(variable)
+        return ()
+
+
+_LAST = 2**62  # later than any operation: runs as soon as it is ready
+_accumulating = threading.RLock()
+
+
+def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
+    """Note [Accumulation]
+
+    The first gradient becomes `.grad` itself only if nobody else can see its memory and it is laid out as the
+    leaf is; otherwise a copy does.  Later ones are added in place, so that whoever holds `.grad` sees the sum;
+    with grad mode on (create_graph) out of place, since the old gradient may be part of a graph.
+    """
+    had = variable._grad
+    if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
+        gradient = handed.cast(gradient, variable.dtype)
+        stealable = not mode.enabled
+    if had is None:
+        array = gradient._array
+        # references to a private array: the tensor's attribute, the name `array`, the argument
+        if stealable and array.base is None and sys.getrefcount(array) == 3 and _same_layout(array, variable._array):
+            gradient._requires_grad, gradient._edge = False, None
+            variable._grad = gradient
+        elif mode.enabled and gradient._requires_grad:
+            variable._grad = handed.clone(gradient)
+        else:
+            variable._grad = handed.contiguous_copy(gradient, variable)
+    elif mode.enabled:
+        variable._grad = handed.add(had, gradient)
+    else:
+        handed.add_(had, gradient)
+
+
+def _same_layout(array: Any, like: Any) -> bool:
+    flags = like.flags
+    if flags.c_contiguous or not flags.forc:
+        return bool(array.flags.c_contiguous)
+    return bool(array.strides == like.strides)
+
+
+def run_hooks(hooks: HookDict, gradient: Any) -> Any:
+    """`gradient` after every hook; a hook's result other than None replaces it and must keep its shape."""
+    for hook in list(hooks.values()):
+        result = hook(gradient)
+        if result is not None:
+            if not hasattr(result, "_array"):
+                raise TypeError(
+                    f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect type: expected a Tensor, got "
+                    f"{type(result).__name__}"
+                )
+            if result._array.shape != gradient._array.shape:
+                raise RuntimeError(
+                    f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value"
+                )
+            gradient = result
+    return gradient
+
+
+def accumulate_edge(leaf: Any) -> Edge:
+    """The edge to the AccumulateGrad of `leaf`, made at first need."""
+    ref = leaf._accumulator
+    node = None if ref is None else ref()
+    if node is None:
+        node = AccumulateGrad(leaf)
+        leaf._accumulator = weakref.ref(node)
+    return node, 0
+
+
+def edge_of(tensor: Any) -> Edge:
+    """The edge of a tensor that requires grad: history, regenerated for a stale view, else accumulation."""
+    if tensor._view is not None:
+        edge: Edge | None = view_edge(tensor)
+        if edge is not None:
+            return edge
+    elif tensor._edge is not None:
+        edge = tensor._edge
+        return edge
+    return accumulate_edge(tensor)
+
+
+class View:
+    """How a view came from its base.
+
+    `edge`, `version`: its history and the version of the memory it was made at.  `step`: (parent View or None, op,
+    args): the ops to replay on the base.  `recorded`: made with grad mode on.  `multiple`: one of several outputs.
+    """
+
+    __slots__ = ("edge", "multiple", "recorded", "step", "version")
+
+    def __init__(
+        self, edge: Edge | None, version: int, step: tuple[Any, ...], recorded: bool, multiple: bool = False
+    ) -> None:
+        self.edge, self.version, self.step, self.recorded, self.multiple = edge, version, step, recorded, multiple
+
+    def steps(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        """(op, args) from the base on."""
+        chain = []
+        view: View | None = self
+        while view is not None:
+            parent, op, args = view.step
+            chain.append((op, args))
+            view = parent
+        return reversed(chain)
+
+    def replay(self, base: Any) -> Any:
+        """The same view of another tensor of the base's shape."""
+        for op, args in self.steps():
+            base = op(base, *args)
+        return base
+
+
+def view_edge(tensor: Any) -> Edge | None:
+    """Note [Views and in-place]
+
+    A view shares memory and version counter with its root base.  An in-place write to the base, or to another
+    view, changes what this view holds without passing through it: its own edge is stale as soon as the counter has
+    moved on.  Then the view's ops are replayed on the base as it is now and the edge of the result is taken; the
+    base's history holds the write (as an ordinary node, or as CopySlices when the write went through a view).
+    """
+    view: View = tensor._view
+    if view.version != tensor._vc[0] and (view.edge is not None or requires_grad_of(tensor._base)):
+        enabled = mode.enabled
+        mode.enabled = True
+        try:
+            fresh = view.replay(tensor._base)
+        finally:
+            mode.enabled = enabled
+        view.edge = fresh._view.edge if fresh._view is not None else fresh._edge
+        view.version = tensor._vc[0]
+    return view.edge
+
+
+MAYBE = 2  # `_requires_grad` of a view whose base needed no gradient when the view was made: ask the base
+
+
+def requires_grad_of(tensor: Any) -> bool:
+    """Whether a tensor requires grad; settles the MAYBE of a view."""
+    flag = tensor._requires_grad
+    if flag == MAYBE:
+        if not requires_grad_of(tensor._base):
+            return False
+        tensor._requires_grad = True
+        return True
+    return bool(flag)

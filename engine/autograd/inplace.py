@@ -1,0 +1,97 @@
+"""In-place writes: what is refused, and how history is rebased.  See Note [Views and in-place] in graph.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.autograd.graph import Edge, Node, View, edge_of, handed, requires_grad_of, view_edge
+from engine.grad_mode import mode
+
+_NO_GRAD_VIEW = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case "
+    "is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace "
+    "either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want "
+    "the inplace to be tracked)."
+)
+
+
+def check_writable(tensor: Any) -> None:
+    """Raise for a write that may not happen: a leaf that requires grad, a view of one, cells that overlap.
+
+    Called before anything is computed, so that a refused operation leaves the values as they were.
+    """
+    array = tensor._array
+    if 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    if not (tensor._requires_grad and mode.enabled and requires_grad_of(tensor)):
+        return
+    view: View | None = tensor._view
+    if view is None:
+        if tensor._edge is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    else:
+        _check_view(view)
+        base = tensor._base
+        if base._edge is None and base._view is None:
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def _check_view(view: View) -> None:
+    if view.multiple:
+        raise RuntimeError(
+            "Output 0 of this view's function is a view and is being modified inplace. This view is the output of a "
+            "function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
+            "You should replace the inplace operation by an out-of-place one."
+        )
+    if not view.recorded:
+        raise RuntimeError(_NO_GRAD_VIEW)
+
+
+def rebase(tensor: Any, node: Node) -> None:
+    """Make `node` (already run on the data, version already raised) the history of `tensor` and of its aliases."""
+    view: View | None = tensor._view
+    if view is None:
+        tensor._edge = (node, 0)
+        tensor._requires_grad = True
+        return
+    _check_view(view)
+    base = tensor._base
+    base_edge = edge_of(base) if requires_grad_of(base) else None
+    copy = CopySlices(base_edge, view, node, base._array.shape, base._array.strides)
+    base._edge = (copy, 0)
+    base._requires_grad = True
+    tensor._requires_grad = True
+    view_edge(tensor)
+
+
+class CopySlices(Node):
+    """The history of a base after a write through one of its views.
+
+    The gradient of the base, but for the slice that was overwritten, passes on to the base's old history; the
+    slice goes through the node of the write.
+    """
+
+    __slots__ = ("node", "shape", "strides", "view")
+
+    def __init__(self, base: Edge | None, view: View, node: Node, shape: Any, strides: Any) -> None:
+        super().__init__((base, *node.edges[1:]))
+        self.node, self.view, self.shape, self.strides = node, view, shape, strides
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        node = self.node
+        result = handed.clone_strided(grads[0], self.shape, self.strides)
+        piece = self.view.replay(result)
+        inner = node.apply([handed.clone(piece)], needs)
+        if needs[0]:
+            if inner[0] is None:
+                handed.zero_(piece)
+            else:
+                handed.copy_(piece, inner[0])
+        return (result if needs[0] else None, *inner[1:])
+
+    def release(self) -> None:
+        self.node.release()

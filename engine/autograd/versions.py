@@ -1,0 +1,68 @@
+"""Version counters, and values saved for backward.
+
+Note [Versions]
+A version counter is a one-element list, shared by a base, its views and `detach()` results (the same
+memory seen again), fresh for `.data`.  Every in-place write adds one.  A node that saves a tensor saves the
+number too; reading it back in backward compares.  An *input* is saved as the Tensor.  An *output* is saved as
+a `SavedResult` (array, counter, number), never as the Tensor: the Tensor holds the node, so saving it would
+tie a cycle that only the garbage collector frees.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+    "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
+    "saved tensors after calling backward."
+)
+
+
+def second_time() -> NoReturn:
+    """Raise the error of a backward through freed buffers."""
+    raise RuntimeError(SECOND_TIME)
+
+
+class SavedResult:
+    """An output kept for backward: its array, version counter and version, and which output it is."""
+
+    __slots__ = ("array", "counter", "nr", "version")
+
+    def __init__(self, array: Any, counter: list[int], nr: int = 0) -> None:
+        self.array, self.counter, self.version, self.nr = array, counter, counter[0], nr
+
+
+def modified(described: str, origin: str, version: int, expected: int) -> NoReturn:
+    """Raise torch's error for a saved tensor that was written to since."""
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{described}]{origin}, is at version {version}; expected version {expected} instead. "
+        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True)."
+    )
+
+
+def check_input(tensor: Any, expected: int) -> None:
+    """Raise unless the saved input `tensor` is still at version `expected`."""
+    version = tensor._vc[0]
+    if version != expected:
+        edge = tensor._edge
+        origin = "" if edge is None else f", which is output {edge[1]} of {edge[0].name()}"
+        modified(f"{tensor.type()} {list(tensor._array.shape)}", origin, version, expected)
+
+
+def unpack_result(saved: SavedResult, node: Any, rebuild: Any) -> Any:
+    """The saved output of `node` as a Tensor on `node`; raises when it was written to since."""
+    if saved.counter[0] != saved.version:
+        tensor = rebuild(saved.array)
+        modified(
+            f"{tensor.type()} {list(saved.array.shape)}", f", which is output {saved.nr} of {node.name()}",
+            saved.counter[0], saved.version,
+        )  # fmt: skip
+    tensor = rebuild(saved.array)
+    tensor._vc = saved.counter
+    tensor._requires_grad = True
+    tensor._edge = (node, saved.nr)
+    return tensor

@@ -1,0 +1,88 @@
+"""Array modules: numpy on the CPU, CuPy on CUDA (`backends/cuda`), a stand-in in tests.
+
+A `Backend` answers for one array class: its module `xp`, its device, and copies to and from the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.device import CPU, device
+
+
+class Backend:
+    """One array module.  `array_type` is the class of its arrays, `xp` the module handed to kernels."""
+
+    def __init__(self, kind: str, xp: Any, array_type: type) -> None:
+        self.kind, self.xp, self.array_type = kind, xp, array_type
+
+    def device_of(self, array: Any) -> device:
+        """The device that holds `array`."""
+        return CPU
+
+    def from_host(self, array: np.ndarray, where: device) -> Any:
+        """A copy of a host array on `where`."""
+        return np.array(array)
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """The array as numpy's, sharing memory when it is the host's already."""
+        return array
+
+    def pointer(self, array: Any) -> int:
+        """The address of the array's first element."""
+        return array.__array_interface__["data"][0]
+
+
+cpu = Backend("cpu", np, np.ndarray)
+
+_by_type: dict[type, Backend] = {np.ndarray: cpu}
+_by_kind: dict[str, Backend] = {"cpu": cpu}
+
+
+def register(backend: Backend) -> None:
+    """Make a backend known by its array class and its device kind."""
+    _by_type[backend.array_type] = backend
+    _by_kind[backend.kind] = backend
+
+
+def unregister(backend: Backend) -> None:
+    """Forget a backend (tests)."""
+    _by_type.pop(backend.array_type, None)
+    _by_kind.pop(backend.kind, None)
+
+
+def of_array(array: Any) -> Backend:
+    """The backend that owns `array`."""
+    found = _by_type.get(type(array))
+    if found is None:
+        for kind, backend in _by_type.items():
+            if isinstance(array, kind):
+                return backend
+        raise TypeError(f"no array backend for {type(array).__name__}")
+    return found
+
+
+def of_device(where: device) -> Backend:
+    """The backend of a device.  Raises RuntimeError when this machine or build has none."""
+    found = _by_kind.get(where.type)
+    if found is None:
+        if where.type == "cuda":
+            from engine.backends import cuda
+
+            found = cuda.load()
+            register(found)
+        else:
+            raise RuntimeError(f"device '{where}' is not supported")
+    return found
+
+
+def registered() -> list[Backend]:
+    """Every backend known so far."""
+    return list(_by_type.values())
+
+
+def xp_of(array: Any) -> Any:
+    """The array module of `array`."""
+    return of_array(array).xp

@@ -1,0 +1,401 @@
+"""The op table: `@op @derivative @joint_derivative @samples @kernel @overload @composite`.
+
+An op is one `def NAME(xp, ...)` in `engine/ops/<family>.py`: a kernel over arrays, with one-line gradient formulas
+over Tensors.  From that record come the public function, the Tensor method, the in-place twin, `out=`, the node
+class, docs, stubs and tests.  `binder.py` writes the Python source of each public function from its record at the
+first call, so that importing 400 ops costs little and calling one costs no loop over arguments.
+
+Formula parameters: `grad` (`grad0`, `grad1` ... for several outputs, `grads` for all), any input or argument of the
+op by name, `result` (`result0` ...), `<input>_shape`, `<input>_dtype` (metadata: pins no array), `needs` (in joint
+formulas: which of the named inputs need a gradient).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine.autograd.graph import Node
+from engine.dtypes import NATIVE
+from engine.tensor import Tensor
+
+__all__ = [
+    "OPS", "PUBLIC", "Op", "composite", "derivative", "joint_derivative", "kernel", "op", "overload", "samples",
+]  # fmt: skip
+
+OPS: dict[str, Op] = {}  # every op by name
+PUBLIC: dict[str, Any] = {}  # what `engine.NAME` serves
+
+# Parameters of these names are tensors in every op; an op adds others by `tensors=`.
+TENSOR_NAMES = frozenset(
+    "input other weight bias mat1 mat2 mat vec vec1 vec2 batch1 batch2 tensor1 tensor2 index source mask target "
+    "grad_output output indices query key value end running_mean running_var".split()
+)
+LIST_NAMES = frozenset(["tensors"])
+
+
+class Op:
+    """The record of one op.  `params` are its parameters without `xp`; `tensors` those that are tensors."""
+
+    def __init__(self, function: FunctionType, **options: Any) -> None:
+        code = function.__code__
+        count = code.co_argcount
+        self.name: str = function.__name__
+        self.kernel = function
+        self.kernels: dict[str, Callable[..., Any]] = {}
+        positional = code.co_varnames[1:count]
+        keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
+        self.kernel_out = "out" in keyword  # the kernel can write into `out` itself
+        keyword = tuple(k for k in keyword if k != "out")
+        self.positional: tuple[str, ...] = positional
+        self.keyword: tuple[str, ...] = keyword
+        defaults = function.__defaults__ or ()
+        self.defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(defaults) :], defaults))
+        self.defaults.update({k: v for k, v in (function.__kwdefaults__ or {}).items() if k != "out"})
+        self.formulas: dict[str, Any] = function.__dict__.get("derivative", {})
+        self.joint: tuple[tuple[str, ...], Any] | None = function.__dict__.get("joint")
+        self.samples: Any = function.__dict__.get("samples")
+        self.params = positional + keyword
+        known = set(TENSOR_NAMES) | set(options.pop("tensors", ())) | set(self.formulas)
+        known |= set(self.joint[0]) if self.joint else set()
+        known -= set(options.pop("plain", ()))
+        self.lists = tuple(p for p in self.params if p in LIST_NAMES)
+        self.tensors = tuple(p for p in self.params if p in known and p not in LIST_NAMES)
+        self.optional = frozenset(p for p in self.tensors if p in self.defaults and self.defaults[p] is None)
+        named = self.joint[0] if self.joint else tuple(self.formulas)
+        self.differentiable = tuple(p for p in (*self.lists, *self.tensors) if p in named)
+        self.broadcast: bool = options.pop("broadcast", False)
+        self.promote: str | None = options.pop("promote", "default" if self.broadcast else None)
+        self.inplace: bool = options.pop("inplace", False)
+        self.view: bool = options.pop("view", False)
+        self.out: bool = options.pop("out", True) and not self.view
+        self.method: bool | str = options.pop("method", bool(self.params and self.params[0] == "input"))
+        self.public: bool = options.pop("public", True)
+        self.aliases: dict[str, str] = options.pop("aliases", {})
+        self.varargs: str | None = options.pop("varargs", None)
+        returns = options.pop("returns", None)
+        self.many: bool = returns == "many"
+        self.outputs: tuple[str, ...] = tuple(returns) if returns and not self.many else ()
+        self.result_type: Any = namedtuple(self.name, self.outputs) if self.outputs else None
+        self.nondifferentiable = frozenset(options.pop("nondifferentiable", ()))
+        self.saves_integer: bool = options.pop("integer_result", "dtype" in self.params)
+        self.gradgrad: bool = options.pop("gradgrad", True)
+        self.deterministic: bool = options.pop("deterministic", True)
+        self.why: str = options.pop("why", "")  # the reason of every exemption from a registry test
+        self.reference: Any = options.pop("ref", None)
+        self.domain_names: tuple[str, ...] = tuple(options.pop("names", ()))  # further public names
+        self.node_name: str = options.pop("node", camel(self.name) + "Backward0")
+        if options:
+            raise TypeError(f"op {self.name}: unknown options {sorted(options)}")
+        self.node: type[Node] | None = None
+        self.namespaces: list[dict[str, Any]] = []
+        self.function: Any = None
+        self.inplace_function: Any = None
+
+    def signature(self) -> str:
+        """The public parameters as Python text, without `out`."""
+        parts = []
+        for p in self.positional:
+            if p == self.varargs:
+                parts.append("*" + p)
+            else:
+                parts.append(f"{p}={self.defaults[p]!r}" if p in self.defaults else p)
+        if self.keyword:
+            if not self.varargs:
+                parts.append("*")
+            parts += [f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword]
+        return ", ".join(parts)
+
+    def choose(self, kind: str) -> Callable[..., Any]:
+        """The kernel for arrays of a backend kind."""
+        return self.kernels.get(kind, self.kernel)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}({self.signature()})>"
+
+
+def camel(name: str) -> str:
+    """`add_mm` -> `AddMm`: node classes are named so."""
+    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
+
+
+def derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Gradient formulas by input name; an input without one (or with None) is not differentiable."""
+
+    def attach(function: Any) -> Any:
+        function.derivative = formulas
+        return function
+
+    return attach
+
+
+def joint_derivative(*inputs: str, by: Callable[..., Any]) -> Callable[[Any], Any]:
+    """One formula that returns the gradients of several inputs as a tuple (entries may be None)."""
+
+    def attach(function: Any) -> Any:
+        function.joint = (inputs, by)
+        return function
+
+    return attach
+
+
+def samples(make: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Argument tuples for the registry tests: `make(t)` with `t(*shape)` a random tensor (tests/engine/samples.py)."""
+
+    def attach(function: Any) -> Any:
+        function.samples = make
+        return function
+
+    return attach
+
+
+def op(**options: Any) -> Callable[[FunctionType], Any]:
+    """Register an op; returns its public function.
+
+    broadcast: tensors and numbers broadcast, gradients are summed back.  promote: "default" (torch's result type),
+    "float" (also integers to the default float), "compare" (common type, any result type), "result" (as default, but
+    the kernel's result type stands in place), None (arrays as they are).  inplace: also NAME_.  view: the result
+    shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
+    or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
+    ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
+    tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
+    """
+
+    def register(function: FunctionType) -> Any:
+        record = Op(function, **options)
+        if record.name in OPS:
+            raise ValueError(f"op {record.name} is defined twice")
+        OPS[record.name] = record
+        record.function = _lazy(record, record.name, inplace=False)
+        if record.inplace:
+            record.inplace_function = _lazy(record, record.name + "_", inplace=True)
+        for name in (record.name, *record.domain_names):
+            _publish(name, record.function, record.method, record.public)
+            if record.inplace:
+                _publish(name + "_", record.inplace_function, record.method, record.public)
+        return record.function
+
+    return register
+
+
+def composite(
+    method: bool | None = None, public: bool = True, names: Sequence[str] = (), inplace: Any = None
+) -> Callable[[Any], Any]:
+    """Register a function that is written with other ops: public name, method, docs, samples; no node of its own."""
+
+    def register(function: Any) -> Any:
+        first = function.__code__.co_varnames[:1]
+        as_method = first == ("input",) if method is None else method
+        COMPOSITES[function.__name__] = function
+        for name in (function.__name__, *names):
+            _publish(name, function, as_method, public)
+        return function
+
+    return register
+
+
+def overload(**options: Any) -> Callable[[Any], Any]:
+    """A public name with several forms: a function that looks at its arguments and calls the op of that form."""
+    return composite(**options)
+
+
+COMPOSITES: dict[str, Any] = {}
+
+
+def _publish(name: str, function: Any, method: bool | str, public: bool) -> None:
+    if public:
+        PUBLIC[name] = function
+    if method:
+        setattr(Tensor, name, function)
+
+
+def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
+    """A kernel of the op `function` for one backend kind ("cuda", "onednn"); same parameters as the op's own.
+
+    A "onednn" kernel serves CPU arrays while oneDNN is on and may return NotImplemented to leave a case to the
+    op's own kernel.
+    """
+
+    def attach(variant: Any) -> Any:
+        record: Op = OPS[function.__name__]
+        record.kernels[kind] = variant
+        return variant
+
+    return attach
+
+
+# Note [Compiled on first use]
+# The public function of an op starts as a stub whose globals are a small namespace of its own; the first call writes
+# the real source (binder.py), compiles it and swaps the code object in.  References taken before (methods,
+# `from engine import mul`) are the same function object and change with it.
+_STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
+
+
+def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> FunctionType:
+    namespace: dict[str, Any] = {"__name__": "engine", "__builtins__": __builtins__}
+    function = FunctionType(_STUB, namespace, name)
+
+    def compile_now() -> FunctionType:
+        from engine import binder
+
+        binder.compile_into(function, record, namespace, inplace, unsupported)
+        return function
+
+    namespace["_compile_"] = compile_now
+    function.__qualname__ = name
+    function.__module__ = "engine"
+    function.op = record  # type: ignore[attr-defined]
+    doc = record.kernel.__doc__ or ""
+    function.__doc__ = f"{name}({record.signature()})\n\n{'In place: ' if inplace else ''}{doc}"
+    return function
+
+
+def operator_form(name: str, inplace: bool = False) -> FunctionType:
+    """The op as a Python operator: NotImplemented, not TypeError, for an operand it does not know."""
+    return _lazy(OPS[name], name + "_" * inplace, inplace, unsupported=NotImplemented)
+
+
+# --- type promotion (torch 2.13): see dtypes.py for the order of the categories
+
+INT64 = np.dtype("int64")
+
+
+def plain_number(array: Any, x: Any) -> bool:
+    """Whether the kernel takes `x` beside `array` as it is: numpy's weak Python numbers mean what torch's do."""
+    kind = x.__class__
+    if kind is float or kind is int:
+        dtype = array.dtype
+        return dtype in NATIVE or (kind is int and dtype is INT64 and -(2**62) < x < 2**62)
+    return False
+
+
+def plain_float_number(array: Any, x: Any) -> bool:
+    """As `plain_number`, for ops that turn integers into floats."""
+    kind = x.__class__
+    return (kind is float or kind is int) and array.dtype in NATIVE
+
+
+def _combine(higher: dtypes.dtype | None, lower: dtypes.dtype | None) -> dtypes.dtype | None:
+    """The type of a group of operands together with a group of lower priority."""
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.category == dtypes.COMPLEX:
+        return higher
+    if higher.category == dtypes.FLOATING:
+        if lower.category == dtypes.COMPLEX:
+            return dtypes.complex64 if higher is dtypes.bfloat16 else higher.to_complex()
+        return higher
+    if higher is dtypes.bool or lower.category >= dtypes.FLOATING:
+        return dtypes.promote_types(higher, lower)
+    return higher
+
+
+def result_dtype(operands: Sequence[Any]) -> dtypes.dtype:
+    """torch's result type of arrays (or Tensors) and Python numbers."""
+    groups: list[dtypes.dtype | None] = [None, None, None]  # with dims, 0-dim, numbers
+    for x in operands:
+        array = getattr(x, "_array", x)
+        if hasattr(array, "dtype") and hasattr(array, "ndim"):
+            which, found = (0 if array.ndim else 1), dtypes.from_numpy(array.dtype)
+        else:
+            which, found = 2, dtypes.of_number(x)
+        have = groups[which]
+        groups[which] = found if have is None else dtypes.promote_types(have, found)
+    result = _combine(groups[0], _combine(groups[1], groups[2]))
+    assert result is not None
+    return result
+
+
+def is_number(x: Any) -> bool:
+    """Whether torch takes `x` for a Python number (numpy's scalars count)."""
+    return isinstance(x, int | float | complex | np.number | np.bool_)
+
+
+def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any:
+    """Operands of mixed types as arrays (and numbers) of one type.
+
+    Returns (operands, arrays, flags): operands with numpy arrays made Tensors and numpy scalars Python numbers; the
+    arrays or numbers for the kernel; for each operand the dtype its gradient is cast back to, or None.
+    NotImplemented (an operator) or TypeError for an operand that is neither.
+    """
+    count = 0
+    for i, x in enumerate(operands):
+        if isinstance(x, Tensor):
+            count += 1
+        elif isinstance(x, np.generic):
+            operands[i] = x.item()
+        elif isinstance(x, np.ndarray):
+            from engine.tensor import wrap
+
+            operands[i] = wrap(x)
+            count += 1
+        elif not isinstance(x, int | float | complex):
+            if unsupported is NotImplemented:
+                return NotImplemented
+            raise argument_error(record, name, record.tensors[i], x)
+    if not count:
+        raise argument_error(record, name, record.tensors[0], operands[0])
+    arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
+    return operands, *promote_arrays(record, arrays)
+
+
+def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Arrays and numbers cast to the type `record.promote` asks for; with each the dtype to cast gradients back to."""
+    kinds = {type(a) for a in arrays if hasattr(a, "ndim")}
+    if len(kinds) > 1:
+        arrays = _same_device(arrays)
+    target = result_dtype(arrays)
+    if record.promote == "float" and target.category < dtypes.FLOATING:
+        target = dtypes.get_default_dtype()
+    np_target = dtypes.to_numpy(target)
+    flags: list[Any] = [None] * len(arrays)
+    result = list(arrays)
+    for i, a in enumerate(arrays):
+        if hasattr(a, "ndim"):
+            if a.dtype != np_target:
+                flags[i] = a.dtype
+                result[i] = a.astype(np_target)
+        elif target.category >= dtypes.FLOATING and target is not dtypes.bfloat16:
+            result[i] = a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
+        elif target.category < dtypes.FLOATING:
+            result[i] = np.array(a).astype(np_target)[()]
+        else:
+            result[i] = np.array(a, np_target)
+    return result, flags
+
+
+def _same_device(arrays: list[Any]) -> list[Any]:
+    """0-dim CPU operands become numbers beside arrays of another device; anything else is refused."""
+    result = []
+    devices = []
+    for a in arrays:
+        if hasattr(a, "ndim"):
+            backend = backends.of_array(a)
+            if backend.kind == "cpu" and a.ndim == 0:
+                result.append(a.item())
+                continue
+            devices.append(str(backend.device_of(a)))
+        result.append(a)
+    if len(set(devices)) > 1:
+        raise devices_error(devices)
+    return result
+
+
+def devices_error(devices: Sequence[str]) -> RuntimeError:
+    """torch's error for operands on several devices."""
+    first, second = list(dict.fromkeys(devices))[:2]
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!"
+    )
+
+
+def argument_error(record: Op, name: str, param: str, value: Any) -> TypeError:
+    """torch's error for an argument that must be a Tensor."""
+    position = record.params.index(param) + 1
+    wanted = "tuple of Tensors" if param in record.lists else "Tensor"
+    return TypeError(f"{name}(): argument '{param}' (position {position}) must be {wanted}, not {type(value).__name__}")

@@ -1,0 +1,47 @@
+"""`RemovableHandle`: what every `register_*hook` returns."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+__all__ = ["RemovableHandle"]
+
+_ids = itertools.count()
+
+
+class RemovableHandle:
+    """Removes its hook from `hooks_dict` by `remove()`, or at the end of a `with` block."""
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+        self.hooks_dict_ref = weakref.ref(hooks_dict)
+        self.id = next(_ids)
+        extras = extra_dict if isinstance(extra_dict, list) else [extra_dict] if extra_dict is not None else []
+        self.extra_dict_ref = tuple(weakref.ref(d) for d in extras)
+
+    def remove(self) -> None:
+        """Remove the hook; a second call does nothing."""
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            hooks = ref()
+            if hooks is not None:
+                hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+    def __getstate__(self) -> tuple:
+        return self.hooks_dict_ref(), self.id
+
+    def __setstate__(self, state: tuple) -> None:
+        hooks, self.id = state
+        self.hooks_dict_ref = weakref.ref(OrderedDict() if hooks is None else hooks)
+        self.extra_dict_ref = ()
+
+
+class HookDict(OrderedDict):
+    """An ordered dict of hooks by id; a class of its own only so that it can be weakly referenced."""

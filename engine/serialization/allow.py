@@ -1,0 +1,182 @@
+"""The caller's allow-list: classes and functions that a checkpoint may name beyond tensors and containers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+__all__ = [
+    "BLOCKED_MODULES", "AllowList", "add_safe_globals", "clear_safe_globals", "engine_twin", "get_safe_globals",
+    "safe_globals",
+]  # fmt: skip
+
+# Refused even when allowed: nothing in them is data.
+BLOCKED_MODULES = frozenset({"os", "posix", "nt", "sys", "subprocess", "pty", "runpy", "importlib"})
+_BLOCKED_BUILTINS = frozenset({"eval", "exec", "compile", "__import__", "open", "getattr", "setattr", "delattr"})
+
+# The list of this process, as torch.serialization keeps one: entry -> None, in order of arrival.
+_registered: dict[Any, None] = {}
+
+
+def add_safe_globals(safe_globals: Iterable[Any]) -> None:
+    """Let later `load` calls build these: classes, functions, or (class, "path.in.the.file") pairs."""
+    for entry in safe_globals:
+        _check(entry)
+        _registered[entry] = None
+
+
+def get_safe_globals() -> list[Any]:
+    """What `add_safe_globals` has been given so far."""
+    return list(_registered)
+
+
+def clear_safe_globals() -> None:
+    """Forget what `add_safe_globals` has been given."""
+    _registered.clear()
+
+
+class safe_globals:
+    """Context manager: `add_safe_globals(entries)` inside the block only."""
+
+    def __init__(self, safe_globals: Iterable[Any]) -> None:
+        self.entries = list(safe_globals)
+        self.added: list[Any] = []
+
+    def __enter__(self) -> None:
+        self.added = [e for e in self.entries if e not in _registered]
+        add_safe_globals(self.entries)
+
+    def __exit__(self, *exc: object) -> None:
+        for entry in self.added:
+            _registered.pop(entry, None)
+
+
+def _check(entry: Any) -> None:
+    if isinstance(entry, tuple):
+        if len(entry) != 2:
+            raise ValueError(
+                f"Expected tuple of length 2 (global, str of callable full path), but got tuple of length: {len(entry)}"
+            )
+        if type(entry[1]) is not str:
+            raise TypeError(f"Expected second item in tuple to be str of callable full path, but got: {type(entry[1])}")
+    elif not isinstance(entry, str) and not hasattr(entry, "__qualname__"):
+        raise TypeError(f"expected a class, a function, a (class, path) pair or a path, but got {type(entry).__name__}")
+
+
+def is_blocked(path: str) -> bool:
+    """Whether `path` may not be allowed at all."""
+    root, _, rest = path.partition(".")
+    return root in BLOCKED_MODULES or (root == "builtins" and rest in _BLOCKED_BUILTINS)
+
+
+def engine_twin(path: str) -> Any:
+    """The engine's class for a class of torch.nn or torch.optim (`torch.nn.modules.conv.Conv2d`), or None.
+
+    torch's files name the module that defines a class; the engine is laid out otherwise, so the last part of
+    the path is looked up in engine.nn, engine.nn.functional or engine.optim.
+    """
+    if not path.startswith(("torch.nn.", "torch.optim.")) or path.startswith("torch.nn.parameter."):
+        return None
+    name = path.rpartition(".")[2]
+    if name.startswith("_"):
+        return None
+    if path.startswith("torch.optim."):
+        import engine.optim as home
+    elif path.startswith("torch.nn.functional."):
+        import engine.nn.functional as home
+    else:
+        import engine.nn as home
+    found = getattr(home, name, None)
+    if path.startswith("torch.nn.functional."):
+        return found if callable(found) and not isinstance(found, type) else None
+    return found if isinstance(found, type) else None
+
+
+class AllowList:
+    """The entries of `allow=` and of `add_safe_globals`, looked up by the path a file names.
+
+    imported: also take any class of a module that this process has already imported, outside the standard
+    library (what `weights_only=False` means here).  Nothing is ever imported for a file's sake, and such a
+    class may only be made empty and given its state, never called.
+    """
+
+    def __init__(self, allow: Iterable[Any] = (), imported: bool = False) -> None:
+        self.imported = imported
+        self.by_path: dict[str, Any] = {}
+        self.objects: dict[int, Any] = {}  # what may be called as well, by id
+        self.prefixes: list[str] = []
+        entries = [allow] if isinstance(allow, str) or hasattr(allow, "__qualname__") else list(allow)
+        for entry in [*_registered, *entries]:
+            _check(entry)
+            if isinstance(entry, str):
+                self._add_path(entry)
+            elif isinstance(entry, tuple):
+                self._add(entry[1], entry[0])
+            else:
+                self._add(f"{entry.__module__}.{entry.__qualname__}", entry)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_path or self.prefixes or self.imported)
+
+    def _add(self, path: str, found: Any) -> None:
+        self.by_path[path] = found
+        self.objects[id(found)] = found
+        if path.startswith("engine."):
+            self.by_path["torch" + path[6:]] = found
+
+    def _add_path(self, path: str) -> None:
+        if path.endswith(".*"):
+            self.prefixes.append(path[:-1])
+        else:
+            found = engine_twin(path) or _in_memory(path)
+            if found is None:
+                raise ValueError(f"{path} cannot be allowed: no imported module has that name")
+            self._add(path, found)
+
+    def find(self, path: str, module: str, name: str) -> Any:
+        """The allowed object that `path` names, or None."""
+        if is_blocked(path):
+            return None
+        found = self.by_path.get(path)
+        if found is not None or not self:
+            return found
+        twin = engine_twin(path)
+        if twin is not None and id(twin) in self.objects:
+            return twin
+        if any(path.startswith(p) for p in self.prefixes):
+            found = twin if twin is not None else _in_memory(path, module, name)
+            if found is not None:
+                self._add(path, found)
+            return found
+        if self.imported and module.partition(".")[0] not in sys.stdlib_module_names:
+            found = twin if twin is not None else _in_memory(path, module, name)
+            if isinstance(found, type) and found.__module__.partition(".")[0] not in sys.stdlib_module_names:
+                return found
+            return found if found is not None and found is twin else None
+        return None
+
+    def may_call(self, found: Any) -> bool:
+        """Whether the caller listed this very object, so that a file may call it with arguments."""
+        return id(found) in self.objects
+
+    def may_build(self, cls: type) -> bool:
+        """Whether instances of `cls` may be made empty and given a state."""
+        return id(cls) in self.objects or (
+            self.imported and cls.__module__.partition(".")[0] not in sys.stdlib_module_names
+        )
+
+
+def _in_memory(path: str, module: str | None = None, name: str | None = None) -> Any:
+    """What `path` names among the modules that are already imported, or None."""
+    if module is None or name is None:
+        module, _, name = path.rpartition(".")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        if found is None or part.startswith("__"):
+            return None
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return found if isinstance(found, type) or callable(found) else None
+
+
+Handler = Callable[..., Any]

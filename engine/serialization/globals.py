@@ -1,0 +1,641 @@
+"""What the global names in a checkpoint stand for: torch's own list, each with a constructor written here.
+
+The list is that of torch 2.13's `weights_only` (torch/_weights_only_unpickler.py), plus numpy scalars and
+plain arrays, defaultdict over plain factories, and the names of files older than torch 0.4.  A name found here
+is never looked up in a module: each stands for a function below that checks its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from .allow import AllowList, is_blocked
+from .errors import UnpicklingError, shown
+from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
+from .unpickler import Unpickler
+
+__all__ = ["Builder", "DtypeName", "InertResolver", "SafeResolver", "StorageType"]
+
+
+class Builder(Protocol):
+    """Makes the objects of the result; `_tensors.TensorBuilder` and `arrays.ArrayBuilder` do."""
+
+    def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Any: ...
+    def parameter(self, data: Any, requires_grad: bool) -> Any: ...
+    def set_data(self, tensor: Any, data: Any) -> None: ...
+    def set_requires_grad(self, tensor: Any, requires_grad: bool) -> None: ...
+    def set_attributes(self, tensor: Any, state: dict) -> None: ...
+    def is_tensor(self, obj: Any) -> bool: ...
+    def to_numpy(self, tensor: Any) -> np.ndarray: ...
+    def dtype(self, name: str) -> Any: ...
+    def device(self, *args: Any) -> Any: ...
+    def size(self, sizes: tuple) -> Any: ...
+
+
+class _Named:
+    """A global name with a meaning of ours."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"<{self.path}>"
+
+
+class StorageType(_Named):
+    """A storage class of torch; `element` is the name of its element type."""
+
+    __slots__ = ("element",)
+
+    def __init__(self, path: str, element: str) -> None:
+        super().__init__(path)
+        self.element = element
+
+
+class DtypeName(_Named):
+    """An element type that the engine lacks (`torch.qint8`): it may be named, not used."""
+
+    __slots__ = ()
+
+
+class Function(_Named):
+    """A callable of the list: `run(resolver, u, *args)`."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, path: str, run: Callable[..., Any]) -> None:
+        super().__init__(path)
+        self.run = run
+
+
+class TensorClass(_Named):
+    """`torch.FloatTensor` and its like: makes an empty tensor, which BUILD fills."""
+
+    __slots__ = ("element", "parameter")
+
+    def __init__(self, path: str, element: str, parameter: bool = False) -> None:
+        super().__init__(path)
+        self.element, self.parameter = element, parameter
+
+
+# -- plain values --------------------------------------------------------------------------------------
+
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
+_OLD_NAMES = {"builtins.unicode": "builtins.str", "builtins.long": "builtins.int", "builtins.xrange": "builtins.range"}
+# Classes that may stand as values (factories, annotations) and be nothing but that.
+_FACTORIES = {f"builtins.{c.__name__}": c for c in (int, float, bool, str, bytes, list, dict, tuple, object)}
+_QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
+             "per_channel_affine_float_qparams")  # fmt: skip
+_UNSUPPORTED = {
+    "torch._utils._rebuild_sparse_tensor": "sparse tensors",
+    "torch._utils._rebuild_nested_tensor": "nested tensors",
+    "torch._utils._rebuild_meta_tensor_no_storage": "tensors on the meta device",
+    "torch._utils._rebuild_wrapper_subclass": "tensor subclasses without a storage",
+}
+_TENSOR_NAMES = {
+    name.replace("Storage", "Tensor"): element for name, element in STORAGE_NAMES.items() if element in ELEMENT_TYPES
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def _function(*paths: str) -> Callable:
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        for path in paths:
+            _FUNCTIONS[path] = run
+        return run
+
+    return register
+
+
+@_function("collections.OrderedDict")
+def _ordered_dict(r: SafeResolver, u: Unpickler, pairs: Any = ()) -> OrderedDict:
+    result: OrderedDict = OrderedDict()
+    u.budget.spend(128)
+    if pairs:
+        u.set_items(result, _flat_pairs(u, pairs))
+    return result
+
+
+def _flat_pairs(u: Unpickler, pairs: Any) -> list[Any]:
+    if isinstance(pairs, dict):
+        pairs = list(pairs.items())
+    if type(pairs) not in (list, tuple) or not all(type(p) in (list, tuple) and len(p) == 2 for p in pairs):
+        raise UnpicklingError("a dictionary is made from something other than pairs")
+    u.budget.spend(128 * len(pairs))
+    return [x for pair in pairs for x in pair]
+
+
+@_function("collections.Counter")
+def _counter(r: SafeResolver, u: Unpickler, counts: Any = None) -> Counter:
+    result: Counter = Counter()
+    u.budget.spend(128)
+    if counts is not None:
+        if type(counts) is not dict:
+            raise UnpicklingError("a Counter is made from something other than a dict")
+        u.budget.spend(64 * len(counts))
+        dict.update(result, counts)
+    return result
+
+
+@_function("collections.defaultdict")
+def _defaultdict(r: SafeResolver, u: Unpickler, factory: Any = None, pairs: Any = ()) -> defaultdict:
+    if factory is not None and factory not in _FACTORIES.values() and factory is not set and factory is not OrderedDict:
+        raise UnpicklingError("a defaultdict has a factory that is not a plain container or number")
+    result: defaultdict = defaultdict(factory)
+    u.budget.spend(128)
+    if pairs:
+        u.set_items(result, _flat_pairs(u, pairs))
+    return result
+
+
+def _members(u: Unpickler, items: Any) -> Any:
+    if type(items) not in (list, tuple, set, frozenset):
+        raise UnpicklingError("a set is made from something other than a list")
+    u.budget.spend(256 + 64 * len(items))
+    for item in items:
+        u.check_key(item)
+    return items
+
+
+@_function("builtins.set")
+def _set(r: SafeResolver, u: Unpickler, items: Any = ()) -> set:
+    return set(_members(u, items))
+
+
+@_function("builtins.frozenset")
+def _frozenset(r: SafeResolver, u: Unpickler, items: Any = ()) -> frozenset:
+    return frozenset(_members(u, items))
+
+
+@_function("builtins.complex")
+def _complex(r: SafeResolver, u: Unpickler, real: Any = 0.0, imag: Any = 0.0) -> complex:
+    if not all(type(x) in (int, float) for x in (real, imag)):
+        raise UnpicklingError("a complex number is made from something other than numbers")
+    return complex(real, imag)
+
+
+@_function("_codecs.encode")
+def _encode(r: SafeResolver, u: Unpickler, text: Any, encoding: Any = "utf-8", errors: Any = "strict") -> bytes:
+    if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8", "utf8", "ascii") or errors != "strict":
+        raise UnpicklingError("_codecs.encode is for turning text into bytes with latin1, utf-8 or ascii")
+    u.budget.spend(len(text) + 64)
+    return text.encode(encoding)
+
+
+@_function("builtins.bytearray")
+def _bytearray(r: SafeResolver, u: Unpickler, content: Any = b"", encoding: Any = None) -> bytearray:
+    raw = _encode(r, u, content, encoding) if encoding is not None else content
+    if type(raw) is not bytes:  # an integer would allocate that many bytes
+        raise UnpicklingError("a bytearray is made from something other than bytes")
+    u.budget.spend(len(raw) + 64)
+    return bytearray(raw)
+
+
+@_function("builtins.bytes")
+def _bytes(r: SafeResolver, u: Unpickler, content: Any = b"", encoding: Any = None) -> bytes:
+    return bytes(_bytearray(r, u, content, encoding))
+
+
+@_function("torch.Size")
+def _size(r: SafeResolver, u: Unpickler, sizes: Any = ()) -> Any:
+    if type(sizes) not in (list, tuple) or not all(type(n) is int and abs(n) < 1 << 63 for n in sizes):
+        raise UnpicklingError("a torch.Size is made from something other than integers")
+    u.budget.spend(64 + 8 * len(sizes))
+    return r.builder.size(tuple(sizes))
+
+
+@_function("torch.device")
+def _device(r: SafeResolver, u: Unpickler, *args: Any) -> Any:
+    if not 1 <= len(args) <= 2 or type(args[0]) is not str or not all(type(a) in (int, type(None)) for a in args[1:]):
+        raise UnpicklingError("a torch.device is made from something other than a name and an index")
+    return r.builder.device(*args)
+
+
+@_function("torch.serialization._get_layout")
+def _layout(r: SafeResolver, u: Unpickler, name: Any) -> Any:
+    if name != "torch.strided":
+        raise UnpicklingError(f"the layout {shown(name)} is not supported")
+    return name
+
+
+@_function("torch.nn.backends.thnn._get_thnn_function_backend")
+def _thnn(r: SafeResolver, u: Unpickler) -> None:
+    """Modules saved before torch 1.2 carry it; nothing has used it since."""
+
+
+# -- tensors -------------------------------------------------------------------------------------------
+
+
+def _storage(storage: Any) -> RawStorage:
+    if type(storage) is not RawStorage:
+        raise UnpicklingError(f"a tensor is built on a {shown(type(storage).__name__)} instead of a storage")
+    return storage
+
+
+def _tensor(r: SafeResolver, u: Unpickler, storage: Any, name: str, offset: Any, size: Any, stride: Any,
+            requires_grad: Any = False, metadata: Any = None) -> Any:  # fmt: skip
+    u.budget.spend(1024)
+    if name in QUANTIZED:
+        raise UnpicklingError(f"a tensor of type torch.{name} lacks its scale")
+    array = strided(_storage(storage), name, offset, size, stride, u.limits)
+    origin: RawStorage | None = storage
+    if metadata:
+        if type(metadata) is not dict or set(metadata) - {"conj", "neg"}:
+            raise UnpicklingError(f"a tensor has unknown metadata {shown(metadata)}")
+        u.budget.spend(array.nbytes)
+        array = np.conjugate(array) if metadata.get("conj") else array
+        array, origin = np.negative(array) if metadata.get("neg") else array, None
+    return r.builder.tensor(array, origin, requires_grad is True)
+
+
+@_function("torch._utils._rebuild_tensor")
+def _rebuild_tensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: Any, stride: Any) -> Any:
+    return _tensor(r, u, storage, _storage(storage).name, offset, size, stride)
+
+
+@_function("torch._utils._rebuild_tensor_v2")
+def _rebuild_v2(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: Any, stride: Any,
+                requires_grad: Any = False, hooks: Any = None, metadata: Any = None) -> Any:  # fmt: skip
+    return _tensor(r, u, storage, _storage(storage).name, offset, size, stride, requires_grad, metadata)
+
+
+@_function("torch._utils._rebuild_tensor_v3")
+def _rebuild_v3(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: Any, stride: Any,
+                requires_grad: Any, hooks: Any, dtype: Any, metadata: Any = None) -> Any:  # fmt: skip
+    return _tensor(r, u, storage, r.element_name(dtype), offset, size, stride, requires_grad, metadata)
+
+
+@_function("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
+def _rebuild_parameter(r: SafeResolver, u: Unpickler, data: Any, requires_grad: Any = True, hooks: Any = None,
+                       state: Any = None) -> Any:  # fmt: skip
+    u.budget.spend(512)
+    result = r.builder.parameter(r.tensor_of(data), requires_grad is True)
+    if state:
+        r.set_state(result, state)
+    return result
+
+
+@_function("torch._tensor._rebuild_from_type_v2")
+def _rebuild_from_type(r: SafeResolver, u: Unpickler, function: Any, cls: Any, args: Any, state: Any) -> Any:
+    if not isinstance(function, Function) or not function.path.startswith("torch._utils._rebuild_"):
+        raise UnpicklingError("a tensor subclass is rebuilt by something other than a tensor function")
+    if not isinstance(cls, TensorClass):
+        raise UnpicklingError(f"the tensor subclass {shown(cls)} is not supported")
+    result = r.call(u, function, args if type(args) is tuple else (args,))
+    if cls.parameter and r.builder.is_tensor(result):
+        result = r.builder.parameter(result, True)
+    if state:
+        r.set_state(result, state)
+    return result
+
+
+@_function("torch._utils._rebuild_device_tensor_from_numpy", "torch._utils._rebuild_xla_tensor",
+           "torch._utils._rebuild_device_tensor_from_cpu_tensor")  # fmt: skip
+def _rebuild_device_tensor(r: SafeResolver, u: Unpickler, data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
+    array = data if isinstance(data, np.ndarray) else r.builder.to_numpy(r.tensor_of(data))
+    u.budget.spend(1024 + array.size * 16)
+    return r.builder.tensor(array.astype(numpy_dtype(r.element_name(dtype))), None, requires_grad is True)
+
+
+@_function("torch._utils._rebuild_qtensor")
+def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: Any, stride: Any, params: Any,
+                     requires_grad: Any = False, hooks: Any = None) -> Any:  # fmt: skip
+    """A quantized tensor, dequantised: (q - zero_point) * scale as float32."""
+    if _storage(storage).name not in QUANTIZED:
+        raise UnpicklingError(f"a quantized tensor has elements of type {_storage(storage).name}")
+    if type(params) is not tuple or not params or not isinstance(params[0], DtypeName):
+        raise UnpicklingError("a quantized tensor has no quantizer")
+    q = strided(storage, storage.name, offset, size, stride, u.limits)
+    u.budget.spend(1024 + 12 * max(q.size - storage.array.size, 0))
+    scheme = params[0].path
+    if scheme == "torch.per_tensor_affine" and len(params) == 3:
+        scale, zero = params[1:]
+        if type(scale) not in (int, float) or type(zero) is not int or abs(zero) >= 1 << 31:
+            raise UnpicklingError("a quantized tensor has a scale or zero point that is not a number")
+    elif scheme in ("torch.per_channel_affine", "torch.per_channel_affine_float_qparams") and len(params) == 4:
+        dim = params[3]
+        if type(dim) is not int or not 0 <= dim < q.ndim:
+            raise UnpicklingError(f"a quantized tensor has the channel dimension {shown(dim)}")
+        around = [1] * q.ndim
+        around[dim] = q.shape[dim]
+        both = [np.asarray(p if type(p) is list else r.builder.to_numpy(r.tensor_of(p))) for p in params[1:3]]
+        if any(p.shape != (q.shape[dim],) or p.dtype.kind not in "if" for p in both):
+            raise UnpicklingError("a quantized tensor has not one scale and zero point for each channel")
+        scale, zero = (p.reshape(around) for p in both)
+    else:
+        raise UnpicklingError(f"the quantization scheme {shown(scheme)} is not supported")
+    value = np.asarray((q.astype(np.float64) - zero) * scale, np.float32)
+    return r.builder.tensor(value, None, requires_grad is True)
+
+
+# -- numpy ---------------------------------------------------------------------------------------------
+
+_PLAIN_DTYPE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|[?bBhHiIlLqQefdFD]|[SU]\d{1,9})")
+
+
+@_function("numpy.dtype")
+def _np_dtype(r: SafeResolver, u: Unpickler, code: Any, align: Any = False, copy: Any = False) -> np.dtype:
+    code = code.decode("ascii") if type(code) is bytes else code
+    if type(code) is not str or not _PLAIN_DTYPE.fullmatch(code):
+        raise UnpicklingError(f"the numpy dtype {shown(code)} is refused: only plain numbers and strings are read")
+    u.budget.spend(256)
+    return np.dtype(code, copy=True)
+
+
+@_function("numpy.ndarray")
+def _np_empty(r: SafeResolver, u: Unpickler, *args: Any) -> np.ndarray:
+    raise UnpicklingError("a numpy.ndarray is made by a direct call, which is refused")
+
+
+@_function("numpy.core.multiarray._reconstruct")
+def _np_reconstruct(r: SafeResolver, u: Unpickler, cls: Any, shape: Any, code: Any) -> np.ndarray:
+    if not isinstance(cls, Function) or cls.path != "numpy.ndarray" or shape != (0,):
+        raise UnpicklingError("only plain numpy arrays are read")
+    u.budget.spend(256)
+    return np.ndarray((0,), np.int8)
+
+
+def _np_bytes(u: Unpickler, raw: Any, shape: Any, dtype: Any) -> bytes:
+    if type(raw) is str:  # a Python 2 string that happened to decode
+        raw = raw.encode("latin1" if u.encoding == "bytes" else u.encoding)
+    if not isinstance(dtype, np.dtype) or type(raw) not in (bytes, bytearray):
+        raise UnpicklingError("a numpy array lacks its dtype or its bytes")
+    if type(shape) is not tuple or len(shape) > 32 or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+        raise UnpicklingError("a numpy array has no proper shape")
+    expected = dtype.itemsize
+    for n in shape:
+        expected *= n
+    if expected != len(raw) or dtype.itemsize == 0:
+        raise UnpicklingError(f"a numpy array of shape {shown(shape)} comes with {len(raw)} bytes")
+    u.budget.spend(len(raw) + 256)
+    return bytes(raw)
+
+
+@_function("numpy.core.multiarray.scalar")
+def _np_scalar(r: SafeResolver, u: Unpickler, dtype: Any, raw: Any) -> Any:
+    return np.frombuffer(_np_bytes(u, raw, (), dtype), dtype)[0]
+
+
+@_function("numpy.core.numeric._frombuffer")
+def _np_frombuffer(r: SafeResolver, u: Unpickler, raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+    raw = _np_bytes(u, raw, shape, dtype)
+    return np.frombuffer(bytearray(raw), dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _np_setstate(u: Unpickler, target: Any, state: Any) -> None:
+    """The state that numpy pickles for a dtype or an array, checked and then handed over."""
+    if isinstance(target, np.dtype):
+        if type(state) is not tuple or len(state) != 8 or any(x not in (None, ()) for x in state[2:5]):
+            raise UnpicklingError("a numpy dtype has fields or a state of an unknown form, which is refused")
+        order = state[1].decode("ascii") if type(state[1]) is bytes else state[1]
+        if order not in ("<", ">", "|", "="):
+            raise UnpicklingError(f"a numpy dtype has the byte order {shown(order)}")
+        # For strings size and alignment are part of the state; they must be those of the code already read.
+        size, alignment = state[5:7]
+        if (size, alignment) != (-1, -1) and (target.kind not in "SU" or size != target.itemsize):
+            raise UnpicklingError("a numpy dtype has a size that differs from its code")
+        target.__setstate__((3, order, None, None, None, size, alignment, 0))
+        return
+    if type(state) is not tuple or len(state) != 5:
+        raise UnpicklingError("a numpy array has a state of an unknown form")
+    _, shape, dtype, fortran, raw = state
+    raw = _np_bytes(u, raw, shape, dtype)
+    target.__setstate__((1, shape, dtype, bool(fortran), raw))
+
+
+# -- the resolvers -------------------------------------------------------------------------------------
+
+
+def canonical(module: str, name: str) -> str:
+    """The path of a global under today's names: Python 2's modules and numpy 2's private ones renamed."""
+    if module.startswith("numpy._core"):
+        module = "numpy.core" + module[len("numpy._core") :]
+    path = f"{_RENAMED.get(module, module)}.{name}"
+    return _OLD_NAMES.get(path, path)
+
+
+def named(path: str) -> Any:
+    """The object that stands for a global of torch's list, or None if it is not on the list."""
+    run = _FUNCTIONS.get(path)
+    if run is not None:
+        return Function(path, run)
+    if path in _FACTORIES:
+        return _FACTORIES[path]
+    module, _, name = path.rpartition(".")
+    if module in ("torch", "torch.cuda", "torch.storage") and name in STORAGE_NAMES:
+        return StorageType(path, STORAGE_NAMES[name])
+    if module in ("torch", "torch.cuda"):
+        if name in _TENSOR_NAMES or name == "Tensor":
+            return TensorClass(path, _TENSOR_NAMES.get(name, "float32"))
+        if name in _QSCHEMES or name in QUANTIZED:
+            return DtypeName(path)
+    if path in ("torch.nn.parameter.Parameter", "torch.autograd.variable.Variable", "torch.nn.parameter.Buffer"):
+        return TensorClass(path, "float32", name == "Parameter")
+    if path == "torch._tensor.Tensor" or path == "torch.tensor.Tensor":
+        return TensorClass(path, "float32")
+    return None
+
+
+class SafeResolver:
+    """Answers the interpreter from the list above and from the caller's allow-list; refuses the rest."""
+
+    def __init__(self, builder: Builder, allow: AllowList | None = None) -> None:
+        self.builder = builder
+        self.allow = allow or AllowList()
+
+    def find_global(self, u: Unpickler, module: str, name: str) -> Any:
+        path = canonical(module, name)
+        found = named(path)
+        if found is not None:
+            return found
+        if module == "torch" and name in ELEMENT_TYPES:
+            return self.builder.dtype(name)
+        if path in _UNSUPPORTED:
+            raise UnpicklingError(f"the file contains {_UNSUPPORTED[path]}, which are not supported")
+        if path == "copyreg._reconstructor" and self.allow:
+            return Function(path, _reconstructor)
+        found = self.allow.find(path, module, name)
+        if found is not None:
+            return found
+        if module == "torch" and re.fullmatch(r"(float|bfloat|complex|u?int|bits|q?u?int)\d+\w*", name):
+            raise UnpicklingError(f"the element type torch.{shown(name)} is not supported")
+        if is_blocked(path):
+            raise UnpicklingError(f"Unsupported global: {shown(path)} was refused, its module is blocked for every file")
+        raise UnpicklingError(
+            f"Unsupported global: {shown(path)} was refused; if you trust the file, permit this class with "
+            f"allow=[...] or add_safe_globals([...])"
+        )
+
+    def call(self, u: Unpickler, function: Any, args: tuple) -> Any:
+        if type(function) is Function:
+            return function.run(self, u, *args)
+        if isinstance(function, TensorClass):
+            return self._empty(u, function, args)
+        if self.allow.may_call(function):
+            return _user(function, function, *args)
+        raise UnpicklingError(f"the file calls {_what(function)}, which is refused")
+
+    def new(self, u: Unpickler, cls: Any, args: tuple, kwargs: dict) -> Any:
+        if isinstance(cls, TensorClass):
+            return self._empty(u, cls, args)
+        if type(cls) is Function and cls.path in ("collections.OrderedDict", "collections.Counter", "builtins.set"):
+            return cls.run(self, u, *args)
+        if isinstance(cls, type) and self.allow.may_build(cls):
+            u.budget.spend(512)
+            if self.allow.may_call(cls) or (cls.__new__ is object.__new__ and not args and not kwargs):
+                return _user(cls, cls.__new__, cls, *args, **kwargs)
+            for base in (dict, list, OrderedDict):
+                if cls.__new__ is base.__new__ and not args and not kwargs:
+                    return _user(cls, cls.__new__, cls)
+        raise UnpicklingError(f"the file creates {_what(cls)}, which is refused")
+
+    def _empty(self, u: Unpickler, cls: TensorClass, args: tuple) -> Any:
+        u.budget.spend(1024)
+        if args and self.builder.is_tensor(args[0]):
+            data = args[0]
+        elif args:
+            raise UnpicklingError(f"{cls.path} is called with arguments, which is refused")
+        else:
+            data = self.builder.tensor(np.empty((0,), numpy_dtype(cls.element)), None, False)
+        return self.builder.parameter(data, True) if cls.parameter else data
+
+    def build(self, u: Unpickler, instance: Any, state: Any) -> Any:
+        kind = type(instance)
+        if kind is OrderedDict:
+            if type(state) is not dict or not all(type(k) is str and not hasattr(OrderedDict, k) for k in state):
+                raise UnpicklingError("an OrderedDict has attributes that would hide its methods")
+            instance.__dict__.update(state)
+        elif isinstance(instance, np.dtype) or kind is np.ndarray and not self.builder.is_tensor(instance):
+            _np_setstate(u, instance, state)
+        elif self.builder.is_tensor(instance):
+            self._build_tensor(u, instance, state)
+        elif self.allow.may_build(kind):
+            self._build_object(instance, state)
+        else:
+            raise UnpicklingError(f"the file changes the state of {_what(kind)}, which is refused")
+        return instance
+
+    def _build_tensor(self, u: Unpickler, tensor: Any, state: Any) -> None:
+        """States of old files: set_(storage, offset, size, stride), or those of a Variable (3 or 5 parts)."""
+        if type(state) is tuple and len(state) == 4:
+            self.builder.set_data(tensor, _rebuild_tensor(self, u, *state))
+        elif type(state) is tuple and len(state) == 5:
+            self.builder.set_data(tensor, self.tensor_of(state[0]))
+            self.builder.set_requires_grad(tensor, state[3] is True)
+        elif type(state) is tuple and len(state) == 3:
+            self.builder.set_requires_grad(tensor, state[0] is True)
+        else:
+            self.set_state(tensor, state)
+
+    def _build_object(self, instance: Any, state: Any) -> None:
+        setter = getattr(instance, "__setstate__", None)
+        if setter is not None:
+            _user(type(instance), setter, state)
+            return
+        slots = None
+        if type(state) is tuple and len(state) == 2:
+            state, slots = state
+        for part in (state, slots):
+            if part is not None and (type(part) is not dict or not all(type(k) is str for k in part)):
+                raise UnpicklingError(f"{_what(type(instance))} has a state that is not a dict of names")
+        if state:
+            vars(instance).update(state)
+        for key, value in (slots or {}).items():
+            setattr(instance, key, value)
+
+    def fill(self, u: Unpickler, target: Any, items: list, kind: str) -> None:
+        base = list if kind == "list" else dict
+        if not isinstance(target, base) or not self.allow.may_build(type(target)):
+            raise UnpicklingError(f"the file puts items into {_what(type(target))}, which is refused")
+        if kind == "list":
+            _user(type(target), target.extend, items)
+            return
+        for key, value in zip(items[::2], items[1::2]):
+            u.check_key(key)
+            _user(type(target), target.__setitem__, key, value)
+
+    # -- what the functions above need
+
+    def tensor_of(self, obj: Any) -> Any:
+        if not self.builder.is_tensor(obj):
+            raise UnpicklingError(f"a tensor is expected where the file has {_what(type(obj))}")
+        return obj
+
+    def element_name(self, dtype: Any) -> str:
+        name = str(getattr(dtype, "name", ""))
+        if isinstance(dtype, _Named) or name not in ELEMENT_TYPES:
+            raise UnpicklingError(f"{_what(dtype)} is not an element type")
+        return name
+
+    def set_state(self, tensor: Any, state: Any) -> None:
+        """Attributes that a program has put on a tensor; those that would hide the tensor's own are refused."""
+        parts = state if type(state) is tuple and len(state) == 2 else (state,)
+        for part in parts:
+            if part is None:
+                continue
+            if type(part) is not dict or not all(type(k) is str and k.isidentifier() for k in part):
+                raise UnpicklingError("a tensor has a state that is not a dict of names")
+            self.builder.set_attributes(tensor, part)
+
+
+def _reconstructor(r: SafeResolver, u: Unpickler, cls: Any, base: Any, state: Any) -> Any:
+    """How protocols 0 and 1 make an object of a plain class."""
+    if base is not object or state is not None:
+        raise UnpicklingError(f"the file creates {_what(cls)} on a base other than object, which is refused")
+    return r.new(u, cls, (), {})
+
+
+def _what(obj: Any) -> str:
+    if isinstance(obj, _Named):
+        return shown(obj.path)
+    if isinstance(obj, type):
+        return shown(f"{obj.__module__}.{obj.__qualname__}")
+    return "an object of type " + shown(type(obj).__name__)
+
+
+def _user(owner: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call into a class that the caller allowed; its exceptions become refusals that keep their cause."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as e:
+        raise UnpicklingError(f"{_what(owner)} failed with {type(e).__name__}: {shown(e)}") from e
+
+
+class Inert(_Named):
+    """What a global, and everything made by it, becomes when a pickle is only looked at."""
+
+    __slots__ = ()
+
+
+class InertResolver:
+    """Builds nothing: records the global names, for listing them and for finding a pickle's end."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, None] = {}
+
+    def find_global(self, u: Unpickler, module: str, name: str) -> Any:
+        path = canonical(module, name)
+        self.paths[path] = None
+        found = named(path)
+        return found if isinstance(found, StorageType) else Inert(path)
+
+    def call(self, u: Unpickler, function: Any, args: tuple) -> Any:
+        u.budget.spend(64)
+        return Inert("object")
+
+    def new(self, u: Unpickler, cls: Any, args: tuple, kwargs: dict) -> Any:
+        u.budget.spend(64)
+        return Inert("object")
+
+    def build(self, u: Unpickler, instance: Any, state: Any) -> Any:
+        return instance
+
+    def fill(self, u: Unpickler, target: Any, items: list, kind: str) -> None:
+        pass

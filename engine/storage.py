@@ -1,0 +1,233 @@
+"""Storage: the flat memory behind tensors.
+
+Note [Storage]
+A tensor holds an array (strides over memory that numpy or CuPy owns); its Storage is made when somebody asks.
+The owner of the memory is the root of the array's chain of `.base`; one Storage exists for a root as long as
+anyone holds it, so two tensors that share memory share `storage()` as well.  An owner other than an array (shared
+memory, a mapped file) stands behind the root array as its buffer, so nothing here depends on its kind.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine.device import device
+
+__all__ = ["Storage", "UntypedStorage", "root_of"]
+
+
+def root_of(array: Any) -> Any:
+    """The array that owns the memory `array` looks at."""
+    while True:
+        base = array.base
+        if base is None or type(base) is not type(array):
+            return array
+        array = base
+
+
+_alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+
+
+class Memory:
+    """One block of memory: its root array, seen as bytes.  `shared` names a shared-memory owner, if any."""
+
+    __slots__ = ("__weakref__", "owner", "root")
+
+    def __init__(self, root: Any, owner: Any = None) -> None:
+        self.root, self.owner = root, owner
+
+    def __reduce__(self) -> tuple:
+        flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
+        return _rebuild_memory, (flat.tobytes(), str(backends.of_array(self.root).device_of(self.root)))
+
+    def __deepcopy__(self, memo: dict) -> Memory:
+        return Memory.of(backends.xp_of(self.root).array(self.flat(dtypes.uint8)))
+
+    @staticmethod
+    def of(array: Any) -> Memory:
+        """The Memory behind `array`, one object for all arrays that share it."""
+        root = root_of(array)
+        found = _alive.get(id(root))
+        if found is None or found.root is not root:
+            found = _alive[id(root)] = Memory(root)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.root.nbytes)
+
+    @property
+    def pointer(self) -> int:
+        return backends.of_array(self.root).pointer(self.root)
+
+    def flat(self, dtype: dtypes.dtype) -> Any:
+        """The memory as a 1-d array of `dtype`; shares memory."""
+        np_dtype = dtypes.to_numpy(dtype)
+        count = self.nbytes // np_dtype.itemsize
+        root = self.root
+        flags = root.flags
+        if flags.c_contiguous:
+            flat = root.reshape(-1)
+        elif flags.f_contiguous:
+            flat = root.T.reshape(-1)
+        else:  # a strided root (an array handed in by the user): its own block from the first element on
+            return backends.xp_of(root).ascontiguousarray(root).reshape(-1)
+        if flat.dtype == np_dtype:
+            return flat
+        return flat.view(np.uint8)[: count * np_dtype.itemsize].view(np_dtype)
+
+
+def _rebuild_memory(data: bytes, where: str) -> Memory:
+    array = np.frombuffer(bytearray(data), np.uint8) if data else np.zeros(0, np.uint8)
+    target = device(where)
+    return Memory.of(array if target.type == "cpu" else backends.of_device(target).from_host(array, target))
+
+
+def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+    """A view of the memory behind `array`: sizes, strides and offset in elements of its dtype.
+
+    Raises RuntimeError, as torch, when it would reach outside that memory.
+    """
+    dtype = dtypes.from_numpy(array.dtype)
+    flat = Memory.of(array).flat(dtype)
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: {list(stride)} and {list(size)}")
+    if any(s < 0 for s in stride):
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+        )
+    if any(s < 0 for s in size) or offset < 0:
+        raise RuntimeError(f"as_strided: negative sizes or offset: size {list(size)}, storage_offset {offset}")
+    item = dtype.itemsize
+    reach = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    if offset + reach > flat.size and reach:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
+            f"requiring a storage size of {(offset + reach) * item} are out of bounds for storage of size {flat.size * item}"
+        )
+    if reach == 0:
+        return flat[:0].reshape(size)
+    strides = tuple(s * item for s in stride)
+    if isinstance(flat, np.ndarray):
+        return np.ndarray(size, flat.dtype, buffer=flat, offset=offset * item, strides=strides)
+    return backends.xp_of(flat).lib.stride_tricks.as_strided(flat[offset:], size, strides)
+
+
+class UntypedStorage:
+    """The bytes behind a tensor: `nbytes()`, `data_ptr()`, `tolist()`, indexing by byte."""
+
+    _dtype = dtypes.uint8
+
+    def __init__(self, memory: Memory | int = 0) -> None:
+        if isinstance(memory, int):
+            memory = Memory.of(np.zeros(memory, np.uint8))
+        self._memory = memory
+
+    def _flat(self) -> Any:
+        return self._memory.flat(self._dtype)
+
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self._memory.nbytes
+
+    def size(self) -> int:
+        """Number of elements (bytes for an untyped storage)."""
+        return self._memory.nbytes // self._dtype.itemsize
+
+    __len__ = size
+
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return self._memory.pointer
+
+    def element_size(self) -> int:
+        """Bytes an element."""
+        return self._dtype.itemsize
+
+    @property
+    def device(self) -> device:
+        """Where the memory is."""
+        return backends.of_array(self._memory.root).device_of(self._memory.root)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def is_shared(self) -> bool:
+        """Whether other processes can map this memory."""
+        return self._memory.owner is not None or self.is_cuda
+
+    def tolist(self) -> list:
+        """The elements as a list of Python numbers."""
+        return backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._flat()[index]
+        return found.item() if getattr(found, "ndim", 0) == 0 else found.tolist()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._flat()[index] = value
+
+    def __iter__(self) -> Iterator:
+        return iter(self.tolist())
+
+    def fill_(self, value: Any) -> UntypedStorage:
+        """Set every element."""
+        self._flat()[...] = value
+        return self
+
+    def copy_(self, source: UntypedStorage) -> UntypedStorage:
+        """Copy the elements of another storage of the same length."""
+        if len(source) != len(self):
+            raise RuntimeError(f"size mismatch: cannot copy a storage of {len(source)} elements into one of {len(self)}")
+        self._flat()[...] = source._flat()
+        return self
+
+    def clone(self) -> UntypedStorage:
+        """A copy with memory of its own."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        root = self._memory.root
+        twin._memory = Memory.of(backends.xp_of(root).array(self._memory.flat(self._dtype)))
+        return twin
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory as bytes."""
+        return UntypedStorage(self._memory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self._memory is other._memory and self._dtype is other._dtype
+
+    def __hash__(self) -> int:
+        return hash((id(self._memory), self._dtype))
+
+    @property
+    def _cdata(self) -> int:
+        return id(self._memory)
+
+    def __repr__(self) -> str:
+        body = "\n ".join(str(v) for v in self.tolist())
+        return f" {body}\n[{type(self).__name__}(device={self.device}) of size {self.size()}]"
+
+
+class Storage(UntypedStorage):
+    """The elements behind a tensor, typed: what `Tensor.storage()` gives."""
+
+    def __init__(self, memory: Memory | int = 0, dtype: dtypes.dtype | None = None) -> None:
+        self._dtype = dtypes.get_default_dtype() if dtype is None else dtype
+        super().__init__(memory * self._dtype.itemsize if isinstance(memory, int) else memory)
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        return self._dtype
+
+    def __repr__(self) -> str:
+        body = "\n ".join(str(v) for v in self.tolist())
+        return (
+            f" {body}\n[torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device}) of size {self.size()}]"
+        )

@@ -1,0 +1,633 @@
+"""`Tensor`: an array with history.  Its operations come from the op registry (`dispatch.py`); what stands here is
+the object itself: memory, versions, gradient, hooks, conversion to Python, copying and pickling.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine.autograd.graph import MAYBE, Node, requires_grad_of, view_edge
+from engine.device import CPU, device
+from engine.hooks import HookDict, RemovableHandle
+from engine.storage import Memory, Storage, UntypedStorage, strided
+
+__all__ = ["Size", "Tensor", "is_tensor", "wrap"]
+
+new = object.__new__
+
+
+class Size(tuple):
+    """A shape: a tuple of ints with `numel()`."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements of this shape."""
+        n = 1
+        for s in self:
+            n *= s
+        return n
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __mul__(self, times: Any) -> Size:
+        return Size(tuple.__mul__(self, times))
+
+    def __reduce__(self) -> tuple:
+        return Size, (tuple(self),)
+
+
+class Tensor:
+    """A multi-dimensional array that remembers how it was made.
+
+    `_array` the strided array; `_requires_grad` False, True or MAYBE; `_edge` (node, output_nr) of its history, None
+    for leaves and views; `_vc` the version counter.  The rest has class-level defaults: most tensors lack it.
+    """
+
+    _array: Any
+    _requires_grad: bool | int
+    _edge: tuple[Node, int] | None
+    _vc: list[int]
+    _base: Any = None
+    _view: Any = None
+    _grad: Any = None
+    _hooks: HookDict | None = None
+    _accumulator: Any = None
+    _backward_hooks = None  # kept for code that looks; hooks live on nodes
+    name = None
+    __array_priority__ = 1000  # numpy's operators give way to ours
+    is_sparse = False
+    is_sparse_csr = False
+    is_quantized = False
+    is_meta = False
+    is_mkldnn = False
+    is_nested = False
+    is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
+    itemsize = property(lambda self: self._array.dtype.itemsize, doc="Bytes an element.")
+
+    def __new__(cls, *data: Any, device: Any = None) -> Tensor:
+        """`Tensor(2, 3)` uninitialised of that size, `Tensor([1, 2])` of that data, in the default dtype."""
+        return _legacy_new(cls, dtypes.get_default_dtype(), data, device)
+
+    # --- what it is
+
+    @property
+    def shape(self) -> Size:
+        """The sizes."""
+        return Size(self._array.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The sizes, or the one of `dim`."""
+        if dim is None:
+            return Size(self._array.shape)
+        from engine._checks import wrap_dim
+
+        ndim = self._array.ndim
+        if not ndim:
+            wrap_dim(dim, 0)
+            raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+        return self._array.shape[wrap_dim(dim, ndim)]
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(self._array.size)
+
+    nelement = numel
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self._array.size) * self._array.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes an element."""
+        return self._array.dtype.itemsize
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        """The element type."""
+        return dtypes.from_numpy(self._array.dtype)
+
+    @property
+    def device(self) -> device:
+        """Where the memory is."""
+        array = self._array
+        return CPU if type(array) is np.ndarray else backends.of_array(array).device_of(array)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    def get_device(self) -> int:
+        """The index of the CUDA device; -1 on the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating point."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        """Whether the dtype is signed."""
+        return self.dtype.is_signed
+
+    def is_conj(self) -> bool:
+        """False: conjugation is never lazy here."""
+        return False
+
+    def is_neg(self) -> bool:
+        """False: negation is never lazy here."""
+        return False
+
+    def is_inference(self) -> bool:
+        """False: results of inference_mode are ordinary tensors here."""
+        return False
+
+    # --- memory
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps in elements between neighbours along each dim, or along `dim`."""
+        array = self._array
+        item = array.dtype.itemsize
+        if array.flags.c_contiguous:  # numpy leaves the strides of dims of size <= 1 arbitrary
+            from engine._checks import contiguous_strides
+
+            strides = contiguous_strides(array.shape)
+        else:
+            strides = tuple(s // item for s in array.strides)
+        if dim is None:
+            return strides
+        from engine._checks import wrap_dim
+
+        return strides[wrap_dim(dim, array.ndim)]
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the storage and the first element."""
+        array = self._array
+        if array.base is None or not array.size:
+            return 0
+        memory = Memory.of(array)
+        return (backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize
+
+    def data_ptr(self) -> int:
+        """Address of the first element; 0 for an empty tensor."""
+        array = self._array
+        return backends.of_array(array).pointer(array) if array.size else 0
+
+    def storage(self) -> Storage:
+        """The typed storage, shared with every alias."""
+        return Storage(Memory.of(self._array), self.dtype)
+
+    def untyped_storage(self) -> UntypedStorage:
+        """The bytes behind this tensor, shared with every alias."""
+        return UntypedStorage(Memory.of(self._array))
+
+    def is_set_to(self, tensor: Tensor) -> bool:
+        """Whether both are the same view of the same memory."""
+        return (
+            Memory.of(self._array) is Memory.of(tensor._array)
+            and self.shape == tensor.shape
+            and self.stride() == tensor.stride()
+            and self.storage_offset() == tensor.storage_offset()
+        )
+
+    def is_shared(self) -> bool:
+        """Whether the memory can be mapped by other processes."""
+        return self.untyped_storage().is_shared()
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether the memory is page-locked for CUDA; never on a CPU build."""
+        return False
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history, and with a version counter of its own."""
+        return wrap(self._array)
+
+    @data.setter
+    def data(self, source: Tensor) -> None:
+        if not isinstance(source, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
+        if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        self._array = source._array
+
+    @property
+    def _version(self) -> int:
+        return self._vc[0]
+
+    def _is_view(self) -> bool:
+        return self._base is not None
+
+    # --- gradient
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor; can be set on leaves only."""
+        flag = self._requires_grad
+        return flag if flag is not MAYBE else requires_grad_of(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        value = bool(value)
+        if not value:
+            if self.grad_fn is not None:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                    "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+        elif not (self.is_floating_point() or self.is_complex()):
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if value or self._requires_grad is not MAYBE:
+            self._requires_grad = value
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("cannot delete requires_grad")
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set `requires_grad` in place and return the tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor; None for leaves."""
+        edge = self._edge if self._view is None else view_edge(self)
+        return None if edge is None else edge[0]
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this is."""
+        edge = self._edge if self._view is None else view_edge(self)
+        return 0 if edge is None else edge[1]
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for tensors made by the user and for all that do not require grad."""
+        return self.grad_fn is None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+                )
+            if value is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+            if value.dtype is not self.dtype:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype "
+                    f"'{self.dtype}'. The gradient must match the tensor's dtype."
+                )
+            if value.device != self.device:
+                raise RuntimeError(
+                    f"attempting to assign a gradient located on device '{value.device}' to a tensor on '{self.device}'"
+                )
+            if value._array.shape != self._array.shape:
+                raise RuntimeError(
+                    f"attempting to assign a gradient of size '{list(value._array.shape)}' to a tensor of size "
+                    f"'{list(self._array.shape)}'. Please ensure that the gradient and the tensor are the same size"
+                )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    def detach(self) -> Tensor:
+        """The same memory and version counter, out of the graph: a leaf that does not require grad."""
+        result = wrap(self._array)
+        result._vc = self._vc
+        return result
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor from its graph in place.  RuntimeError for a view."""
+        if self._view is not None:
+            raise RuntimeError(
+                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
+                "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
+                "detach_() cannot be called on these gradients."
+            )
+        self._edge = None
+        self._requires_grad = False
+        self._hooks = None
+        return self
+
+    def register_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(grad)` with every gradient of this tensor; a returned Tensor replaces it."""
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        node = self.grad_fn
+        if node is None:
+            if self._hooks is None:
+                self._hooks = HookDict()
+            hooks = self._hooks
+        else:
+            more = node._more()
+            if more.pre_hooks is None:
+                more.pre_hooks = {}
+            hooks = more.pre_hooks.setdefault(self.output_nr, HookDict())
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        return handle
+
+    def register_post_accumulate_grad_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self.grad_fn is not None:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        hooks = self.__dict__.setdefault("_post_accumulate_hooks", HookDict())
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        return handle
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a non-leaf in `.grad`; nothing for a leaf."""
+        if not self.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        node = self.grad_fn
+        if node is None:
+            return
+        more = node._more()
+        if more.retains is None:
+            more.retains = {}
+        more.retains[self.output_nr] = weakref.ref(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `retain_grad()` holds for this non-leaf."""
+        node = self.grad_fn
+        if node is None or node.extra is None or not node.extra.retains:
+            return False
+        ref = node.extra.retains.get(self.output_nr)
+        return ref is not None and ref() is self
+
+    # --- to Python and numpy
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The elements as a numpy array that shares the memory.  `force=True`: detached, and copied from the GPU.
+
+        RuntimeError if it requires grad, TypeError on the GPU or in bfloat16.
+        """
+        if not force:
+            if self.requires_grad:
+                raise RuntimeError(
+                    "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+                )
+            if type(self._array) is not np.ndarray:
+                if self.device.type != "cpu":
+                    raise TypeError(
+                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+                        "host memory first."
+                    )
+                return backends.of_array(self._array).to_host(self._array)
+            if self.dtype is dtypes.bfloat16:
+                raise TypeError("Got unsupported ScalarType BFloat16")
+            return self._array
+        return backends.of_array(self._array).to_host(self._array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The one element as a Python number.  RuntimeError unless there is exactly one."""
+        array = self._array
+        if array.size != 1:
+            raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
+        value = array.item()
+        return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; a number for a 0-dim tensor."""
+        array = backends.of_array(self._array).to_host(self._array)
+        if self.dtype is dtypes.bfloat16:
+            array = array.astype(np.float32)
+        return array.tolist()
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return self._array.shape[0]
+
+    def __bool__(self) -> bool:
+        size = self._array.size
+        if size == 1:
+            return bool(self._array.item())
+        if size == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self._array.size != 1 or self._array.dtype.kind not in "iub":
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self._array.item())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __contains__(self, element: Any) -> bool:
+        if isinstance(element, Tensor | int | float | complex):
+            return bool((self == element)._array.any())
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+        )
+
+    def __iter__(self) -> Any:
+        if not self._array.ndim:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    def __reversed__(self) -> Tensor:
+        return self.flip(0) if self._array.ndim else self
+
+    def __format__(self, spec: str) -> str:
+        if not self._array.ndim and type(self) is Tensor:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        from engine import _tensor_str
+
+        return _tensor_str.tensor_repr(self, tensor_contents)
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(object.__dir__(self)))
+
+    # --- copying and pickling
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+                "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+                "see https://github.com/pytorch/pytorch/pull/103001"
+            )
+        if id(self) in memo:
+            return memo[id(self)]
+        import copy
+
+        memory = copy.deepcopy(Memory.of(self._array), memo)
+        flat = memory.flat(self.dtype)
+        result = new(type(self))
+        _init(result, strided(flat, self._array.shape, self.stride(), self.storage_offset()))
+        result._requires_grad = self.requires_grad
+        memo[id(self)] = result
+        if self._grad is not None:
+            result._grad = copy.deepcopy(self._grad, memo)
+        for key, value in self.__dict__.items():
+            if key not in _INTERNAL:
+                result.__dict__[key] = copy.deepcopy(value, memo)
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
+        memory = Memory.of(self._array)
+        return (
+            _rebuild,
+            (type(self), memory, self.dtype, self.storage_offset(), tuple(self.shape), self.stride(), self.requires_grad),
+            state or None,
+        )  # fmt: skip
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+
+    # --- construction from within
+
+    @classmethod
+    def _from_array(cls, array: Any) -> Tensor:
+        """A leaf around an array of a known backend, sharing its memory."""
+        result = new(cls)
+        _init(result, array)
+        return result
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
+        """`data` as an instance of a Tensor subclass: same memory, no history."""
+        result = new(cls)
+        _init(result, data._array)
+        result._vc = data._vc
+        if require_grad:
+            result.requires_grad = True
+        return result
+
+    def as_subclass(self, cls: type) -> Any:
+        """This tensor as an instance of `cls`, sharing memory."""
+        return Tensor._make_subclass(cls, self, False)
+
+
+_INTERNAL = frozenset(
+    ("_array", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks", "_accumulator",
+     "_post_accumulate_hooks")
+)  # fmt: skip
+
+
+def _init(tensor: Any, array: Any) -> None:
+    tensor._array = array
+    tensor._requires_grad = False
+    tensor._edge = None
+    tensor._vc = [0]
+
+
+def wrap(array: Any) -> Tensor:
+    """A new leaf around `array`, sharing its memory."""
+    result = new(Tensor)
+    result._array = array
+    result._requires_grad = False
+    result._edge = None
+    result._vc = [0]
+    return result
+
+
+def _rebuild(
+    cls: type, memory: Memory, dtype: dtypes.dtype, offset: int, size: Sequence[int], stride: Sequence[int],
+    requires_grad: bool,
+) -> Any:  # fmt: skip
+    result = new(cls)
+    _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
+    result._requires_grad = requires_grad
+    return result
+
+
+def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
+    """What `Tensor(...)` and `FloatTensor(...)` make: by sizes, or from a sequence, an array or a tensor."""
+    np_dtype = dtypes.to_numpy(dtype)
+    if len(data) == 1 and not isinstance(data[0], int):
+        source = data[0]
+        if isinstance(source, Size):
+            array = np.zeros(source, np_dtype)
+        elif isinstance(source, Tensor):
+            array = source._array.astype(np_dtype, copy=False)
+        elif isinstance(source, UntypedStorage):
+            array = source._memory.flat(dtype)
+        else:
+            if isinstance(source, list | tuple):
+                source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
+            array = np.array(source, dtype=np_dtype)
+    elif any(not isinstance(s, int) for s in data):
+        raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
+    else:
+        array = np.zeros(data, np_dtype) if data else np.zeros((0,), np_dtype)
+    if where is not None and device(where).type != "cpu":
+        target = device(where)
+        array = backends.of_device(target).from_host(array, target)
+    result = new(cls)
+    _init(result, array)
+    return result
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
