@@ -165,7 +165,9 @@ class Progress(Protocol):
     ) -> None: ...
 
 
-class _Silent:
+class Silent:
+    """The progress bar that shows nothing."""
+
     def update(self, n: int = 1) -> None:
         pass
 
@@ -221,5 +223,5 @@ class _Bar:
 def progress(label: str, total: float | None = None, *, unit: str = "B") -> Progress:
     """A progress bar on stderr when that is a terminal, else a mute one; use it in a `with`."""
     if settings.current().quiet or not sys.stderr.isatty():
-        return _Silent()
+        return Silent()
     return _Bar(label, total, unit)

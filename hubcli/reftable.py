@@ -1,0 +1,129 @@
+"""The ref tables: `refs/<host>/<owner>/<repo>.json`, the only files that look-ups read.
+
+A table file has a section for every clone URL that was known under the name; a section maps refs to
+published trees.  Readers need no lock: a file is always replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from hubcli import output, paths
+from hubcli.spec import RepoSpec
+
+Kind = Literal["branch", "tag", "commit", "local"]
+
+_SCHEMA = 1
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A ref as the table has it.  `commit`'s tree is `<commit>.<generation>`."""
+
+    kind: Kind
+    ref: str
+    commit: str
+    tree: str
+    generation: int
+    size: int
+    fetched_at: float
+    checked_at: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The refs of one clone URL: `base` is the spec without ref, `default` the default branch."""
+
+    base: str
+    default: str | None
+    entries: dict[str, Published]
+
+    @classmethod
+    def read(cls, spec: RepoSpec) -> Table:
+        """The table of `spec`'s repository; empty where nothing of it is cached."""
+        return read_all(_file(spec)).get(spec.url) or cls(spec.repository, None, {})
+
+    def find(self, spec: RepoSpec) -> Published | None:
+        """What `spec` means; a commit also where a branch or tag has brought it."""
+        ref = self.default if spec.ref is None else spec.ref
+        entry = self.entries.get(ref) if ref is not None else None
+        if entry is None and spec.is_commit:
+            for other in self.entries.values():
+                if other.commit == ref:
+                    return replace(other, kind="commit", ref=other.commit)
+        return entry
+
+    def having(self, ref: str, entry: Published, default: str | None) -> Table:
+        """This table with `ref` at `entry`; `default` None keeps the default branch."""
+        return Table(self.base, default or self.default, {**self.entries, ref: entry})
+
+    def without(self, refs: list[str]) -> Table:
+        """This table without `refs`."""
+        rest = {ref: entry for ref, entry in self.entries.items() if ref not in refs}
+        return Table(self.base, self.default if self.default in rest else None, rest)
+
+
+def read_all(file: Path) -> dict[str, Table]:
+    """The tables of a file by clone URL; a damaged file counts as empty, so that all is fetched."""
+    try:
+        document = json.loads(file.read_bytes())
+        if document["schema"] != _SCHEMA:
+            raise ValueError(document["schema"])
+        return {url: _parse(section) for url, section in document["remotes"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        output.warning(f"{file} is damaged; what it listed counts as not cached")
+        return {}
+
+
+def update(spec: RepoSpec, change: Callable[[Table], Table]) -> None:
+    """Read, change and replace the table of `spec`; again if another writer came between."""
+    file = _file(spec)
+    empty = Table(spec.repository, None, {})
+    for _ in range(20):
+        tables = read_all(file)
+        tables[spec.url] = change(tables.get(spec.url) or empty)
+        tables = {url: table for url, table in tables.items() if table.entries}
+        if tables:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            paths.write_atomically(file, _dump(tables))
+        else:
+            file.unlink(missing_ok=True)
+        written = read_all(file).get(spec.url) or empty
+        if change(written) == written:
+            return
+        time.sleep(0.01)
+
+
+def _parse(section: dict[str, Any]) -> Table:
+    entries = {ref: Published(**values) for ref, values in section["refs"].items()}
+    for entry in entries.values():
+        # they become part of a path
+        if not (_COMMIT.match(entry.commit) and isinstance(entry.generation, int)):
+            raise ValueError(entry.commit)
+    return Table(section["spec"], section["default"], entries)
+
+
+def _dump(tables: dict[str, Table]) -> bytes:
+    remotes = {
+        url: {
+            "spec": table.base,
+            "default": table.default,
+            "refs": {ref: asdict(entry) for ref, entry in sorted(table.entries.items())},
+        }
+        for url, table in sorted(tables.items())
+    }
+    return json.dumps({"schema": _SCHEMA, "remotes": remotes}, indent=1).encode()
+
+
+def _file(spec: RepoSpec) -> Path:
+    return paths.refs_file(spec.host, spec.owner, spec.repo)
