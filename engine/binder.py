@@ -368,8 +368,8 @@ def _begin_record(w: _Text, record: Op) -> None:
         test = f"({test}) and _r.dtype in INEXACT"
     w(f"if {test}:", 1)
     w("_n = new(_Node)", 2)
-    w("_n.seq = next_seq()", 2)
-    w("_n.extra = None", 2)
+    w("_n.sequence_nr = next_seq()", 2)
+    w("_n._extra = None", 2)
     edges = []
     for p in diff:
         if p in record.lists:
@@ -378,7 +378,7 @@ def _begin_record(w: _Text, record: Op) -> None:
             edges.append(f"{p}._edge or edge_of({p})")
         else:
             edges.append(f"({p}._edge or edge_of({p})) if _r_{p} else None")
-    w(f"_n.edges = ({', '.join(edges)},)", 2)
+    w(f"_n.next_edges = ({', '.join(edges)},)", 2)
 
 
 def _record(w: _Text, record: Op, plan: _Plan, inplace: bool) -> None:
@@ -627,7 +627,7 @@ class ConstantBackward0(Node):
     """The node of an in-place op without gradient (`zero_`, `fill_` with a number, random fills)."""
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
-        return (None,) * len(self.edges)
+        return (None,) * len(self.next_edges)
 
 
 def write(name: str, target: Any, result: Any) -> None:

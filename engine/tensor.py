@@ -396,9 +396,9 @@ class Tensor:
     def retains_grad(self) -> bool:
         """Whether `retain_grad()` holds for this non-leaf."""
         node = self.grad_fn
-        if node is None or node.extra is None or not node.extra.retains:
+        if node is None or node._extra is None or not node._extra.retains:
             return False
-        ref = node.extra.retains.get(self.output_nr)
+        ref = node._extra.retains.get(self.output_nr)
         return ref is not None and ref() is self
 
     # --- to Python and numpy

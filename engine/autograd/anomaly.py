@@ -37,7 +37,7 @@ def check(node: Node, grads: Sequence[Any]) -> None:
 
 def explain(node: Node) -> None:
     """Warn with the traceback of the forward call that made `node`."""
-    lines = node.extra.traceback if node.extra is not None else None
+    lines = node._extra.traceback if node._extra is not None else None
     if lines is None:
         warnings.warn(
             f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during "

@@ -41,20 +41,20 @@ def run_backward(
     waiting, useful = _plan(list(buffers), wanted if captures is not None else None)
     for node in buffers:
         if node not in waiting:
-            heappush(ready, (-node.seq, node))
+            heappush(ready, (-node.sequence_nr, node))
     enabled = mode.enabled
     mode.enabled = create_graph
     try:
         while ready:
             node = heappop(ready)[1]
             grads = buffers.pop(node, None) or [None] * node.n_outputs
-            extra = node.extra
+            extra = node._extra
             if extra is not None:
                 _before(extra, grads)
             if wanted and node in wanted:
                 for nr, i in wanted[node]:
                     captured[i] = _captured(node, grads[nr])
-            edges = node.edges
+            edges = node.next_edges
             if useful is None:
                 needs: Sequence[bool] = [e is not None for e in edges]
             elif node in useful:
@@ -96,7 +96,7 @@ def run_backward(
                 if left:
                     waiting[target] = left
                 else:
-                    heappush(ready, (-target.seq, target))
+                    heappush(ready, (-target.sequence_nr, target))
             # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
             result = gradient = grads = edge = target = None
     finally:
@@ -114,7 +114,7 @@ def _plan(
     order: list[Node] = []
     if wanted is None:
         while stack:
-            for edge in stack.pop().edges:
+            for edge in stack.pop().next_edges:
                 if edge is not None:
                     node = edge[0]
                     count = waiting.get(node)
@@ -130,7 +130,7 @@ def _plan(
     while stack:
         node = stack.pop()
         order.append(node)
-        for edge in node.edges:
+        for edge in node.next_edges:
             if edge is not None:
                 child = edge[0]
                 parents.setdefault(child, []).append(node)
@@ -146,7 +146,7 @@ def _plan(
                 stack.append(parent)
     for node in order:
         if node in useful:
-            for edge in node.edges:
+            for edge in node.next_edges:
                 if edge is not None and (edge[0] in useful or edge[0] in wanted):
                     waiting[edge[0]] = waiting.get(edge[0], 0) + 1
     return waiting, useful

@@ -61,26 +61,26 @@ class Extra:
 class Node:
     """One recorded operation.  Subclasses (one an op) implement `apply(grads, needs)`.
 
-    `edges`: an edge or None for each tensor input.  `saved`: what backward needs of tensors; None once freed,
-    () if nothing was saved.  `args`: numbers, shapes and other arguments.  `seq`: order of creation.
+    `next_edges`: an edge or None for each tensor input.  `saved`: what backward needs of tensors; None once freed,
+    () if nothing was saved.  `args`: numbers, shapes and other arguments.  `sequence_nr`: order of creation.
     """
 
-    __slots__ = ("__weakref__", "args", "edges", "extra", "saved", "seq")
+    __slots__ = ("__weakref__", "args", "next_edges", "_extra", "saved", "sequence_nr")
     n_outputs = 1
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
-    edges: Sequence[Edge | None]
+    next_edges: Sequence[Edge | None]
     saved: tuple[Any, ...] | None
     args: Any
-    seq: int
-    extra: Extra | None
+    sequence_nr: int
+    _extra: Extra | None
 
     def __init__(self, edges: Sequence[Edge | None] = (), n_outputs: int = 1) -> None:
-        self.edges = edges
+        self.next_edges = edges
         self.saved = ()
         self.args = None
-        self.seq = next_seq()
-        self.extra = None
+        self.sequence_nr = next_seq()
+        self._extra = None
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         """Gradients for the inputs.  grads: one a output, None = undefined.  needs: one an edge."""
@@ -94,16 +94,16 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """(node, output_nr) for each tensor input; (None, 0) where no gradient is needed."""
-        return tuple((None, 0) if e is None else e for e in self.edges)
+        return tuple((None, 0) if e is None else e for e in self.next_edges)
 
     def name(self) -> str:
         """The class name, such as `MulBackward0`."""
         return type(self).__name__
 
     def _more(self) -> Extra:
-        if self.extra is None:
-            self.extra = Extra()
-        return self.extra
+        if self._extra is None:
+            self._extra = Extra()
+        return self._extra
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -135,7 +135,7 @@ class Node:
         """The node as a function of the gradients of its outputs."""
         if len(grads) != self.n_outputs:
             raise TypeError(f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead")
-        result = self.apply(list(grads), [e is not None for e in self.edges])
+        result = self.apply(list(grads), [e is not None for e in self.next_edges])
         return result[0] if len(result) == 1 else tuple(result)
 
 
@@ -146,9 +146,9 @@ class AccumulateGrad(Node):
 
     def __init__(self, variable: Any) -> None:
         self.variable = variable
-        self.edges = self.saved = ()
-        self.args = self.extra = None
-        self.seq = _LAST + next_seq()
+        self.next_edges = self.saved = ()
+        self.args = self._extra = None
+        self.sequence_nr = _LAST + next_seq()
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         gradient = grads[0]

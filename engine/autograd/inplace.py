@@ -78,7 +78,7 @@ class CopySlices(Node):
     __slots__ = ("node", "shape", "strides", "view")
 
     def __init__(self, base: Edge | None, view: View, node: Node, shape: Any, strides: Any) -> None:
-        super().__init__((base, *node.edges[1:]))
+        super().__init__((base, *node.next_edges[1:]))
         self.node, self.view, self.shape, self.strides = node, view, shape, strides
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:

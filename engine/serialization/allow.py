@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -161,10 +161,24 @@ class AllowList:
         return id(found) in self.objects
 
     def may_build(self, cls: type) -> bool:
-        """Whether instances of `cls` may be made empty and given a state."""
-        return id(cls) in self.objects or (
-            self.imported and cls.__module__.partition(".")[0] not in sys.stdlib_module_names
-        )
+        """Whether instances of `cls` may be made empty and given a state.
+
+        A class that is only imported, not listed, must be a module or an optimizer, or have no code of its own
+        that runs on the way (`__setstate__`, `__del__`).
+        """
+        if id(cls) in self.objects:
+            return True
+        if not self.imported or cls.__module__.partition(".")[0] in sys.stdlib_module_names:
+            return False
+        if hasattr(cls, "__del__"):
+            return False
+        return not hasattr(cls, "__setstate__") or issubclass(cls, _stateful_classes())
+
+
+def _stateful_classes() -> tuple[type, ...]:
+    from engine import nn, optim
+
+    return nn.Module, optim.Optimizer
 
 
 def _in_memory(path: str, module: str | None = None, name: str | None = None) -> Any:
@@ -176,7 +190,4 @@ def _in_memory(path: str, module: str | None = None, name: str | None = None) ->
         if found is None or part.startswith("__"):
             return None
         found = vars(found).get(part) if hasattr(found, "__dict__") else None
-    return found if isinstance(found, type) or callable(found) else None
-
-
-Handler = Callable[..., Any]
+    return found if callable(found) else None

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import dtypes
 from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, shown
 from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
@@ -27,12 +28,11 @@ class Builder(Protocol):
 
     def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Any: ...
     def parameter(self, data: Any, requires_grad: bool) -> Any: ...
-    def set_data(self, tensor: Any, data: Any) -> None: ...
+    def set_data(self, tensor: Any, data: Any) -> Any: ...
     def set_requires_grad(self, tensor: Any, requires_grad: bool) -> None: ...
     def set_attributes(self, tensor: Any, state: dict) -> None: ...
     def is_tensor(self, obj: Any) -> bool: ...
     def to_numpy(self, tensor: Any) -> np.ndarray: ...
-    def dtype(self, name: str) -> Any: ...
     def device(self, *args: Any) -> Any: ...
     def size(self, sizes: tuple) -> Any: ...
 
@@ -146,7 +146,9 @@ def _counter(r: SafeResolver, u: Unpickler, counts: Any = None) -> Counter:
 
 @_function("collections.defaultdict")
 def _defaultdict(r: SafeResolver, u: Unpickler, factory: Any = None, pairs: Any = ()) -> defaultdict:
-    if factory is not None and factory not in _FACTORIES.values() and factory is not set and factory is not OrderedDict:
+    if type(factory) is Function:
+        factory = {"builtins.set": set, "collections.OrderedDict": OrderedDict}.get(factory.path, factory)
+    if factory is not None and not any(factory is f for f in (*_FACTORIES.values(), set, OrderedDict)):
         raise UnpicklingError("a defaultdict has a factory that is not a plain container or number")
     result: defaultdict = defaultdict(factory)
     u.budget.spend(128)
@@ -389,6 +391,10 @@ def _np_frombuffer(r: SafeResolver, u: Unpickler, raw: Any, dtype: Any, shape: A
     return np.frombuffer(bytearray(raw), dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
+def _is_numpy_state(state: Any) -> bool:
+    return type(state) is tuple and len(state) == 5 and isinstance(state[2], np.dtype)
+
+
 def _np_setstate(u: Unpickler, target: Any, state: Any) -> None:
     """The state that numpy pickles for a dtype or an array, checked and then handed over."""
     if isinstance(target, np.dtype):
@@ -456,7 +462,7 @@ class SafeResolver:
         if found is not None:
             return found
         if module == "torch" and name in ELEMENT_TYPES:
-            return self.builder.dtype(name)
+            return getattr(dtypes, name)
         if path in _UNSUPPORTED:
             raise UnpicklingError(f"the file contains {_UNSUPPORTED[path]}, which are not supported")
         if path == "copyreg._reconstructor" and self.allow:
@@ -512,27 +518,31 @@ class SafeResolver:
             if type(state) is not dict or not all(type(k) is str and not hasattr(OrderedDict, k) for k in state):
                 raise UnpicklingError("an OrderedDict has attributes that would hide its methods")
             instance.__dict__.update(state)
-        elif isinstance(instance, np.dtype) or kind is np.ndarray and not self.builder.is_tensor(instance):
+        elif isinstance(instance, np.dtype) or (kind is np.ndarray and _is_numpy_state(state)):
             _np_setstate(u, instance, state)
         elif self.builder.is_tensor(instance):
-            self._build_tensor(u, instance, state)
+            return self._build_tensor(u, instance, state)
         elif self.allow.may_build(kind):
             self._build_object(instance, state)
         else:
             raise UnpicklingError(f"the file changes the state of {_what(kind)}, which is refused")
         return instance
 
-    def _build_tensor(self, u: Unpickler, tensor: Any, state: Any) -> None:
+    def _build_tensor(self, u: Unpickler, tensor: Any, state: Any) -> Any:
         """States of old files: set_(storage, offset, size, stride), or those of a Variable (3 or 5 parts)."""
+        before = tensor
         if type(state) is tuple and len(state) == 4:
-            self.builder.set_data(tensor, _rebuild_tensor(self, u, *state))
+            tensor = self.builder.set_data(tensor, _rebuild_tensor(self, u, *state))
         elif type(state) is tuple and len(state) == 5:
-            self.builder.set_data(tensor, self.tensor_of(state[0]))
+            tensor = self.builder.set_data(tensor, self.tensor_of(state[0]))
             self.builder.set_requires_grad(tensor, state[3] is True)
         elif type(state) is tuple and len(state) == 3:
             self.builder.set_requires_grad(tensor, state[0] is True)
         else:
             self.set_state(tensor, state)
+        if tensor is not before:
+            u.replace(before, tensor)
+        return tensor
 
     def _build_object(self, instance: Any, state: Any) -> None:
         setter = getattr(instance, "__setstate__", None)

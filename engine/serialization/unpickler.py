@@ -15,9 +15,11 @@ of a tuple that shares its halves ("billion laughs") takes exponential time.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Protocol
 
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
@@ -189,6 +191,12 @@ class Unpickler:
             if type(key) is not str:
                 self.check_key(key)
             target[key] = items[i + 1]
+
+    def replace(self, old: Any, new: Any) -> None:
+        """Let the memo's latest entries that are `old` be `new` (an object that cannot be filled in place)."""
+        for index in list(islice(reversed(self.memo), 64)):
+            if self.memo[index] is old:
+                self.memo[index] = new
 
     def remember(self, index: int) -> None:
         self.memo[index] = self.stack[-1]
@@ -540,13 +548,18 @@ def _unicode(u: Unpickler) -> None:
     u.stack.append(u.line().decode("raw-unicode-escape"))
 
 
+_ESCAPED = re.compile(rb"""(?:[^\\]|\\(?:[\\'"abfnrtv]|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}))*""")
+
+
 @_opcode(b"S")
 def _string(u: Unpickler) -> None:
     text = u.line()
     if len(text) < 2 or text[0] != text[-1] or text[:1] not in (b"'", b'"'):
         raise UnpicklingError("the pickle has a string without quotes")
-    inner = text[1:-1].decode("latin-1").encode("latin-1").decode("unicode_escape").encode("latin-1")
-    u.stack.append(u.old_string(inner))
+    inner = text[1:-1]
+    if not _ESCAPED.fullmatch(inner):
+        raise UnpicklingError("the pickle has a string with an unknown escape")
+    u.stack.append(u.old_string(inner.decode("unicode_escape").encode("latin-1")))
 
 
 # Objects: everything here is the resolver's business.
