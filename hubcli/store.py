@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hubcli import output, paths, reftable, settings
-from hubcli.errors import HubError, IntegrityError, LockTimeoutError, NotFoundError, OfflineError
+from hubcli.errors import (
+    HubconfNotFoundError,
+    HubError,
+    IntegrityError,
+    LockTimeoutError,
+    NotFoundError,
+    OfflineError,
+)
 from hubcli.reftable import Kind, Published, Table
 from hubcli.spec import RepoSpec
 
@@ -345,7 +352,7 @@ def _publish(
     bar: output.Progress,
 ) -> Published:
     """Fetch one ref at depth 1 into `db`, write its tree and publish that with its marker."""
-    from hubcli import git
+    from hubcli import git, hubconf
 
     name = git.ref_in_db(resolved)
     shown = None if isinstance(bar, output.Silent) else bar
@@ -361,6 +368,11 @@ def _publish(
     commit, tree = git.identify(db, name)
     listing = list(git.entries(db, commit))
     _refuse_bad_names(spec, listing)
+    if not any(entry.path == "hubconf.py" for entry in listing):
+        raise HubconfNotFoundError(
+            f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
+            hint="a repository for hub has a hubconf.py at its top",
+        )
     folder = paths.checkouts(_key(spec))
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f".{paths.unique()}.tmp"
@@ -368,6 +380,7 @@ def _publish(
     try:
         git.checkout(db, commit, staging)
         pointers = _seal(spec, staging, listing)
+        hubconf.read(staging)  # what cannot be read replaces nothing
         now = time.time()
         size = sum(entry.size for entry in listing)
         for generation in itertools.count(1):

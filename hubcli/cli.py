@@ -1,0 +1,177 @@
+"""The `hub` command: finds the commands, and turns errors into message, hint and exit status.
+
+A command's module is imported when the command runs; `hub --help` loads click and nothing heavier.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from hubcli import settings
+from hubcli._version import __version__
+from hubcli.errors import ExitStatus, HubError
+
+# name: (module:attribute, one help line)
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
+    "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
+    "help": ("hubcli.commands.help:help_", "Show an entrypoint's signature and docstring."),
+    "show": ("hubcli.commands.show:show", "Show all that is known of a repository."),
+    "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
+    "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
+    "run": ("hubcli.commands.run:run", "Run one forward pass on an input file."),
+    "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
+    "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
+    "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
+}
+
+
+class HubGroup(click.Group):
+    """A group that imports its commands when they are used, and reports errors as the README says."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of the name given."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table's help lines; no command is imported for that."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run the command line and exit with the status of the table."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        with settings.overriding():
+            try:
+                status = super().main(
+                    arguments, prog_name or "hub", complete_var, False, windows_expand_args, **extra
+                )
+                sys.stdout.flush()
+            except Exception as error:
+                status = _report(error, "--json" in arguments)
+            except KeyboardInterrupt:
+                _say("interrupted")
+                status = ExitStatus.INTERRUPTED
+        sys.exit(int(status) if isinstance(status, int) else 0)
+
+
+@click.group(cls=HubGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hub", message="%(prog)s %(version)s")
+@click.option("--hub-dir", type=click.Path(file_okay=False), help="The cache folder.")
+@click.option("--offline", is_flag=True, help="Never use the network.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="No messages and no progress bars.")
+@click.option("-v", "--verbose", is_flag=True, help="More messages.")
+def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose: bool) -> None:
+    """Pull, inspect and run models that git repositories publish in a hubconf.py.
+
+    SPEC is owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir.
+    """
+    if hub_dir is not None:
+        from hubcli import paths
+
+        paths.set_dir(hub_dir)
+    settings.override(
+        offline=offline or None,
+        json=as_json or None,
+        quiet=quiet or None,
+        verbose=verbose or None,
+    )
+
+
+def main() -> NoReturn:
+    """The console script."""
+    hub.main()
+
+
+def _report(error: Exception, json_wanted: bool) -> int:
+    """Print the error as the user wants it; the exit status."""
+    if isinstance(error, BrokenPipeError):
+        # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.FAILURE
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        _say("interrupted")
+        return ExitStatus.INTERRUPTED
+    if _debug():
+        import traceback
+
+        traceback.print_exception(error)
+    status, code, message, hint, spec = _describe(error)
+    if json_wanted:
+        body = {"code": code, "message": message, "hint": hint, "spec": spec}
+        document = {"schema_version": 1, "error": body}
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.flush()
+    else:
+        _say(f"hub: {message}")
+        if hint:
+            _say(f"hint: {hint}")
+    return status
+
+
+def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
+    if isinstance(error, HubError):
+        return error.status, error.code, error.message, error.hint, error.spec
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        hint = f"try '{context.command_path} --help'" if context is not None else None
+        return ExitStatus.USAGE, "usage", error.format_message(), hint, None
+    if isinstance(error, OSError):
+        named = f": {error.filename}" if error.filename else ""
+        return ExitStatus.FAILURE, "os", f"{error.strerror or error}{named}", None, None
+    message = f"{type(error).__name__}: {error}"
+    hint = "this is a fault of hub; HUB_DEBUG=1 shows where"
+    return ExitStatus.FAILURE, "internal", message, hint, None
+
+
+def _debug() -> bool:
+    try:
+        return settings.current().debug
+    except HubError:  # the settings themselves are what is wrong
+        return False
+
+
+def _say(text: str) -> None:
+    from hubcli.output import printable
+
+    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,84 @@
+"""`hub env`: versions, paths and backends, for a bug report."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+import click
+
+from hubcli import output, paths
+from hubcli._version import __version__
+from hubcli.errors import HubError
+
+_LIBRARIES = (
+    "click",
+    "filelock",
+    "GitPython",
+    "ml_dtypes",
+    "numpy",
+    "packaging",
+    "platformdirs",
+    "requests",
+    "rich",
+    "safetensors",
+    "threadpoolctl",
+    "torch",
+)
+# backend: distributions that bring it
+_BACKENDS = {
+    "cpu": ("numpy",),
+    "onednn": ("onednn-cpu-gomp",),
+    "cuda": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "mpi": ("mpi4py",),
+}
+
+
+@click.command()
+def env() -> None:
+    """Show versions, paths and backends, for a bug report."""
+    document: dict[str, Any] = {
+        "hubcli": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "paths": {
+            "hub_dir": str(paths.hub_dir()),
+            "checkpoints": str(paths.checkpoints()),
+            "config": str(paths.config_file()),
+        },
+        "backends": {name: _first(distributions) for name, distributions in _BACKENDS.items()},
+        "libraries": {"git": _git(), **{name: _version(name) for name in _LIBRARIES}},
+    }
+    output.Output.current().result(document, lambda: _table(document))
+
+
+def _table(document: dict[str, Any]) -> str:
+    rows = []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            rows += [(f"{key}.{name}", str(item or "-")) for name, item in value.items()]
+        else:
+            rows.append((key, str(value)))
+    return output.table(rows)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first(distributions: tuple[str, ...]) -> str | None:
+    found = (f"{name} {_version(name)}" for name in distributions if _version(name))
+    return next(found, None)
+
+
+def _git() -> str | None:
+    from hubcli import git
+
+    try:
+        return git.version()
+    except HubError:  # a machine without git is what a report may be about
+        return None

@@ -1,0 +1,50 @@
+"""Fixtures of all tests: no test sees the user's cache, settings or git configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubcli import settings
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--slow runs the exhaustive variants."""
+    parser.addoption("--slow", action="store_true", help="run the exhaustive variants too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked slow unless --slow."""
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="exhaustive variant: run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home, a cache and settings of the test's own; the folder `home`."""
+    for name in list(os.environ):
+        prefixes = ("HUB_", "GIT_", "TORCH_", "XDG_")
+        if name.startswith(prefixes) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.setenv("TORCH_HUB_DIR", str(tmp_path / "hub"))
+    for name in ("CONFIG", "CACHE", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    with settings.overriding():
+        yield home
+
+
+@pytest.fixture
+def hub_root(tmp_path: Path) -> Path:
+    """The test's own cache folder, not made yet."""
+    return tmp_path / "hub"

@@ -1,0 +1,301 @@
+"""Real servers on 127.0.0.1 for tests and the demo: git over smart HTTP, and files with ranges.
+
+Nothing here is a mock: git is git's own `http-backend`, the files come through sockets.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "tests",
+    "GIT_AUTHOR_EMAIL": "tests@localhost",
+    "GIT_COMMITTER_NAME": "tests",
+    "GIT_COMMITTER_EMAIL": "tests@localhost",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the server has seen it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+@dataclass
+class Served:
+    """What a running server has counted, and how it is to behave from now on."""
+
+    url: str
+    requests: list[Request] = field(default_factory=list)
+    sent: int = 0
+    delay: float = 0.0
+    credentials: str | None = None
+    redirect: str | None = None
+
+    def reset(self) -> None:
+        """Count from nothing again."""
+        self.requests.clear()
+        self.sent = 0
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, handler: type[_Handler], root: Path) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.root = root
+        self.lock = threading.Lock()
+        self.served = Served(f"http://127.0.0.1:{self.server_address[1]}")
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def admitted(self) -> bool:
+        """Log the request; answer it here if the server is to ask for credentials or redirect."""
+        served = self.server.served
+        with self.server.lock:
+            served.requests.append(Request(self.command, self.path, dict(self.headers)))
+        if served.delay:
+            time.sleep(served.delay)
+        if served.redirect:
+            self.answer(302, b"", {"Location": served.redirect + self.path})
+            return False
+        if served.credentials is not None:
+            wanted = base64.b64encode(f"x-access-token:{served.credentials}".encode()).decode()
+            if self.headers.get("Authorization") != f"Basic {wanted}":
+                self.answer(401, b"credentials\n", {"WWW-Authenticate": 'Basic realm="tests"'})
+                return False
+        return True
+
+    def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a whole answer and count its bytes."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if not any(name.lower() == "content-length" for name in headers):
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with self.server.lock:
+            self.server.served.sent += len(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+class _GitHandler(_Handler):
+    def do_GET(self) -> None:
+        self._backend(b"")
+
+    def do_POST(self) -> None:
+        self._backend(self._body())
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        chunks = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
+
+    def _backend(self, body: bytes) -> None:
+        if not self.admitted():
+            return
+        parts = urlsplit(self.path)
+        environment = {
+            "PATH": os.environ["PATH"],
+            **_IDENTITY,
+            "GIT_PROJECT_ROOT": str(self.server.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REQUEST_METHOD": self.command,
+            "PATH_INFO": unquote(parts.path),
+            "QUERY_STRING": parts.query,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+            "REMOTE_ADDR": self.client_address[0],
+        }
+        result = subprocess.run(
+            ["git", "http-backend"], input=body, env=environment, capture_output=True, check=False
+        )
+        head, _, content = result.stdout.partition(b"\r\n\r\n")
+        headers = {}
+        for line in head.decode().splitlines():
+            name, _, value = line.partition(": ")
+            headers[name] = value
+        status = int(headers.pop("Status", "200 OK").split()[0])
+        if result.returncode != 0 and not head:
+            status, content = 500, result.stderr
+        self.answer(status, content, headers)
+
+
+class _FileHandler(_Handler):
+    def do_GET(self) -> None:
+        self._file()
+
+    def do_HEAD(self) -> None:
+        self._file()
+
+    def _file(self) -> None:
+        if not self.admitted():
+            return
+        path = (self.server.root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+        if not path.is_relative_to(self.server.root.resolve()) or not path.is_file():
+            self.answer(404, b"no such file\n", {"Content-Type": "text/plain"})
+            return
+        content = path.read_bytes()
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {
+            "ETag": etag,
+            "Accept-Ranges": "bytes",
+            "Content-Type": "application/octet-stream",
+        }
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if wanted and self.headers.get("If-Range", etag) == etag:
+            start = int(wanted.group(1))
+            stop = min(int(wanted.group(2) or len(content) - 1) + 1, len(content))
+            if start >= len(content):
+                self.answer(416, b"", {**headers, "Content-Range": f"bytes */{len(content)}"})
+                return
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
+            self.answer(206, content[start:stop], headers)
+            return
+        self.answer(200, content, headers)
+
+
+@contextlib.contextmanager
+def _serve(handler: type[_Handler], root: Path) -> Iterator[Served]:
+    server = _Server(handler, root)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server.served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def git_server(root: Path) -> Iterator[Served]:
+    """Serve the bare repositories below `root` by `git http-backend`: `<url>/<owner>/<repo>.git`.
+
+    Set `credentials` to demand that token, `redirect` to send clients elsewhere, `delay` to be slow.
+    """
+    with _serve(_GitHandler, root) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def file_server(root: Path) -> Iterator[Served]:
+    """Serve the files below `root` with strong ETags and byte ranges."""
+    with _serve(_FileHandler, root) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def dead_server() -> Iterator[str]:
+    """A URL where nothing listens, and nothing else will for as long as the block lasts."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """A URL whose server accepts connections and never says a word."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A bare repository below a git server's root, and a work tree to commit from."""
+
+    bare: Path
+    work: Path
+
+    @classmethod
+    def create(cls, root: Path, name: str, branch: str = "main") -> Self:
+        """Make `<root>/<owner>/<repo>.git` for the name `owner/repo`."""
+        bare = root / f"{name}.git"
+        work = root / ".work" / name
+        for path in (bare, work):
+            path.mkdir(parents=True)
+        made = cls(bare, work)
+        made.git("init", "-q", "--bare", "-b", branch, cwd=bare)
+        made.git("init", "-q", "-b", branch)
+        made.git("remote", "add", "origin", str(bare))
+        made.git("config", "uploadpack.allowFilter", "true", cwd=bare)
+        return made
+
+    def git(self, *command: str, cwd: Path | None = None) -> str:
+        """Run git in the work tree; its stdout."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.work), **_IDENTITY}
+        result = subprocess.run(
+            ["git", *command],
+            cwd=cwd or self.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode:
+            raise RuntimeError(f"git {' '.join(command)}: {result.stderr}")
+        return result.stdout.strip()
+
+    def commit(
+        self, files: Mapping[str, str | bytes], *, tag: str | None = None, message: str = "commit"
+    ) -> str:
+        """Write `files`, commit everything, push the branch (and `tag`); the commit's id."""
+        for name, content in files.items():
+            path = self.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        if tag:
+            self.git("tag", tag)
+        self.push()
+        return self.git("rev-parse", "HEAD")
+
+    def push(self) -> None:
+        """Push all branches and tags."""
+        self.git("push", "-q", "--force", "--all", "origin")
+        self.git("push", "-q", "--force", "--tags", "origin")
+
+    def mirror(self, folder: Path) -> None:
+        """Copy the bare repository to `folder`."""
+        shutil.copytree(self.bare, folder)
