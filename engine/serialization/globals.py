@@ -88,7 +88,11 @@ class TensorClass(_Named):
 # -- plain values --------------------------------------------------------------------------------------
 
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
-_OLD_NAMES = {"builtins.unicode": "builtins.str", "builtins.long": "builtins.int", "builtins.xrange": "builtins.range"}
+_OLD_NAMES = {
+    "builtins.unicode": "builtins.str",
+    "builtins.long": "builtins.int",
+    "builtins.xrange": "builtins.range",
+}
 # Classes that may stand as values (factories, annotations) and be nothing but that.
 _FACTORIES = {f"builtins.{c.__name__}": c for c in (int, float, bool, str, bytes, list, dict, tuple, object)}
 _QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
@@ -300,7 +304,9 @@ def _rebuild_from_type(r: SafeResolver, u: Unpickler, function: Any, cls: Any, a
 
 @_function("torch._utils._rebuild_device_tensor_from_numpy", "torch._utils._rebuild_xla_tensor",
            "torch._utils._rebuild_device_tensor_from_cpu_tensor")  # fmt: skip
-def _rebuild_device_tensor(r: SafeResolver, u: Unpickler, data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
+def _rebuild_device_tensor(
+    r: SafeResolver, u: Unpickler, data: Any, dtype: Any, device: Any, requires_grad: Any
+) -> Any:
     array = data if isinstance(data, np.ndarray) else r.builder.to_numpy(r.tensor_of(data))
     u.budget.spend(1024 + array.size * 16)
     return r.builder.tensor(array.astype(numpy_dtype(r.element_name(dtype))), None, requires_grad is True)
@@ -456,6 +462,11 @@ class SafeResolver:
         self.builder = builder
         self.allow = allow or AllowList()
 
+    def knows(self, path: str) -> bool:
+        """Whether a global is on torch's list."""
+        module, _, name = path.rpartition(".")
+        return named(path) is not None or (module == "torch" and name in ELEMENT_TYPES)
+
     def find_global(self, u: Unpickler, module: str, name: str) -> Any:
         path = canonical(module, name)
         found = named(path)
@@ -473,7 +484,9 @@ class SafeResolver:
         if module == "torch" and re.fullmatch(r"(float|bfloat|complex|u?int|bits|q?u?int)\d+\w*", name):
             raise UnpicklingError(f"the element type torch.{shown(name)} is not supported")
         if is_blocked(path):
-            raise UnpicklingError(f"Unsupported global: {shown(path)} was refused, its module is blocked for every file")
+            raise UnpicklingError(
+                f"Unsupported global: {shown(path)} was refused, its module is blocked for every file"
+            )
         raise UnpicklingError(
             f"Unsupported global: {shown(path)} was refused; if you trust the file, permit this class with "
             f"allow=[...] or add_safe_globals([...])"

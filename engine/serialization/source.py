@@ -48,17 +48,20 @@ class Source:
         self.name = os.fsdecode(os.fspath(f)) if is_path(f) else str(getattr(f, "name", "") or "<stream>")
         self.start = 0  # where the content begins in the mapping
         self._origin: int | None = None  # where it begins for seek(), None if there is no seeking
-        self._fd_owner: Any = None
+        self._fd_owner: Any = None  # the file to read views from
+        self._own: Any = None  # the file that this object has opened
+        self._keep: Any = None  # the open file behind a mapping
         self._zero_copy = mapped is not False
         self._file = None if is_path(f) else f
         if is_path(f):
             # Kept open for as long as the source lives: unmapped reads go through it.
             owner: Any = open(f, "rb", buffering=0)  # noqa: SIM115
+            self._own = owner
             try:
                 self._open(owner, mapped)
-            finally:
-                if self._fd_owner is not owner:
-                    owner.close()
+            except BaseException:
+                owner.close()
+                raise
         elif type(f) in _PLAIN_FILES:
             if f.writable():
                 f.flush()
@@ -84,6 +87,7 @@ class Source:
                 raise
             self._read(owner)
             return
+        self._keep = owner
         if not self._zero_copy:
             self._fd_owner = owner
         self.data = memoryview(mapping)[self.start :]
@@ -139,6 +143,11 @@ class Source:
             done += count
         return copy
 
+    def unmapped(self) -> None:
+        """From now on copy views out of the file instead of sharing the mapping, where there is one."""
+        if self._keep is not None:
+            self._fd_owner, self._zero_copy = self._keep, False
+
     def finish(self, consumed: int) -> None:
         """Leave a seekable file object behind the `consumed` bytes, so that a next object can be read."""
         if self._file is not None and self._origin is not None:
@@ -146,5 +155,5 @@ class Source:
 
     def close(self) -> None:
         """Close the file that this object opened; views stay valid."""
-        if self._fd_owner is not None and self._fd_owner is not self._file:
-            self._fd_owner.close()
+        if self._own is not None:
+            self._own.close()

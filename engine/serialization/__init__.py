@@ -1,0 +1,128 @@
+"""Checkpoints: `load` and `save` for torch's zip, legacy and tar files and for safetensors.
+
+Reading never runs code from a file: see Note [Why an interpreter] in unpickler.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from .errors import UnpicklingError
+from .formats import Conversion, convert, get_unsafe_globals_in_checkpoint, read, read_arrays, sniff
+
+__all__ = [
+    "Conversion", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert", "default_restore_location",
+    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_safetensors", "read_arrays", "safe_globals",
+    "save", "save_safetensors", "sniff",
+]  # fmt: skip
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = True,
+    mmap: bool | None = None,
+    allow: Iterable[Any] = (),
+    encoding: str = "utf-8",
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what `save`, torch.save or safetensors wrote (torch.load).
+
+    f: path or binary file object.  map_location: device, string, dict of device tags, or function(storage, tag).
+    mmap: None maps a zip or safetensors file where that is possible, so that nothing is copied and tensors can be
+    written without changing the file; True demands it; False copies.  A mapped file must not be changed in place.
+
+    Files are read by an interpreter that builds tensors, containers and numbers and calls nothing.  Other classes
+    are refused unless listed: allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], or
+    `add_safe_globals`.  weights_only=False also accepts classes of modules that the caller has imported
+    already, made without calling them; it never imports and never runs a function named by the file.
+
+    Raises UnpicklingError (a pickle.UnpicklingError and a RuntimeError) with one sentence for a file that is
+    damaged or refused, OSError for one that cannot be read, RuntimeError for a device that is not there.
+    """
+    from ._tensors import TensorBuilder
+
+    if pickle_module is not None and weights_only:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    if pickle_load_args:
+        unknown = set(pickle_load_args) - {"errors", "fix_imports", "buffers"}
+        if unknown:
+            raise TypeError(f"load() got an unexpected keyword argument '{min(unknown)}'")
+        warnings.warn("pickle_load_args are ignored: files are not read with pickle", stacklevel=2)
+    allowed = AllowList(allow, imported=weights_only is False)
+    return read(f, TensorBuilder(map_location), allow=allowed, mmap=mmap, encoding=encoding)
+
+
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """Write an object so that `load` and real torch read it (torch.save).
+
+    f: path or binary file object.  A path is replaced in one step at the end.  Tensors that share memory share it
+    after loading, views keep strides and offsets (and bring their whole storage along).  Classes of the engine are
+    written under torch's names.  Raises pickle.PicklingError for objects that have no pickled form.
+    """
+    from ._tensors import rename, substitute
+    from .writers import opened, write_legacy, write_zip
+
+    if pickle_protocol != 2:
+        raise ValueError(f"pickle_protocol {pickle_protocol} is not supported: torch's files have protocol 2")
+    write = write_zip if _use_new_zipfile_serialization else write_legacy
+    with opened(f) as out:
+        write(obj, out, substitute, rename)
+
+
+def load_safetensors(f: Any, map_location: Any = None, mmap: bool | None = None) -> dict[str, Any]:
+    """Tensors by name from a safetensors file; shares memory with the file where it can be mapped.
+
+    Raises UnpicklingError for a file that is not exactly of the format.
+    """
+    from ._tensors import TensorBuilder
+    from .safetensors import read_safetensors
+    from .source import Source
+
+    builder, source = TensorBuilder(map_location), Source(f, mmap)
+    try:
+        arrays, _ = read_safetensors(source)
+        return {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
+    finally:
+        source.close()
+
+
+def save_safetensors(tensors: Mapping[str, Any], f: Any, metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors by name as a safetensors file.
+
+    tensors: name -> Tensor or numpy array of any shape, written contiguous.  metadata: text to text.  Raises
+    TypeError for other values, for names that are not text and for complex128, which the format lacks.
+    """
+    import numpy as np
+
+    from engine.tensor import Tensor
+
+    from .safetensors import write_safetensors
+    from .writers import opened
+
+    arrays = {}
+    for name, value in tensors.items():
+        if not isinstance(value, (Tensor, np.ndarray)):
+            raise TypeError(f"the value of {name!r} is a {type(value).__name__}, not a tensor")
+        arrays[name] = value.detach().numpy(force=True) if isinstance(value, Tensor) else value
+    with opened(f) as out:
+        write_safetensors(arrays, out, metadata)
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """`storage` on the device of a tag (`cpu`, `cuda:0`): for use in a `map_location` function."""
+    from ._tensors import default_restore_location as restore
+
+    return restore(storage, location)

@@ -1,0 +1,244 @@
+"""The one place where arrays become Tensors and Tensors become arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine.device import device
+from engine.storage import Memory, Storage, UntypedStorage, strided
+from engine.tensor import _INTERNAL, Size, Tensor, wrap
+
+from .errors import UnpicklingError, shown
+from .pickler import Global, Persistent, Reduce, Token
+from .records import RawStorage, numpy_dtype
+from .writers import Plan
+
+__all__ = ["LocatedStorage", "TensorBuilder", "default_restore_location", "rename", "substitute"]
+
+
+class LocatedStorage(Storage):
+    """What a `map_location` function is given: a storage on the CPU that can be asked for on a device.
+
+    `cuda(i)`, `cpu()` and `to(device)` return the same storage, marked for that device; the copy is made once,
+    when its tensors are built.
+    """
+
+    def __init__(self, array: np.ndarray, name: str, target: device | None = None) -> None:
+        super().__init__(Memory.of(array), getattr(dtypes, name, dtypes.uint8))
+        self._name = name
+        self.target = target or device("cpu")
+
+    def to(self, where: Any) -> LocatedStorage:
+        """This storage, marked for a device."""
+        moved = LocatedStorage(self._memory.root, self._name, device(where))
+        moved._memory = self._memory
+        return moved
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> LocatedStorage:
+        """This storage, marked for a CUDA device (the current one by default)."""
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self) -> LocatedStorage:
+        """This storage, marked for the CPU."""
+        return self.to("cpu")
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """`storage` where its tag says (`cpu`, `cuda:1`).  Raises RuntimeError, as torch, for a device that is not there."""
+    try:
+        where = device(location)
+    except (RuntimeError, TypeError):
+        where = None
+    if where is None or where.type not in ("cpu", "cuda"):
+        raise RuntimeError(
+            f"don't know how to restore data location of {type(storage).__name__} (tagged with {shown(location)})"
+        )
+    if where.type == "cuda":
+        try:
+            backends.of_device(where)
+        except (RuntimeError, ImportError) as e:
+            raise RuntimeError(
+                "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are "
+                "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
+                "your storages to the CPU."
+            ) from e
+    return storage.to(where) if storage is not None else where
+
+
+class TensorBuilder:
+    """Makes Tensors and Parameters over the arrays of a file, on the devices that `map_location` gives."""
+
+    def __init__(self, map_location: Any = None) -> None:
+        if isinstance(map_location, bytes):
+            map_location = map_location.decode("ascii")
+        if (
+            map_location is not None
+            and not isinstance(map_location, (str, device, dict))
+            and not callable(map_location)
+        ):
+            raise TypeError(f"map_location must be a device, a string, a dict or a function, not {map_location!r}")
+        self.map_location = map_location
+        self._everywhere: device | None = None
+        if isinstance(map_location, (str, device)):
+            self._everywhere = default_restore_location(None, str(map_location))
+
+    def _place(self, storage: RawStorage | None) -> device:
+        """The device of a storage's tensors; asked once for each storage."""
+        if self._everywhere is not None:
+            return self._everywhere
+        if storage is None:
+            return device("cpu")
+        if storage.moved is None:
+            storage.moved = {"device": self._ask(storage)}
+        return storage.moved["device"]
+
+    def _ask(self, storage: RawStorage) -> device:
+        located, tag = LocatedStorage(storage.array, storage.name), storage.location
+        if isinstance(self.map_location, dict):
+            tag = str(self.map_location.get(tag, tag))
+        elif self.map_location is not None:
+            result = self.map_location(located, tag)
+            if isinstance(result, LocatedStorage):
+                return default_restore_location(None, str(result.target))
+            if result is not None:
+                raise TypeError(
+                    f"map_location returned a {type(result).__name__}; it must return the storage or None"
+                )
+        return default_restore_location(located, tag).target
+
+    def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Tensor:
+        where = self._place(storage)
+        if where.type != "cpu":
+            array = self._moved(array, storage, where)
+        result = wrap(array)
+        if requires_grad:
+            result.requires_grad = True
+        return result
+
+    def _moved(self, array: np.ndarray, storage: RawStorage | None, where: device) -> Any:
+        """The array on a device; views of one storage share memory there as well."""
+        backend = backends.of_device(where)
+        if storage is None or array.size == 0:
+            return backend.from_host(np.ascontiguousarray(array), where)
+        storage.moved = storage.moved or {}
+        whole = storage.moved.get(array.dtype)
+        flat = storage.native(array.dtype)
+        if whole is None:
+            count = flat.size // array.itemsize
+            whole = storage.moved[array.dtype] = backend.from_host(np.ndarray((count,), array.dtype, flat), where)
+        offset = array.__array_interface__["data"][0] - flat.__array_interface__["data"][0]
+        return strided(
+            whole, array.shape, tuple(s // array.itemsize for s in array.strides), offset // array.itemsize
+        )
+
+    def parameter(self, data: Any, requires_grad: bool) -> Any:
+        from engine.nn import Parameter
+
+        return Parameter(data, requires_grad)
+
+    def set_data(self, tensor: Any, data: Any) -> Any:
+        tensor.data = data
+        return tensor
+
+    def set_requires_grad(self, tensor: Any, requires_grad: bool) -> None:
+        tensor.requires_grad = requires_grad
+
+    def set_attributes(self, tensor: Any, state: dict) -> None:
+        for key, value in state.items():
+            if key.startswith("__") or key in _INTERNAL or hasattr(type(tensor), key):
+                raise UnpicklingError(f"a tensor has the attribute {shown(key)}, which would hide its own")
+            setattr(tensor, key, value)
+
+    def is_tensor(self, obj: Any) -> bool:
+        return isinstance(obj, Tensor)
+
+    def to_numpy(self, tensor: Any) -> np.ndarray:
+        return tensor.detach().numpy(force=True)
+
+    def device(self, *args: Any) -> Any:
+        return device(*args)
+
+    def size(self, sizes: tuple) -> Any:
+        return Size(sizes)
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+
+def host_array(plan: Plan, tensor: Tensor) -> tuple[np.ndarray, str]:
+    """The tensor as a host array and its device tag; tensors that share device memory share the host copy."""
+    where = tensor.device
+    if where.type == "cpu":
+        return tensor.detach().numpy(), "cpu"
+    memory = Memory.of(tensor._array)
+    host = plan.copies.get(id(memory))
+    if host is None:
+        flat = backends.of_array(tensor._array).to_host(memory.flat(dtypes.uint8))
+        host = plan.copies[id(memory)] = (np.ascontiguousarray(flat), memory)
+    width = tensor.element_size()
+    array = np.ndarray(
+        tuple(tensor.shape), dtypes.to_numpy(tensor.dtype), host[0], tensor.storage_offset() * width,
+        [s * width for s in tensor.stride()],
+    )  # fmt: skip
+    return array, f"cuda:{where.index or 0}"
+
+
+def substitute(plan: Plan, obj: Any) -> Token | None:
+    """How torch's pickles write a tensor, parameter, storage, dtype, device or size; None for other objects."""
+    if isinstance(obj, Tensor):
+        return _tensor_token(plan, obj)
+    if isinstance(obj, dtypes.dtype):
+        return Global("torch", obj.name)
+    if isinstance(obj, device):
+        return Reduce(Global("torch", "device"), *((obj.type,) if obj.index is None else (obj.type, obj.index)))
+    if isinstance(obj, Size):
+        return Reduce(Global("torch", "Size"), tuple(obj))
+    if isinstance(obj, RawStorage):
+        return plan.storage(obj.array, obj.name)[0]
+    if isinstance(obj, UntypedStorage):
+        name = obj.dtype.name if isinstance(obj, Storage) else "uint8"
+        if obj.device.type != "cpu":
+            obj = type(obj)(Memory.of(backends.of_array(obj._memory.root).to_host(obj._memory.flat(dtypes.uint8))))
+        return _storage_token(plan, obj._memory.flat(dtypes.uint8), name)
+    return None
+
+
+def _storage_token(plan: Plan, root: np.ndarray, name: str) -> Persistent:
+    token, first = plan.storage(root, name)
+    if first != name and numpy_dtype(first).itemsize != numpy_dtype(name).itemsize:
+        token, _ = plan.storage(root.copy(), name)
+    return token
+
+
+def _tensor_token(plan: Plan, tensor: Tensor) -> Reduce:
+    from engine.nn import Parameter
+
+    state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}
+    hooks = Reduce(Global("collections", "OrderedDict"))
+    if isinstance(tensor, Parameter):
+        array, location = host_array(plan, tensor)
+        data = plan.tensor(array, tensor.dtype.name, False, location)
+        if not state:
+            return Reduce(Global("torch._utils", "_rebuild_parameter"), data, tensor.requires_grad, hooks)
+        return Reduce(
+            Global("torch._utils", "_rebuild_parameter_with_state"), data, tensor.requires_grad, hooks, state
+        )
+    array, location = host_array(plan, tensor)
+    token = plan.tensor(array, tensor.dtype.name, tensor.requires_grad, location)
+    if not state:
+        return token
+    cls = Global("torch._tensor", "Tensor") if type(tensor) is Tensor else type(tensor)
+    return Reduce(Global("torch._tensor", "_rebuild_from_type_v2"), token.function, cls, token.args, state)
+
+
+def rename(module: str, name: str) -> tuple[str, str]:
+    """Where real torch keeps a class or function of the engine: `engine.nn.modules.conv` is `torch.nn.modules.conv`."""
+    if module != "engine" and not module.startswith("engine."):
+        return module, name
+    for package in ("nn.modules", "nn.functional", "nn", "optim"):
+        if module == f"engine.{package}" or module.startswith(f"engine.{package}."):
+            return (f"torch{module[6:]}" if package == "nn.modules" else f"torch.{package}"), name
+    return "torch" + module[6:], name

@@ -1,0 +1,247 @@
+"""Telling the formats apart, reading any of them, and converting between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .allow import AllowList
+from .arrays import ArrayBuilder
+from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
+from .globals import Builder, SafeResolver
+from .readers import list_globals, read_legacy, read_tar, read_zip
+from .safetensors import looks_like, read_safetensors, write_safetensors
+from .source import Source, is_path
+from .ziparchive import ZipArchive
+
+__all__ = ["Conversion", "convert", "format_of", "get_unsafe_globals_in_checkpoint", "read", "read_arrays", "sniff"]
+
+_LEGACY_HEAD = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the magic number as LONG1
+_OTHERS = (
+    (b"\x1f\x8b", "a gzip file: unpack it first"),
+    (b"BZh", "a bzip2 file: unpack it first"),
+    (b"\xfd7zXZ", "an xz file: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstandard file: unpack it first"),
+    (b"\x89HDF", "an HDF5 file (Keras)"),
+    (b"\x93NUMPY", "a numpy .npy file"),
+    (b"version https://git-lfs", "a Git LFS pointer: the weights themselves were not fetched"),
+    (b"GGUF", "a GGUF file"),
+)
+
+
+def format_of(source: Source) -> str:
+    """`zip`, `torchscript`, `legacy`, `tar`, `safetensors` or `unknown`, from the content alone."""
+    head = bytes(source.data[:512])
+    if head[:4] == b"PK\x03\x04":
+        try:
+            names = ZipArchive(source).entries
+        except UnpicklingError:
+            return "zip"
+        return "torchscript" if any(n.count("/") == 1 and n.endswith("/constants.pkl") for n in names) else "zip"
+    if head[:1] == b"\x80" and head[2 : 2 + len(_LEGACY_HEAD)] == _LEGACY_HEAD:
+        return "legacy"
+    if head[257:262] == b"ustar" or _old_tar(head):
+        return "tar"
+    return "safetensors" if looks_like(head[:16], source.size) else "unknown"
+
+
+def _old_tar(head: bytes) -> bool:
+    """Whether 512 bytes are a tar header without the `ustar` mark: their checksum tells."""
+    if len(head) < 512 or not head[0]:
+        return False
+    try:
+        stated = int(head[148:156].strip(b" \0") or b"x", 8)
+    except ValueError:
+        return False
+    return stated == sum(head[:148]) + 8 * 32 + sum(head[156:])
+
+
+def sniff(f: Any) -> str:
+    """The format of a file: `zip`, `torchscript`, `legacy`, `tar`, `safetensors` or `unknown`.
+
+    f: path or seekable binary file object, which is left where it was.
+    """
+    here = None if is_path(f) else f.tell()
+    source = Source(f)
+    try:
+        return format_of(source)
+    finally:
+        source.close()
+        if here is not None:
+            f.seek(here)
+
+
+def _unknown(source: Source) -> UnpicklingError:
+    head = bytes(source.data[:64])
+    if not head:
+        return UnpicklingError("the file is empty")
+    for magic, what in _OTHERS:
+        if head.startswith(magic):
+            return UnpicklingError(f"the file is {what}")
+    if head.lstrip()[:1] == b"<":
+        return UnpicklingError("the file is a web page, not a checkpoint: the download failed or needs a log-in")
+    if head[:1] == b"\x80":
+        return UnpicklingError("Invalid magic number; corrupt file? It is a pickle, but not one of torch")
+    if len(head) >= 9 and head[8:9] == b"{":
+        return UnpicklingError("the safetensors file is truncated inside its header")
+    return UnpicklingError(f"the file is in none of torch's formats: it begins with {shown(head[:8].hex(' '))}")
+
+
+def read(
+    f: Any,
+    builder: Builder,
+    *,
+    allow: AllowList | None = None,
+    mmap: bool | None = None,
+    encoding: str = "utf-8",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Any:
+    """The object in a checkpoint of any format, its tensors made by `builder`.
+
+    A safetensors file gives a dict.  mmap=True demands a mapping, which only zip and safetensors permit.
+    """
+    source = Source(f, mmap)
+    try:
+        kind = format_of(source)
+        if mmap and kind not in ("zip", "torchscript", "safetensors"):
+            if kind == "unknown":
+                raise _unknown(source)
+            raise RuntimeError(
+                "mmap can only be used with files saved with "
+                "`torch.save(_use_new_zipfile_serialization=True), please torch.save your checkpoint with this option "
+                "in order to use mmap."
+            )
+        if mmap is None and kind in ("legacy", "tar"):
+            source.unmapped()  # their storages are not aligned and are copied: read them, so that memory holds them once
+        resolver = SafeResolver(builder, allow)
+        end = source.size
+        if kind in ("zip", "torchscript"):
+            result = read_zip(source, resolver, encoding, limits)
+        elif kind == "legacy":
+            result, end = read_legacy(source, resolver, encoding, limits)
+        elif kind == "tar":
+            result = read_tar(source, resolver, encoding, limits)
+        elif kind == "safetensors":
+            arrays, _ = read_safetensors(source, limits)
+            result = {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
+        else:
+            raise _unknown(source)
+        source.finish(end)
+        return result
+    finally:
+        source.close()
+
+
+def read_arrays(f: Any, allow: Iterable[Any] = (), mmap: bool | None = None) -> Any:
+    """The object in a checkpoint with numpy arrays for tensors (strided views over the file where it is mapped)."""
+    return read(f, ArrayBuilder(), allow=AllowList(allow), mmap=mmap)
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The globals in a file that `load` would refuse without an allow-list; nothing is built."""
+    source = Source(f)
+    try:
+        kind = format_of(source)
+        if kind == "safetensors":
+            return []
+        if kind not in ("zip", "legacy", "tar"):
+            raise _unknown(source) if kind == "unknown" else UnpicklingError("the file is a TorchScript archive")
+        paths = list_globals(source, kind)
+    finally:
+        source.close()
+    resolver = SafeResolver(ArrayBuilder())
+    return [path for path in paths if not resolver.knows(path)]
+
+
+# -- conversion ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What `convert` did: `bytes` written, `tensors` in the file, its `format`, and the paths of values left out."""
+
+    bytes: int
+    tensors: int
+    format: str
+    skipped: tuple[str, ...] = ()
+
+
+_SUFFIXES = {".safetensors": "safetensors", ".pth": "zip", ".pt": "zip", ".bin": "zip", ".ckpt": "zip", ".tar": "zip"}
+
+
+def convert(source: Any, target: Any, *, format: str | None = None, key: str | None = None) -> Conversion:
+    """Rewrite a checkpoint as `safetensors`, `zip` or `legacy` (by the suffix of `target` unless given).
+
+    key: the entry of the checkpoint to write (`state_dict`).  For safetensors the tensors of nested dicts and
+    lists are named by their path (`optimizer.state.0.exp_avg`), unless the only tensors are in one dict, whose
+    names are kept; other values are left out and listed.  Raises UnpicklingError for a bad file and ValueError
+    for a format or key that is not there.
+    """
+    from .writers import Plan, opened, write_legacy, write_zip
+
+    if format is None:
+        suffix = os.path.splitext(os.fsdecode(os.fspath(target)))[1].lower() if is_path(target) else ""
+        format = _SUFFIXES.get(suffix)
+        if format is None:
+            raise ValueError(f"cannot tell the format from {str(target)!r}: give .safetensors or .pth, or format=")
+    obj = read_arrays(source)
+    if key is not None:
+        if not isinstance(obj, Mapping) or key not in obj:
+            found = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
+            raise ValueError(f"the checkpoint has no entry {key!r} (it has: {shown(found, 400)})")
+        obj = obj[key]
+    if format == "safetensors":
+        tensors, skipped = _named_tensors(obj)
+        with opened(target) as f:
+            written = write_safetensors(tensors, f)
+        return Conversion(written, len(tensors), format, tuple(skipped))
+    if format not in ("zip", "legacy"):
+        raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
+
+    from .. import dtypes
+    from .pickler import Global
+
+    count = 0
+
+    def substitute(plan: Plan, value: Any) -> Any:
+        nonlocal count
+        if type(value) is np.ndarray:
+            count += 1
+            return plan.tensor(value, dtypes.from_numpy(value.dtype).name)
+        return Global("torch", value.name) if isinstance(value, dtypes.dtype) else None
+
+    write = write_zip if format == "zip" else write_legacy
+    with opened(target) as f:
+        written = write(obj, f, substitute, lambda module, name: (module, name))
+    return Conversion(written, count, format)
+
+
+def _named_tensors(obj: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays of a nested structure by path, and the paths of everything else."""
+    found: list[tuple[tuple[str, ...], np.ndarray]] = []
+    skipped: list[str] = []
+    pending: list[tuple[tuple[str, ...], Any]] = [((), obj)]
+    seen: set[int] = set()
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biufcV":
+            found.append((path, value))
+        elif isinstance(value, (Mapping, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            pending.extend(((*path, str(k)), v) for k, v in reversed(list(items)))
+        else:
+            skipped.append(".".join(path))
+    parents = {path[:-1] for path, _ in found}
+    prefix = len(next(iter(parents))) if len(parents) == 1 else 0
+    tensors: dict[str, np.ndarray] = {}
+    for path, array in found:
+        name = ".".join(path[prefix:]) or "tensor"
+        if name in tensors:
+            raise UnpicklingError(f"two tensors of the checkpoint would have the name {shown(name)}")
+        tensors[name] = array
+    return tensors, skipped
