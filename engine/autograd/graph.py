@@ -30,9 +30,13 @@ class Handed:
     add: Callable[..., Any]  # add(a, b) -> a + b
     add_: Callable[..., Any]  # add_(a, b): in place, no history
     clone: Callable[..., Any]  # clone(t)
-    clone_strided: Callable[..., Any]  # clone_strided(t, shape, strides): clone laid out in those byte strides
+    clone_strided: Callable[
+        ..., Any
+    ]  # clone_strided(t, shape, strides): clone laid out in those byte strides
     zero_: Callable[..., Any]  # zero_(t)
-    contiguous_copy: Callable[..., Any]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
+    contiguous_copy: Callable[
+        ..., Any
+    ]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
     copy_: Callable[..., Any]  # copy_(dst, src)
     cast: Callable[..., Any]  # cast(t, dtype)
     zeros: Callable[..., Any]  # zeros(shape, dtype, like=array)
@@ -47,14 +51,24 @@ handed = Handed()
 class Extra:
     """What few nodes have: hooks, the user's metadata, tensors that keep their gradient, a forward traceback."""
 
-    __slots__ = ("__weakref__", "metadata", "post_hooks", "pre_hooks", "prehooks", "retains", "traceback")
+    __slots__ = (
+        "__weakref__",
+        "metadata",
+        "post_hooks",
+        "pre_hooks",
+        "prehooks",
+        "retains",
+        "traceback",
+    )
 
     def __init__(self) -> None:
         self.metadata: dict[Any, Any] | None = None
         self.pre_hooks: dict[int, HookDict] | None = None  # tensor hooks by output_nr
         self.prehooks: HookDict | None = None  # Node.register_prehook
         self.post_hooks: HookDict | None = None  # Node.register_hook
-        self.retains: dict[int, Any] | None = None  # output_nr -> weakref to a tensor with retain_grad()
+        self.retains: dict[int, Any] | None = (
+            None  # output_nr -> weakref to a tensor with retain_grad()
+        )
         self.traceback: list[str] | None = None
 
 
@@ -65,7 +79,7 @@ class Node:
     () if nothing was saved.  `args`: numbers, shapes and other arguments.  `sequence_nr`: order of creation.
     """
 
-    __slots__ = ("__weakref__", "args", "next_edges", "_extra", "saved", "sequence_nr")
+    __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
@@ -134,7 +148,9 @@ class Node:
     def __call__(self, *grads: Any) -> Any:
         """The node as a function of the gradients of its outputs."""
         if len(grads) != self.n_outputs:
-            raise TypeError(f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead")
+            raise TypeError(
+                f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead"
+            )
         result = self.apply(list(grads), [e is not None for e in self.next_edges])
         return result[0] if len(result) == 1 else tuple(result)
 
@@ -180,13 +196,21 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     with grad mode on (create_graph) out of place, since the old gradient may be part of a graph.
     """
     had = variable._grad
-    if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
+    if (
+        gradient._array.dtype is not variable._array.dtype
+        and gradient._array.dtype != variable._array.dtype
+    ):
         gradient = handed.cast(gradient, variable.dtype)
         stealable = not mode.enabled
     if had is None:
         array = gradient._array
         # references to a private array: the tensor's attribute, the name `array`, the argument
-        if stealable and array.base is None and sys.getrefcount(array) == 3 and _same_layout(array, variable._array):
+        if (
+            stealable
+            and array.base is None
+            and sys.getrefcount(array) == 3
+            and _same_layout(array, variable._array)
+        ):
             gradient._requires_grad, gradient._edge = False, None
             variable._grad = gradient
         elif mode.enabled and gradient._requires_grad:
@@ -256,9 +280,20 @@ class View:
     __slots__ = ("edge", "multiple", "recorded", "step", "version")
 
     def __init__(
-        self, edge: Edge | None, version: int, step: tuple[Any, ...], recorded: bool, multiple: bool = False
+        self,
+        edge: Edge | None,
+        version: int,
+        step: tuple[Any, ...],
+        recorded: bool,
+        multiple: bool = False,
     ) -> None:
-        self.edge, self.version, self.step, self.recorded, self.multiple = edge, version, step, recorded, multiple
+        self.edge, self.version, self.step, self.recorded, self.multiple = (
+            edge,
+            version,
+            step,
+            recorded,
+            multiple,
+        )
 
     def steps(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """(op, args) from the base on."""

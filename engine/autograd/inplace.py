@@ -32,12 +32,16 @@ def check_writable(tensor: Any) -> None:
     view: View | None = tensor._view
     if view is None:
         if tensor._edge is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
     else:
         _check_view(view)
         base = tensor._base
         if base._edge is None and base._view is None:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation."
+            )
 
 
 def _check_view(view: View) -> None:

@@ -1,0 +1,209 @@
+"""`backward`, `grad`, `Variable` (https://docs.pytorch.org/docs/2.13/autograd.html)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from engine.autograd.engine import run_backward
+from engine.autograd.graph import Edge, accumulate, edge_of, handed, requires_grad_of
+from engine.backends import xp_of
+from engine.grad_mode import mode
+from engine.tensor import Tensor, wrap
+
+__all__ = ["Variable", "backward", "grad"]
+
+_Tensors = Tensor | Sequence[Tensor]
+
+
+def _as_tuple(tensors: Any) -> tuple[Any, ...]:
+    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+
+
+def _root_gradients(
+    outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
+) -> list[tuple[Edge, Tensor]]:
+    """(edge, gradient) of every root; a missing gradient of one element is 1.  Raises torch's errors."""
+    if len(gradients) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
+    roots = []
+    for i, (output, gradient) in enumerate(zip(outputs, gradients)):
+        if not isinstance(output, Tensor):
+            raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
+        if not requires_grad_of(output):
+            raise RuntimeError(
+                f"element {i} of tensors does not require grad and does not have a grad_fn"
+            )
+        if gradient is None:
+            if output._array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            if output.dtype.is_complex:
+                raise RuntimeError(
+                    "grad can be implicitly created only for real scalar outputs but got "
+                    f"{output.dtype}"
+                )
+            gradient = wrap(xp_of(output._array).ones_like(output._array))
+        elif not isinstance(gradient, Tensor):
+            raise TypeError(
+                f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
+            )
+        elif gradient._array.shape != output._array.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] has a shape of "
+                f"{output.shape}."
+            )
+        elif gradient.dtype.is_complex != output.dtype.is_complex:
+            raise RuntimeError(
+                f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of {output.dtype}."
+            )
+        elif gradient.dtype is not output.dtype:
+            gradient = handed.cast(gradient, output.dtype)
+        roots.append((edge_of(output), gradient))
+    return roots
+
+
+def backward(
+    tensors: _Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of `tensors` to the `.grad` of the leaves they depend on.
+
+    tensors: roots; grad_tensors: a gradient of the same shape for each, None where the root has one element;
+    retain_graph: keep what the graph saved (default: create_graph); create_graph: make the gradients differentiable;
+    inputs: accumulate into these only.  RuntimeError for roots without history or of several elements, for
+    gradients of another shape, and for a graph that was freed.
+    """
+    if grad_variables is not None:
+        warnings.warn(
+            "`grad_variables` is deprecated. Use `grad_tensors` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        if grad_tensors is not None:
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to backward(). Please only use "
+                "`grad_tensors`."
+            )
+        grad_tensors = grad_variables
+    if inputs is not None and not isinstance(inputs, Tensor) and len(inputs) == 0:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    outputs = _as_tuple(tensors)
+    gradients = (None,) * len(outputs) if grad_tensors is None else _as_tuple(grad_tensors)
+    roots = _root_gradients(outputs, gradients)
+    keep = create_graph if retain_graph is None else retain_graph
+    if inputs is None:
+        run_backward(roots, keep, create_graph)
+        return
+    targets = _as_tuple(inputs)
+    for target, gradient in zip(targets, run_backward(roots, keep, create_graph, _edges(targets))):
+        if gradient is not None:
+            enabled, mode.enabled = mode.enabled, create_graph
+            try:
+                accumulate(target, gradient, False)
+            finally:
+                mode.enabled = enabled
+
+
+def _edges(inputs: Sequence[Tensor]) -> list[Edge]:
+    edges = []
+    for tensor in inputs:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"inputs must be Tensors, got {type(tensor).__name__}")
+        if not requires_grad_of(tensor):
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+        edges.append(edge_of(tensor))
+    return edges
+
+
+def grad(
+    outputs: _Tensors,
+    inputs: _Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of `outputs` with respect to `inputs`, as a tuple in their order; no `.grad` is touched.
+
+    grad_outputs: weights of the outputs, None = 1 for one element.  allow_unused: None, not an error, for an input
+    the outputs do not depend on; materialize_grads: zeros instead of None.  Only nodes on the way to the inputs run.
+    """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other "
+            "parts of the graph, please use torch.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
+    if is_grads_batched:
+        raise NotImplementedError(
+            "grad(is_grads_batched=True) needs vmap, which the engine does not have"
+        )
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
+    roots_of = _as_tuple(outputs)
+    targets = _as_tuple(inputs)
+    gradients = (None,) * len(roots_of) if grad_outputs is None else _as_tuple(grad_outputs)
+    roots = _root_gradients(roots_of, gradients)
+    keep = create_graph if retain_graph is None else retain_graph
+    found = run_backward(roots, keep, create_graph, _edges(targets))
+    if materialize_grads:
+        return tuple(
+            wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g
+            for t, g in zip(targets, found)
+        )
+    if not allow_unused and any(g is None for g in found):
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+            "is the desired behavior."
+        )
+    return tuple(found)
+
+
+def _tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of this tensor to the `.grad` of its leaves.  See `engine.autograd.backward`."""
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
+
+
+class _VariableMeta(type):
+    def __instancecheck__(cls, other: Any) -> bool:
+        return isinstance(other, Tensor)
+
+
+class Variable(metaclass=_VariableMeta):
+    """The old name of Tensor: `Variable(t, requires_grad=False)` is a Tensor that shares the memory of `t`."""
+
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None) -> Any:  # type: ignore[misc]
+        if volatile is not None:
+            warnings.warn(
+                "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",
+                stacklevel=2,
+            )
+        if data is None:
+            data = Tensor()
+        elif not isinstance(data, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        result = data.detach() if data.requires_grad or requires_grad else data.data
+        if requires_grad:
+            result.requires_grad_()
+        return result

@@ -1,0 +1,376 @@
+"""`Function`: operations written by users.  They make the same kind of node as built-in ops.
+
+https://docs.pytorch.org/docs/2.13/autograd.html#torch.autograd.Function
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.autograd import anomaly
+from engine.autograd.graph import Node, View, edge_of, handed, requires_grad_of
+from engine.autograd.inplace import rebase
+from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
+from engine.dtypes import INEXACT
+from engine.grad_mode import mode
+from engine.tensor import Tensor, wrap
+
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+
+
+class FunctionCtx:
+    """What `forward` and `backward` see as `ctx`."""
+
+    _to_save: tuple[Any, ...] | None
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Save inputs or outputs; read them back as `ctx.saved_tensors`, checked for in-place changes."""
+        for t in tensors:
+            if t is not None and not isinstance(t, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument is of type {type(t).__name__}"
+                )
+        self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accepted; forward-mode derivatives do not exist here."""
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """Say which inputs forward changed in place; they must be returned."""
+        self._dirty = args
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """Say which outputs have no gradient."""
+        self._non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """False: undefined gradients come as None, not as zeros."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The saved tensors; RuntimeError once freed or when one was changed in place."""
+        entries = self._entries  # type: ignore[attr-defined]
+        if entries is None:
+            second_time()
+        result = []
+        for entry in entries:
+            if entry is None:
+                result.append(None)
+            elif isinstance(entry, SavedResult):
+                result.append(unpack_result(entry, self, wrap))
+            else:
+                check_input(*entry)
+                result.append(entry[0])
+        return tuple(result)
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of `saved_tensors`."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+
+class FunctionNode(Node, FunctionCtx):
+    """The ctx of one call, and its node in the graph.  `n_outputs` and the metadata of outputs are per call."""
+
+    always_runs = True
+    _forward_cls: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: tuple[Any, ...] | None = ()
+        self._to_save = None
+        self._dirty: tuple[Any, ...] = ()
+        self._non_differentiable: tuple[Any, ...] = ()
+        self._materialize = True
+        self.needs_input_grad = ()
+
+    def release(self) -> None:
+        if self._entries:
+            self._entries = None
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        if self._materialize:
+            grads = [
+                handed.zeros(*meta) if g is None and meta is not None else g
+                for g, meta in zip(grads, self._metas)
+            ]
+        returned = self._forward_cls.backward(self, *grads)
+        values = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+        expected = len(self._is_tensor)
+        name = type(self).__name__
+        if len(values) > expected and all(v is None for v in values[expected:]):
+            values = values[:expected]
+        if len(values) != expected:
+            raise RuntimeError(
+                f"function {name} returned an incorrect number of gradients (expected {expected}, got {len(values)})"
+            )
+        result = []
+        for value, tensor_at in zip(values, self._is_tensor):
+            if tensor_at is None:
+                continue
+            i = len(result)
+            if value is None or not needs[i]:
+                result.append(None)
+                continue
+            if not isinstance(value, Tensor):
+                raise RuntimeError(f"expected Variable or None (got {type(value).__name__})")
+            result.append(self._validated(value, i, tensor_at))
+        return result
+
+    def _validated(self, value: Tensor, i: int, meta: tuple[Any, ...]) -> Tensor:
+        """A gradient summed to the shape and cast to the dtype of its input."""
+        shape, dtype = meta
+        if value._array.shape != shape:
+            try:
+                value = handed.sum_to_size(value, shape)
+            except RuntimeError:
+                raise RuntimeError(
+                    f"Function {type(self).__name__} returned an invalid gradient at index {i} - got "
+                    f"{list(value._array.shape)} but expected shape compatible with {list(shape)}"
+                ) from None
+        if value._array.dtype != dtype:
+            value = handed.cast(value, dtype)
+        return value
+
+
+class FunctionMeta(type):
+    """Gives every Function its node class, `<Name>Backward`."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
+        super().__init__(name, bases, attrs)
+        cls._backward_cls = type(
+            name + "Backward",
+            (FunctionNode,),
+            {"_forward_cls": cls, "__module__": "torch.autograd.function"},
+        )
+
+
+class Function(metaclass=FunctionMeta):
+    """Subclass with static `forward(ctx, *args)` and `backward(ctx, *grads)`; call `YourFunction.apply(*args)`.
+
+    `backward` returns one gradient (or None) for each argument of forward.  `setup_context(ctx, inputs, output)` may
+    take the ctx work over; forward then has no ctx.
+    """
+
+    _backward_cls: type[FunctionNode]
+    generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you should "
+            "invoke them on the class itself. Instantiating an autograd function will raise an error in a future version "
+            "of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            "function with static forward method. "
+            "(Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs from (ctx, *args)."""
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Prepare ctx after a forward that takes no ctx."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Gradients for the arguments of forward from those of its outputs."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call forward and record the node."""
+        ctx = cls._backward_cls()
+        is_tensor = [isinstance(a, Tensor) for a in args]
+        needs = tuple(t and requires_grad_of(a) for a, t in zip(args, is_tensor))
+        ctx.needs_input_grad = needs
+        recording = mode.enabled and any(needs)
+        if recording:
+            # edges as they are now: forward may rewrite inputs in place
+            ctx.next_edges = [
+                edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t
+            ]
+        ctx._is_tensor = [  # type: ignore[attr-defined]
+            (a._array.shape, a._array.dtype) if t else None for a, t in zip(args, is_tensor)
+        ]
+        enabled = mode.enabled
+        mode.enabled = False
+        try:
+            if cls.setup_context is not Function.setup_context:
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args, **kwargs)
+        finally:
+            mode.enabled = enabled
+        single = not isinstance(output, tuple)
+        outputs = (output,) if single else output
+        inputs = {id(a): a for a, t in zip(args, is_tensor) if t}
+        wrapped = _wrap_outputs(cls, ctx, outputs, inputs, recording)
+        ctx._dirty = ctx._non_differentiable = ()
+        ctx._to_save = None
+        return wrapped[0] if single else tuple(wrapped)
+
+
+def _wrap_outputs(
+    cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, Tensor], recording: bool
+) -> list[Any]:
+    """The outputs with their history, saved tensors packed."""
+    dirty = {id(t): t for t in ctx._dirty}
+    returned = {id(o) for o in outputs}
+    for key, t in dirty.items():
+        if key not in returned:
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
+        if recording and requires_grad_of(t) and t._edge is None and t._view is None:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        t._vc[0] += 1
+    no_gradient = {id(t) for t in ctx._non_differentiable}
+    done: dict[int, Any] = {}
+    wrapped: list[Any] = []
+    metas: list[Any] = []
+    for nr, out in enumerate(outputs):
+        if not isinstance(out, Tensor):
+            wrapped.append(out)
+            metas.append(None)
+            continue
+        key = id(out)
+        differentiable = recording and key not in no_gradient and out._array.dtype in INEXACT
+        if key in done:
+            result = done[key]
+        elif key in dirty:
+            result = out
+            if recording:
+                ctx.n_outputs = len(outputs)
+                if out._view is not None:
+                    rebase(out, ctx)
+                else:
+                    out._edge, out._requires_grad = (ctx, nr), True
+        else:
+            result = out
+            if key in inputs:  # an input handed on: another tensor of the same memory
+                result = wrap(out._array)
+                result._vc = out._vc
+                result._base = out if out._base is None else out._base
+            if not recording:
+                if key in inputs:
+                    result._requires_grad = False
+                    result._base = None
+            else:
+                if result._base is not None:
+                    result._view = View(
+                        (ctx, nr), result._vc[0], (None, _not_replayable, (cls.__name__,)), False
+                    )
+                else:
+                    result._view = None
+                result._requires_grad = differentiable
+                result._edge = (ctx, nr) if differentiable else None
+                if result._view is not None and differentiable:
+                    result._edge = None
+                elif result._view is not None:
+                    result._view = None
+        done[key] = result
+        wrapped.append(result)
+        metas.append((out._array.shape, out._array.dtype, out._array))
+    ctx.n_outputs = len(outputs)
+    ctx._metas = [m if m is None else (m[0], m[1], _like(m[2])) for m in metas]
+    if recording:
+        entries: list[Any] = []
+        for t in ctx._to_save or ():
+            if t is None:
+                entries.append(None)
+            elif id(t) in done and (id(t) not in inputs or id(t) in dirty):
+                out = done[id(t)]
+                nr = next(i for i, o in enumerate(outputs) if o is t)
+                entries.append(
+                    SavedResult(out._array, out._vc, nr)
+                    if out._requires_grad
+                    else (out, out._vc[0])
+                )
+            else:
+                entries.append((t, t._vc[0]))
+        ctx._entries = tuple(entries)
+        if anomaly.state.enabled:
+            anomaly.record(ctx)
+    else:
+        ctx._entries = ()
+    return wrapped
+
+
+def _like(array: Any) -> Any:
+    """An empty array of the same backend: says where zeros are to be made without keeping the memory."""
+    return array[:0].copy() if array.ndim else array.copy()
+
+
+def _not_replayable(base: Any, name: str) -> Any:
+    raise RuntimeError(
+        f"Output of {name} is a view and is being modified inplace. This view was created inside a custom Function (or "
+        "because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom "
+        "backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You "
+        "can fix this by cloning the output of the custom Function."
+    )
+
+
+class _TwiceNode(Node):
+    """Stands behind the gradients of a once-differentiable backward: differentiating them is refused."""
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """For a `backward` that is not differentiable itself: asking for its derivative is an error that says so."""
+
+    @functools.wraps(fn)
+    def backward(ctx: Any, *args: Any) -> Any:
+        enabled = mode.enabled
+        mode.enabled = False
+        try:
+            outputs = fn(ctx, *args)
+        finally:
+            mode.enabled = enabled
+        tracked = [a for a in args if isinstance(a, Tensor) and requires_grad_of(a)]
+        if not (enabled and tracked):
+            return outputs
+        node = _TwiceNode([edge_of(a) for a in tracked])
+        many = outputs if isinstance(outputs, tuple) else (outputs,)
+        guarded = []
+        for i, out in enumerate(many):
+            if isinstance(out, Tensor):
+                twin = wrap(out._array)
+                twin._requires_grad, twin._edge = True, (node, i)
+                guarded.append(twin)
+            else:
+                guarded.append(out)
+        node.n_outputs = len(many)
+        return tuple(guarded) if isinstance(outputs, tuple) else guarded[0]
+
+    return backward

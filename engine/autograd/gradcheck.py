@@ -1,0 +1,335 @@
+"""`gradcheck` and `gradgradcheck`: analytic gradients against central differences.
+
+By default the whole Jacobian, column by column, as torch; `fast_mode=True` compares one random direction (two
+evaluations a function), as HIPS autograd's checks do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.autograd.api import grad
+from engine.grad_mode import mode
+from engine.tensor import Tensor, wrap
+
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+
+class GradcheckError(RuntimeError):
+    """A gradient disagrees with the finite difference."""
+
+
+def _tensors(values: Any) -> tuple[Any, ...]:
+    if isinstance(values, Tensor):
+        return (values,)
+    return tuple(values) if isinstance(values, tuple | list) else (values,)
+
+
+def _differentiable(outputs: Any) -> list[Tensor]:
+    return [o for o in _tensors(outputs) if isinstance(o, Tensor) and o.requires_grad]
+
+
+def _evaluate(func: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    return func(*inputs)
+
+
+def _values(
+    func: Callable[..., Any], inputs: Sequence[Any], which: Sequence[int]
+) -> list[np.ndarray]:
+    outputs = _tensors(_evaluate(func, inputs))
+    return [np.array(outputs[i].detach().numpy(force=True)) for i in which]
+
+
+def _bump(tensor: Tensor, index: Any, delta: Any) -> None:
+    tensor._array[index] += delta
+
+
+def _numerical(
+    func: Callable[..., Any],
+    inputs: Sequence[Any],
+    target: Tensor,
+    which: Sequence[int],
+    eps: float,
+) -> list[np.ndarray]:
+    """For each output d(output)/d(target), shape (target.numel, output.numel); complex as d/dRe + i d/dIm."""
+    columns: list[list[np.ndarray]] = [[] for _ in which]
+    steps = [eps, 1j * eps] if target.is_complex() else [eps]
+    for index in np.ndindex(*target._array.shape):
+        totals: list[Any] = [0.0] * len(which)
+        kept = target._array[index].copy() if target._array.ndim else target._array.copy()
+        for step in steps:
+            _bump(target, index, step)
+            high = _values(func, inputs, which)
+            target._array[index] = kept
+            _bump(target, index, -step)
+            low = _values(func, inputs, which)
+            target._array[index] = kept
+            for k, (h, low_k) in enumerate(zip(high, low)):
+                slope = (h - low_k).reshape(-1) / (2 * eps)
+                totals[k] = totals[k] + (slope if step is steps[0] else 1j * slope)
+        for k, total in enumerate(totals):
+            columns[k].append(np.asarray(total))
+    return [np.array(c) if c else np.zeros((0, 0)) for c in columns]
+
+
+def _analytical(output: Tensor, inputs: Sequence[Tensor]) -> list[np.ndarray]:
+    """For each input d(output)/d(input), shape (input.numel, output.numel)."""
+    count = output.numel()
+    found = [
+        np.zeros((i.numel(), count), output._array.dtype if output.is_complex() else i._array.dtype)
+        for i in inputs
+    ]
+    for k in range(count):
+        weight = np.zeros(count, output._array.dtype)
+        weight[k] = 1
+        gradients = grad(
+            output,
+            list(inputs),
+            wrap(weight.reshape(output._array.shape)),
+            retain_graph=True,
+            allow_unused=True,
+        )
+        for j, gradient in enumerate(gradients):
+            if gradient is not None:
+                if gradient._array.shape != inputs[j]._array.shape:
+                    raise GradcheckError(
+                        f"Gradient for input {j} has shape {gradient.shape}, expected {inputs[j].shape}"
+                    )
+                found[j][:, k] = gradient.detach().numpy().reshape(-1)
+    return found
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Whether the gradients of `func` at `inputs` agree with central differences of step `eps`.
+
+    inputs: a Tensor or a sequence; those that require grad are checked and should be float64.  Raises
+    GradcheckError (a RuntimeError), or returns False with raise_exception=False.  ValueError when no input requires grad.
+    """
+    given = _tensors(inputs)
+    checked = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+        )
+    for i, t in enumerate(given):
+        if (
+            isinstance(t, Tensor)
+            and t.requires_grad
+            and t._array.dtype not in (np.float64, np.complex128)
+        ):
+            warnings.warn(
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will "
+                "likely fail if all the inputs are not of double precision floating point or complex.",
+                stacklevel=2,
+            )
+    try:
+        _check(func, given, checked, eps, atol, rtol, nondet_tol, fast_mode)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _check(
+    func: Callable[..., Any],
+    given: Sequence[Any],
+    checked: Sequence[Tensor],
+    eps: float,
+    atol: float,
+    rtol: float,
+    nondet_tol: float,
+    fast_mode: bool,
+) -> None:
+    outputs = _tensors(_evaluate(func, given))
+    which = [i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o.requires_grad]
+    if not which:
+        floating = [
+            i
+            for i, o in enumerate(outputs)
+            if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex())
+        ]
+        with_change = any(
+            np.abs(n).max(initial=0) > atol
+            for t in checked
+            for n in _numerical(func, given, t, floating, eps)
+        )
+        if with_change:
+            raise GradcheckError(
+                "Numerical gradient for function expected to be zero: no output requires gradient, but the outputs depend "
+                "on the inputs"
+            )
+        return
+    if fast_mode:
+        _check_direction(func, given, checked, outputs, which, eps, atol, rtol)
+        return
+    first = {i: _analytical(outputs[i], checked) for i in which}
+    again = _tensors(_evaluate(func, given))
+    for i in which:
+        repeated = _analytical(again[i], checked)
+        for j, (a, b) in enumerate(zip(first[i], repeated)):
+            if a.shape != b.shape or np.abs(a - b).max(initial=0) > nondet_tol:
+                raise GradcheckError(
+                    f"Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                    f"gives different values, although analytical gradient matches numerical gradient. The tolerance for "
+                    f"nondeterminism was {nondet_tol}. (output {i}, input {j})"
+                )
+    enabled, mode.enabled = mode.enabled, True
+    try:
+        for j, t in enumerate(checked):
+            numerical = _numerical(func, given, t, which, eps)
+            for k, i in enumerate(which):
+                analytical = first[i][j]
+                expected = numerical[k]
+                if outputs[i].is_complex() or t.is_complex():
+                    expected = _complex_expected(expected, func, given, t, i, eps, analytical)
+                if analytical.size and not np.allclose(
+                    analytical, expected, rtol, atol, equal_nan=True
+                ):
+                    raise GradcheckError(
+                        f"Jacobian mismatch for output {i} with respect to input {j},\n"
+                        f"numerical:{expected}\nanalytical:{analytical}\n"
+                    )
+    finally:
+        mode.enabled = enabled
+
+
+def _complex_expected(
+    slopes: np.ndarray, func: Callable[..., Any], given: Sequence[Any], target: Tensor, which: int, eps: float,
+    analytical: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """The gradient torch defines for complex values, d(Re output)/dRe + i d(Re output)/dIm, by differences."""
+    steps = [eps, 1j * eps] if target.is_complex() else [eps]
+    rows = []
+    for index in np.ndindex(*target._array.shape):
+        kept = target._array[index].copy()
+        total: Any = 0
+        for step in steps:
+            target._array[index] = kept + step
+            high = _values(func, given, [which])[0]
+            target._array[index] = kept - step
+            low = _values(func, given, [which])[0]
+            target._array[index] = kept
+            slope = (high.real - low.real).reshape(-1) / (2 * eps)
+            total = total + (slope if step is steps[0] else 1j * slope)
+        rows.append(np.asarray(total))
+    return np.array(rows).reshape(analytical.shape)
+
+
+def _check_direction(
+    func: Callable[..., Any],
+    given: Sequence[Any],
+    checked: Sequence[Tensor],
+    outputs: Sequence[Any],
+    which: Sequence[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+) -> None:
+    """One random direction u of the inputs and one random weight v of the outputs: v.J.u both ways."""
+    generator = np.random.default_rng(0)
+
+    def random_like(t: Tensor) -> np.ndarray:
+        shape = t._array.shape
+        draw = generator.uniform(0.5, 1.5, shape) * generator.choice([-1.0, 1.0], shape)
+        if t.is_complex():
+            draw = draw + 1j * generator.uniform(0.5, 1.5, shape)
+        return np.asarray(draw, t._array.dtype)
+
+    directions = [random_like(t) for t in checked]
+    weights = [random_like(outputs[i]) for i in which]
+    gradients = grad(
+        [outputs[i] for i in which], list(checked), [wrap(w) for w in weights], allow_unused=True
+    )
+    analytical = 0.0
+    for gradient, direction in zip(gradients, directions):
+        if gradient is not None:
+            analytical += float(np.sum(np.conj(gradient.detach().numpy()) * direction).real)
+    kept = [t._array.copy() for t in checked]
+    sides = []
+    for sign in (1.0, -1.0):
+        for t, direction, value in zip(checked, directions, kept):
+            t._array[...] = value + sign * eps * direction
+        moved = _values(func, given, which)
+        sides.append(sum(float(np.sum(np.conj(w) * m).real) for w, m in zip(weights, moved)))
+    for t, value in zip(checked, kept):
+        t._array[...] = value
+    numerical = (sides[0] - sides[1]) / (2 * eps)
+    scale = max(1.0, float(sum(np.abs(w).sum() for w in weights)) ** 0.5)
+    if not np.isclose(analytical, numerical, rtol, atol * scale, equal_nan=True):
+        raise GradcheckError(
+            f"Jacobian mismatch for output {which[0]} with respect to input 0,\n(fast mode, one random direction) "
+            f"numerical:{numerical}\nanalytical:{analytical}\n"
+        )
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """`gradcheck` of the gradients of `func`: second derivatives against differences of first ones."""
+    given = _tensors(inputs)
+    outputs = _differentiable(_evaluate(func, given))
+    if grad_outputs is None:
+        generator = np.random.default_rng(1)
+        weights = []
+        for o in outputs:
+            draw: Any = generator.uniform(0.5, 1.5, o._array.shape)
+            if o.is_complex():
+                draw = draw + 1j * generator.uniform(0.5, 1.5, o._array.shape)
+            weight = wrap(np.asarray(draw, o._array.dtype))
+            weights.append(weight.requires_grad_())
+    else:
+        weights = list(_tensors(grad_outputs))
+    count = len(weights)
+
+    def gradients(*arguments: Any) -> tuple[Any, ...]:
+        inner, weights_now = (
+            arguments[: len(arguments) - count],
+            arguments[len(arguments) - count :],
+        )
+        wanted = [t for t in inner if isinstance(t, Tensor) and t.requires_grad]
+        results = _differentiable(_evaluate(func, inner))
+        found = grad(results, wanted, list(weights_now), create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
+
+    return gradcheck(
+        gradients, (*given, *weights), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+        nondet_tol=nondet_tol, fast_mode=fast_mode,
+    )  # fmt: skip
