@@ -11,6 +11,7 @@ _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import ops as _ops  # noqa: E402, F401
+from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
 from engine import dtypes as _dtypes  # noqa: E402
@@ -43,6 +44,9 @@ def __getattr__(name: str) -> object:
         value = getattr(_importlib.import_module(_LAZY[name]), name)
         setattr(sys.modules[__name__], name, value)
         return value
+    alias = sys.modules.get("engine.torch_alias")
+    if alias is not None and f"torch.{name}" in alias._ELSEWHERE and alias.installed():
+        return _importlib.import_module(f"torch.{name}")
     raise AttributeError(f"module 'engine' has no attribute '{name}'")
 
 

@@ -1,3 +1,40 @@
-"""The version of the engine and of hubcli."""
+"""Versions: the project's, and the torch version whose names and behaviour the engine offers."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["TorchVersion", "__version__", "engine_version", "torch_version"]
+
+engine_version = "0.1.0"
+
+
+class TorchVersion(str):
+    """A version string that also compares by version, with strings and tuples, as torch's does."""
+
+    def _parts(self, other: Any) -> tuple[Any, Any]:
+        from packaging.version import Version
+
+        if isinstance(other, tuple | list):
+            other = ".".join(str(p) for p in other)
+        return Version(str(self)), Version(str(other))
+
+    def __lt__(self, other: Any) -> bool:
+        mine, theirs = self._parts(other)
+        return mine < theirs
+
+    def __le__(self, other: Any) -> bool:
+        mine, theirs = self._parts(other)
+        return mine <= theirs
+
+    def __gt__(self, other: Any) -> bool:
+        mine, theirs = self._parts(other)
+        return mine > theirs
+
+    def __ge__(self, other: Any) -> bool:
+        mine, theirs = self._parts(other)
+        return mine >= theirs
+
+
+torch_version = "2.13.0"
+__version__ = TorchVersion(f"{torch_version}+engine.{engine_version}")  # a local version: nobody mistakes it

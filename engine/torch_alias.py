@@ -1,0 +1,116 @@
+"""The torch names: `import torch` answered with the engine's own modules.
+
+`install()` puts a finder on `sys.meta_path`; from then on `torch.nn is engine.nn`.  It acts only when asked, refuses
+when a real torch is loaded, stays for the process (model code imports inside `forward`), and is installed anew in
+spawned children.  `python -m engine.torch_alias SCRIPT [ARG...]` runs a script so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import runpy
+import sys
+from types import ModuleType
+from typing import Any
+
+__all__ = ["install", "installed", "main"]
+
+# Names that live elsewhere than under `engine`; imported at first use, by string: engine never imports hubcli.
+_ELSEWHERE = {"torch.hub": "hubcli.torch_hub", "torch.utils.model_zoo": "hubcli.torch_hub"}
+
+
+class _Loader(importlib.abc.Loader):
+    """Hands out a module that exists already, leaving its own spec as it was."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.kept = (module.__spec__, getattr(module, "__loader__", None))
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__, module.__loader__ = self.kept
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch" and not name.startswith("torch."):
+            return None
+        real = _ELSEWHERE.get(name, "engine" + name[5:])
+        try:
+            module = importlib.import_module(real)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
+                raise
+            raise ModuleNotFoundError(
+                f"No module named '{name}': the engine, which stands in for torch here, does not have it", name=name
+            ) from None
+        is_package = hasattr(module, "__path__")
+        return importlib.machinery.ModuleSpec(name, _Loader(module), is_package=is_package)
+
+
+_finder = _Finder()
+
+
+def installed() -> bool:
+    """Whether `import torch` gives the engine in this process."""
+    return _finder in sys.meta_path
+
+
+def install() -> None:
+    """Serve `torch` from the engine, for the rest of the process.  RuntimeError if a real torch is loaded."""
+    loaded = sys.modules.get("torch")
+    engine = importlib.import_module("engine")
+    if loaded is not None and loaded is not engine:
+        raise RuntimeError(
+            f"cannot serve `torch` from the engine: PyTorch {getattr(loaded, '__version__', '')} is loaded in this process "
+            "already; start without importing it, or use framework='torch'"
+        )
+    if installed():
+        return
+    sys.meta_path.insert(0, _finder)
+    importlib.import_module("torch")
+    _follow_into_children()
+
+
+class _Reinstall:
+    """Unpickled first thing in a spawned child: installs the alias there."""
+
+    def __reduce__(self) -> tuple:
+        return install, ()
+
+
+def _follow_into_children() -> None:
+    """Have multiprocessing's spawn and forkserver children install the alias before they import anything."""
+    from multiprocessing import spawn
+
+    original = spawn.get_preparation_data
+    if getattr(original, "with_alias", False):
+        return
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {"engine_torch_alias": _Reinstall(), **original(name)}
+
+    get_preparation_data.with_alias = True  # type: ignore[attr-defined]
+    spawn.get_preparation_data = get_preparation_data
+
+
+def main(arguments: list[str]) -> int:
+    """Run a script with the alias installed.  Exit status 2 without a script."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: python -m engine.torch_alias SCRIPT [ARG...]", file=sys.stderr)
+        return 0 if arguments else 2
+    # this module runs as __main__: the finder that counts is the importable module's
+    importlib.import_module("engine.torch_alias").install()
+    sys.argv[:] = arguments
+    sys.path[0] = str(importlib.import_module("pathlib").Path(arguments[0]).resolve().parent)
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
