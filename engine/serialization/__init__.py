@@ -109,14 +109,15 @@ def save_safetensors(tensors: Mapping[str, Any], f: Any, metadata: Mapping[str, 
 
     from engine.tensor import Tensor
 
+    from ._tensors import TensorBuilder
     from .safetensors import write_safetensors
     from .writers import opened
 
-    arrays = {}
+    arrays, to_numpy = {}, TensorBuilder().to_numpy
     for name, value in tensors.items():
         if not isinstance(value, (Tensor, np.ndarray)):
             raise TypeError(f"the value of {name!r} is a {type(value).__name__}, not a tensor")
-        arrays[name] = value.detach().numpy(force=True) if isinstance(value, Tensor) else value
+        arrays[name] = to_numpy(value) if isinstance(value, Tensor) else value
     with opened(f) as out:
         write_safetensors(arrays, out, metadata)
 

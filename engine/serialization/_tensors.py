@@ -47,7 +47,7 @@ class LocatedStorage(Storage):
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """`storage` where its tag says (`cpu`, `cuda:1`).  Raises RuntimeError, as torch, for a device that is not there."""
+    """`storage` where its tag says (`cpu`, `cuda:1`); RuntimeError, as torch, for a device that is not there."""
     try:
         where = device(location)
     except (RuntimeError, TypeError):
@@ -156,7 +156,7 @@ class TensorBuilder:
         return isinstance(obj, Tensor)
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
-        return tensor.detach().numpy(force=True)
+        return backends.of_array(tensor._array).to_host(tensor._array)
 
     def device(self, *args: Any) -> Any:
         return device(*args)
@@ -172,7 +172,7 @@ def host_array(plan: Plan, tensor: Tensor) -> tuple[np.ndarray, str]:
     """The tensor as a host array and its device tag; tensors that share device memory share the host copy."""
     where = tensor.device
     if where.type == "cpu":
-        return tensor.detach().numpy(), "cpu"
+        return tensor._array, "cpu"
     memory = Memory.of(tensor._array)
     host = plan.copies.get(id(memory))
     if host is None:

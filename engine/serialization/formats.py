@@ -116,7 +116,7 @@ def read(
                 "in order to use mmap."
             )
         if mmap is None and kind in ("legacy", "tar"):
-            source.unmapped()  # their storages are not aligned and are copied: read them, so that memory holds them once
+            source.unmapped()  # their storages are not aligned: read them, so that memory holds them once
         resolver = SafeResolver(builder, allow)
         end = source.size
         if kind in ("zip", "torchscript"):
@@ -188,36 +188,35 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
         format = _SUFFIXES.get(suffix)
         if format is None:
             raise ValueError(f"cannot tell the format from {str(target)!r}: give .safetensors or .pth, or format=")
-    obj = read_arrays(source)
-    if key is not None:
-        if not isinstance(obj, Mapping) or key not in obj:
-            found = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
-            raise ValueError(f"the checkpoint has no entry {key!r} (it has: {shown(found, 400)})")
-        obj = obj[key]
+    if format not in ("safetensors", "zip", "legacy"):
+        raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
     if format == "safetensors":
-        tensors, skipped = _named_tensors(obj)
+        tensors, skipped = _named_tensors(_entry(read_arrays(source), key))
         with opened(target) as f:
             written = write_safetensors(tensors, f)
         return Conversion(written, len(tensors), format, tuple(skipped))
-    if format not in ("zip", "legacy"):
-        raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
 
-    from .. import dtypes
-    from .pickler import Global
+    from ._tensors import Tensor, TensorBuilder, rename, substitute
 
-    count = 0
+    obj, count = _entry(read(source, TensorBuilder("cpu")), key), 0
 
-    def substitute(plan: Plan, value: Any) -> Any:
+    def counted(plan: Plan, value: Any) -> Any:
         nonlocal count
-        if type(value) is np.ndarray:
-            count += 1
-            return plan.tensor(value, dtypes.from_numpy(value.dtype).name)
-        return Global("torch", value.name) if isinstance(value, dtypes.dtype) else None
+        count += isinstance(value, Tensor)
+        return substitute(plan, value)
 
-    write = write_zip if format == "zip" else write_legacy
     with opened(target) as f:
-        written = write(obj, f, substitute, lambda module, name: (module, name))
+        written = (write_zip if format == "zip" else write_legacy)(obj, f, counted, rename)
     return Conversion(written, count, format)
+
+
+def _entry(obj: Any, key: str | None) -> Any:
+    if key is None:
+        return obj
+    if not isinstance(obj, Mapping) or key not in obj:
+        found = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
+        raise ValueError(f"the checkpoint has no entry {key!r} (it has: {shown(found, 400)})")
+    return obj[key]
 
 
 def _named_tensors(obj: Any) -> tuple[dict[str, np.ndarray], list[str]]:

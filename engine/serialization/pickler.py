@@ -115,6 +115,8 @@ class Pickler:
             _save_dtype(self, obj)
         elif token is not None:
             self._save_token(token, obj)
+        elif type(obj) is np.ndarray:
+            _save_ndarray(self, obj)
         elif isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
             self._save_global(*self.rename(*_names(obj)))
         else:
@@ -302,7 +304,6 @@ _CONTAINERS: dict[type, Callable[[Pickler, Any], None]] = {
     bytes: _save_bytes,
     bytearray: lambda p, obj: p._save_token(Reduce(Global("builtins", "bytearray"), bytes(obj)), obj),
     complex: lambda p, obj: p._save_token(Reduce(Global("builtins", "complex"), obj.real, obj.imag), obj),
-    np.ndarray: _save_ndarray,
 }
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from engine._checks import contiguous_strides
+
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
 from .records import RawStorage, strided
 from .source import ALIGNMENT, Source
@@ -110,20 +112,12 @@ def read_safetensors(
             raise UnpicklingError(
                 f"the tensor {shown(name)} of shape {shown(shape)} has {stop - start} bytes, not {expected}"
             )
-        result[name] = (strided(storage, element, 0, tuple(shape), _contiguous(shape), limits), storage)
+        result[name] = (strided(storage, element, 0, tuple(shape), contiguous_strides(tuple(shape)), limits), storage)
         at = stop
     if begin + at != source.size:
         raise UnpicklingError(f"the safetensors file has {source.size - begin - at} bytes behind its last tensor")
     # The header's order, not that of the data: it is the order the writer gave the names.
     return {name: result[name] for name in header}, metadata
-
-
-def _contiguous(shape: list[int]) -> tuple[int, ...]:
-    steps, step = [], 1
-    for n in reversed(shape):
-        steps.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(steps))
 
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mapping[str, str] | None = None) -> int:

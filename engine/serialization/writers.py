@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from engine._checks import contiguous_strides
+
 from .pickler import Global, Persistent, Pickler, Reduce, Token
 from .readers import LEGACY_MAGIC, LEGACY_VERSION
 from .records import STORAGE_NAMES, numpy_dtype, root_of
@@ -81,6 +83,8 @@ class Plan:
             offset = 0
         offset = offset // width if array.size else 0
         stride = tuple(max(s, 0) // width for s in array.strides)
+        if array.flags.c_contiguous:  # numpy leaves the strides of dims of size <= 1 arbitrary
+            stride = contiguous_strides(array.shape)
         arguments = (storage, offset, tuple(array.shape), stride, requires_grad, Reduce(_ORDERED))
         if name in _STORAGE_OF:
             return Reduce(Global("torch._utils", "_rebuild_tensor_v2"), *arguments)
