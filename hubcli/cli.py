@@ -5,6 +5,7 @@ A command's module is imported when the command runs; `hub --help` loads click a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -66,22 +67,13 @@ class HubGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> NoReturn:
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
         arguments = list(sys.argv[1:] if args is None else args)
+        extra = {"prog_name": "hub", **extra, "standalone_mode": False}
         with settings.overriding():
             try:
-                status = super().main(
-                    arguments, prog_name or "hub", complete_var, False, windows_expand_args, **extra
-                )
+                status = super().main(arguments, *rest, **extra)
                 sys.stdout.flush()
             except Exception as error:
                 status = _report(error, "--json" in arguments)
@@ -124,7 +116,8 @@ def _report(error: Exception, json_wanted: bool) -> int:
     """Print the error as the user wants it; the exit status."""
     if isinstance(error, BrokenPipeError):
         # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILURE
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code

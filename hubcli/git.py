@@ -240,10 +240,14 @@ class Remote:
 
 
 def create(db: Path) -> None:
-    """Make an empty bare repository whose checkouts are byte for byte what was committed."""
-    db.parent.mkdir(parents=True, exist_ok=True)
-    _local_run(["init", "--quiet", "--bare", "--template=", "--", str(db)], _local(None))
-    (db / "info").mkdir(exist_ok=True)
+    """Make an empty bare repository whose checkouts are byte for byte what was committed.
+
+    Written as gitrepository-layout(5) says: `git init` would heed an inherited GIT_WORK_TREE.
+    """
+    for folder in ("info", "objects/info", "objects/pack", "refs"):
+        (db / folder).mkdir(parents=True)
+    (db / "HEAD").write_text("ref: refs/heads/main\n")
+    (db / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
     (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
 
 
@@ -492,10 +496,10 @@ def _failure(stderr: str, url: str | None) -> HubError:
             f"{where} holds what git refuses as malformed or dangerous: {detail}",
             hint="tell the publisher; the cache was left as it was",
         )
-    if "redirection" in low or "redirect" in low:
+    if "redirect" in low or "returned error: 3" in low:
+        kept = ", and HUB_TOKEN is sent to no second host" if settings.current().token else ""
         return NetworkError(
-            f"{where} redirects elsewhere, and a token is never sent on: {detail}",
-            hint="use the repository's present address, or unset HUB_TOKEN",
+            f"{where} redirects elsewhere{kept}: {detail}", hint="use the repository's own address"
         )
     if has(_UNREACHABLE):
         return NetworkError(

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -87,7 +87,7 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() and c != "\x7f"))
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows as aligned columns, two spaces apart; no trailing blanks."""
     if not rows:
         return ""

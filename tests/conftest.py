@@ -40,6 +40,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TORCH_HUB_DIR", str(tmp_path / "hub"))
     for name in ("CONFIG", "CACHE", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     with settings.overriding():
         yield home
 
