@@ -88,15 +88,8 @@ def load_safetensors(f: Any, map_location: Any = None, mmap: bool | None = None)
     Raises UnpicklingError for a file that is not exactly of the format.
     """
     from ._tensors import TensorBuilder
-    from .safetensors import read_safetensors
-    from .source import Source
 
-    builder, source = TensorBuilder(map_location), Source(f, mmap)
-    try:
-        arrays, _ = read_safetensors(source)
-        return {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
-    finally:
-        source.close()
+    return read(f, TensorBuilder(map_location), mmap=mmap, formats=("safetensors",))
 
 
 def save_safetensors(tensors: Mapping[str, Any], f: Any, metadata: Mapping[str, str] | None = None) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine.device import device
+from engine.device import CPU, device
 from engine.storage import Memory, Storage, UntypedStorage, strided
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
 
-from .errors import UnpicklingError, shown
+from .errors import CallerError, UnpicklingError, shown
 from .pickler import Global, Persistent, Reduce, Token
 from .records import RawStorage, numpy_dtype
 from .writers import Plan
@@ -89,10 +89,13 @@ class TensorBuilder:
         """The device of a storage's tensors; asked once for each storage."""
         if self._everywhere is not None:
             return self._everywhere
-        if storage is None:
-            return device("cpu")
+        if storage is None or (self.map_location is None and storage.location == "cpu"):
+            return CPU
         if storage.moved is None:
-            storage.moved = {"device": self._ask(storage)}
+            try:
+                storage.moved = {"device": self._ask(storage)}
+            except Exception as e:
+                raise CallerError(e) from e
         return storage.moved["device"]
 
     def _ask(self, storage: RawStorage) -> device:
@@ -135,7 +138,7 @@ class TensorBuilder:
         )
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
-        from engine.nn import Parameter
+        from engine.nn.parameter import Parameter
 
         return Parameter(data, requires_grad)
 
@@ -214,7 +217,7 @@ def _storage_token(plan: Plan, root: np.ndarray, name: str) -> Persistent:
 
 
 def _tensor_token(plan: Plan, tensor: Tensor) -> Reduce:
-    from engine.nn import Parameter
+    from engine.nn.parameter import Parameter
 
     state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}
     hooks = Reduce(Global("collections", "OrderedDict"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "Limits", "UnpicklingError", "shown"]
+__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "shown"]
 
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
@@ -14,6 +14,14 @@ class UnpicklingError(pickle.UnpicklingError, RuntimeError):
     It is a `pickle.UnpicklingError` (what torch raises for a bad pickle) and a RuntimeError (what torch
     raises for a bad archive), so that code written for torch catches it.
     """
+
+
+class CallerError(Exception):
+    """Carries an exception of the caller's own code (`map_location`) past the checks of the file."""
+
+    def __init__(self, original: Exception) -> None:
+        super().__init__(str(original))
+        self.original = original
 
 
 @dataclass(frozen=True)

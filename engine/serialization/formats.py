@@ -11,7 +11,7 @@ import numpy as np
 
 from .allow import AllowList
 from .arrays import ArrayBuilder
-from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
+from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, shown
 from .globals import Builder, SafeResolver
 from .readers import list_globals, read_legacy, read_tar, read_zip
 from .safetensors import looks_like, read_safetensors, write_safetensors
@@ -99,14 +99,17 @@ def read(
     mmap: bool | None = None,
     encoding: str = "utf-8",
     limits: Limits = DEFAULT_LIMITS,
+    formats: tuple[str, ...] = (),
 ) -> Any:
-    """The object in a checkpoint of any format, its tensors made by `builder`.
+    """The object in a checkpoint of any format (or of `formats` only), its tensors made by `builder`.
 
     A safetensors file gives a dict.  mmap=True demands a mapping, which only zip and safetensors permit.
     """
     source = Source(f, mmap)
     try:
         kind = format_of(source)
+        if formats and kind not in formats and kind != "unknown":
+            raise UnpicklingError(f"the file has the format {kind}, not {' or '.join(formats)}")
         if mmap and kind not in ("zip", "torchscript", "safetensors"):
             if kind == "unknown":
                 raise _unknown(source)
@@ -132,6 +135,8 @@ def read(
             raise _unknown(source)
         source.finish(end)
         return result
+    except CallerError as e:
+        raise e.original from None
     finally:
         source.close()
 
