@@ -1,0 +1,1 @@
+"""The rules of autograd (rules.txt), one test function or more for each, named by the rule's id."""
