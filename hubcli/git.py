@@ -439,7 +439,9 @@ _MISSING = (
     "repository not found",
     "project you were looking for could not be found",
 )
-_REFUSED = ("fsck error", "error: object ", "disallowed submodule", "invalid path", "fsck:")
+_REFUSED = re.compile(
+    r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path"
+)
 _UNREACHABLE = (
     "could not resolve host",
     "failed to connect",
@@ -475,11 +477,16 @@ def _failure(stderr: str, url: str | None) -> HubError:
     text = _clean(stderr)
     low = text.lower()
     detail = _last_line(text)
-    where = public(url) if url else "the cache's database"
+    where = public(url) if url else "the repository"
 
     def has(signs: Sequence[str]) -> bool:
         return any(sign in low for sign in signs)
 
+    if _REFUSED.search(text):
+        return IntegrityError(
+            f"{where} holds what git refuses as malformed or dangerous: {detail}",
+            hint="tell the publisher; the cache was left as it was",
+        )
     if url is None:
         return RepositoryError(f"git failed: {detail}")
     if "transport '" in low and "not allowed" in low:
@@ -491,11 +498,6 @@ def _failure(stderr: str, url: str | None) -> HubError:
         return NotFoundError(f"no repository at {where}", hint="check owner, name and host")
     if "couldn't find remote ref" in low:
         return NotFoundError(f"{detail} in {where}", hint="it was deleted just now; try again")
-    if has(_REFUSED):
-        return IntegrityError(
-            f"{where} holds what git refuses as malformed or dangerous: {detail}",
-            hint="tell the publisher; the cache was left as it was",
-        )
     if "redirect" in low or "returned error: 3" in low:
         kept = ", and HUB_TOKEN is sent to no second host" if settings.current().token else ""
         return NetworkError(

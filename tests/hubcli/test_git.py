@@ -184,7 +184,7 @@ class TestErrors:
             ("fatal: unable to access 'u': The requested URL returned error: 403", NotFoundError),
             ("fatal: could not read Username for 'https://x': x", NotFoundError),
             ("remote: Repository not found.\nfatal: repository 'u' not found", NotFoundError),
-            ("error: object ab12: gitmodulesUrl: disallowed submodule url", IntegrityError),
+            (f"error: object {'a' * 40}: gitmodulesUrl: disallowed submodule url", IntegrityError),
             ("fatal: fsck error in packed object", IntegrityError),
             ("error: RPC failed; curl 18\nfatal: early EOF", NetworkError),
             ("fatal: Unable to create 'shallow.lock': File exists.", git.RepositoryError),

@@ -1,0 +1,170 @@
+"""`hub cache`: where the cache is, what it holds, and how to get rid of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from hubcli import output, paths, store
+from hubcli.errors import UsageError
+from hubcli.spec import RepoSpec
+
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_TIMES = {"m": 60, "h": 3600, "d": 86400}
+_FILTER = re.compile(r"(size|used)\s*([<>])\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A line of the listing.  `idle` is the time since its last use in seconds, if known."""
+
+    name: str
+    size: int
+    idle: float | None
+    document: dict[str, Any]
+
+
+@click.group()
+def cache() -> None:
+    """See and clear the cache."""
+
+
+@cache.command("dir")
+def dir_() -> None:
+    """Print where the cache is."""
+    root = str(paths.hub_dir())
+    output.Output.current().result({"path": root}, root)
+
+
+@cache.command()
+@click.option("--sort", type=click.Choice(("name", "size", "used")), default="name")
+@click.option("--filter", "conditions", multiple=True, metavar="CONDITION", help="e.g. 'size>1GB'")
+def ls(sort: str, conditions: tuple[str, ...]) -> None:
+    """List repositories and weights.  CONDITION is size or used (time since), < or >, a number
+    with a unit: size>100MB, used>30d."""
+    wanted = [_condition(text) for text in conditions]
+    kinds = [_arranged(items, sort, wanted) for items in (_repos(), _weights())]
+    document = {
+        name: [item.document for item in items] for name, items in zip(("repos", "weights"), kinds)
+    }
+    output.Output.current().result(document, lambda: _table(*kinds))
+
+
+@cache.command()
+@click.argument("targets", nargs=-1, required=True, metavar="SPEC_OR_FILE...")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Remove a repository's ref, all its refs (SPEC without ref), or a weight file."""
+    from hubcli import weights
+
+    files = {blob.file for blob in weights.list_blobs()}
+    specs = [RepoSpec.parse(target) for target in targets if target not in files]
+    chosen = [target for target in targets if target in files]
+    planned = [store.remove(spec, dry_run=True) for spec in specs]
+    sizes = {blob.file: blob.size for blob in weights.list_blobs()}
+    names = [name for plan in planned for name in plan.specs] + chosen
+    freed = sum(plan.freed for plan in planned) + sum(sizes[file] for file in chosen)
+    if not dry_run:
+        if not yes:
+            _confirm(names, freed)
+        freed = sum(store.remove(spec).freed for spec in specs)
+        freed += sum(weights.remove(file) for file in chosen)
+    verb = "would free" if dry_run else "freed"
+    output.Output.current().result(
+        {"removed": names, "freed": freed},
+        lambda: "\n".join([*names, f"{verb} {output.size(freed)}"]),
+    )
+
+
+def _confirm(names: list[str], freed: int) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "`hub cache rm` asks before it removes, and there is no terminal",
+            hint="add --yes, or --dry-run to see what would go",
+        )
+    click.echo("\n".join(names), err=True)
+    click.confirm(f"Remove these and free {output.size(freed)}?", abort=True, err=True)
+
+
+def _repos() -> list[_Item]:
+    now = time.time()
+    return [
+        _Item(
+            repo.spec,
+            repo.size,
+            now - repo.last_used,
+            {
+                "name": repo.name,
+                "spec": repo.spec,
+                "path": str(repo.path),
+                "commit": repo.commit,
+                "size": repo.size,
+                "last_used": repo.last_used,
+            },
+        )
+        for repo in store.repos()
+    ]
+
+
+def _weights() -> list[_Item]:
+    from hubcli import weights
+
+    return [
+        _Item(
+            blob.file,
+            blob.size,
+            None,
+            {"file": blob.file, "sha256": blob.sha256, "size": blob.size, "url": blob.url},
+        )
+        for blob in weights.list_blobs()
+    ]
+
+
+def _condition(text: str) -> Callable[[_Item], bool]:
+    match = _FILTER.match(text.strip())
+    field, sign, number, unit = match.groups() if match else ("", "", "", "")
+    units = _BYTES if field == "size" else _TIMES
+    factor = units.get(unit.upper() if field == "size" else unit.lower())
+    if factor is None or not match:
+        raise UsageError(f"--filter {text!r} is not understood", hint="e.g. size>1GB or used>30d")
+    limit = float(number) * factor
+
+    def holds(item: _Item) -> bool:
+        value = item.size if field == "size" else item.idle
+        return value is not None and (value > limit if sign == ">" else value < limit)
+
+    return holds
+
+
+def _arranged(items: list[_Item], sort: str, wanted: list[Callable[[_Item], bool]]) -> list[_Item]:
+    kept = [item for item in items if all(holds(item) for holds in wanted)]
+    if sort == "size":
+        return sorted(kept, key=lambda item: -item.size)
+    if sort == "used":
+        return sorted(kept, key=lambda item: item.idle or 0.0)
+    return sorted(kept, key=lambda item: item.name)
+
+
+def _table(repos: list[_Item], weights: list[_Item]) -> str:
+    rows = [
+        (item.name, item.document["commit"][:12], output.size(item.size), _used(item))
+        for item in repos
+    ]
+    rows += [
+        (item.name, item.document["sha256"][:12], output.size(item.size), "") for item in weights
+    ]
+    if not rows:
+        return f"nothing is cached in {paths.hub_dir()}"
+    total = sum(item.size for item in (*repos, *weights))
+    return f"{output.table(rows)}\n{output.size(total)} in {paths.hub_dir()}"
+
+
+def _used(item: _Item) -> str:
+    return f"used {output.age(item.idle or 0.0)} ago"

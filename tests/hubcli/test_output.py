@@ -1,0 +1,101 @@
+"""Output: one document on stdout, the rest on stderr; descriptor 1 while repository code runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hubcli import output, settings
+
+
+def test_result_for_people_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    output.Output().result({"a": 1}, lambda: "for people")
+    assert capsys.readouterr().out == "for people\n"
+    output.Output(json=True).result({"a": "é"}, "for people")
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"schema_version": 1, "a": "é"} and "é" in text
+    output.Output().result({"a": 1})
+    assert capsys.readouterr().out == ""
+
+
+def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    output.message("said")
+    output.detail("not said")
+    settings.override(verbose=True)
+    output.detail("detail")
+    settings.override(quiet=True)
+    output.message("muted")
+    output.detail("muted")
+    output.warning("look")
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == "said\ndetail\nwarning: look\n"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert output.printable("a\x1b[31mb\x07\x9b\tc\nd") == "a[31mb\tc\nd"
+
+
+def test_table_size_age() -> None:
+    assert output.table([("a", "bb", ""), ("ccc", "d", "e")]) == "a    bb\nccc  d   e"
+    assert output.table([]) == ""
+    sizes = [output.size(n) for n in (0, 999, 1000, 46_827_520, 2 * 10**12)]
+    assert sizes == ["0 B", "999 B", "1.0 kB", "46.8 MB", "2.0 TB"]
+    ages = [output.age(n) for n in (0, 60, 3 * 3600, 86400 * 2)]
+    assert ages == ["less than a minute", "1 minute", "3 hours", "2 days"]
+
+
+def test_no_bar_without_a_terminal() -> None:
+    with output.progress("x", total=3) as bar:
+        bar.update()
+        bar.set(2, 3, "y")
+    assert isinstance(bar, output.Silent)
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    for unit in ("B", "objects"):
+        with output.progress("fetching \x1b[0m", total=None, unit=unit) as bar:
+            bar.update(5)
+            bar.set(10, 10, "receiving")
+    assert "receiving" in terminal.getvalue()
+    settings.override(quiet=True)
+    assert isinstance(output.progress("x"), output.Silent)
+
+
+CHILD = """
+import ctypes, os, subprocess, sys
+from hubcli import output
+print("before")
+try:
+    with output.fd1_to_stderr():
+        print("python")
+        os.write(1, b"descriptor\\n")
+        ctypes.CDLL(None).puts(b"c library")
+        subprocess.run([sys.executable, "-c", "print('child')"])
+        with output.fd1_to_stderr():
+            print("nested")
+        print("after nested")
+        raise KeyError("x")
+except KeyError:
+    print("after")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a C library by that name")
+def test_fd1_to_stderr() -> None:
+    result = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True)
+    assert result.stdout == "before\nafter\n"
+    for word in ("python", "descriptor", "c library", "child", "nested", "after nested"):
+        assert word in result.stderr

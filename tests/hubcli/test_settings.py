@@ -1,0 +1,130 @@
+"""Settings: precedence, parsing, what is wrong and where; nothing is read at import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubcli import settings
+from hubcli.errors import UsageError
+
+
+def write_config(text: str) -> Path:
+    path = settings.config_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_HUB_DIR")
+    assert settings.current() == settings.Settings()
+    assert settings.current().allow_protocols == ("https", "ssh")
+    assert settings.current().lock_timeout == 600
+
+
+def test_override_beats_environment_beats_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config('host = "config.example"\nlock_timeout = 5\noffline = true\n')
+    assert settings.current().host == "config.example"
+    assert settings.current().lock_timeout == 5
+    assert settings.current().offline
+    monkeypatch.setenv("HUB_HOST", "env.example")
+    assert settings.current().host == "env.example"
+    settings.override(host="option.example")
+    assert settings.current().host == "option.example"
+    settings.override(host=None)
+    assert settings.current().host == "env.example"
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_HOST", "")
+    assert settings.current().host == "github.com"
+
+
+def test_the_configuration_is_read_again_when_it_changes() -> None:
+    write_config('host = "one.example"\n')
+    assert settings.current().host == "one.example"
+    write_config('host = "another.example"\n')
+    assert settings.current().host == "another.example"
+
+
+def test_overriding_restores() -> None:
+    settings.override(host="a")
+    with settings.overriding(host="b", offline=True):
+        settings.override(quiet=True)
+        assert settings.current().host == "b" and settings.current().quiet
+    assert settings.current().host == "a"
+    assert not settings.current().offline and not settings.current().quiet
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(TypeError, match="no setting named 'tokn'"):
+        settings.override(tokn="x")
+    path = write_config("yes = true\n")
+    with pytest.raises(UsageError, match="no setting named 'yes'") as caught:
+        settings.current()
+    assert str(path) in caught.value.message
+
+
+def test_broken_toml() -> None:
+    write_config("host = \n")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        settings.current()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("HUB_OFFLINE", "maybe", "HUB_OFFLINE must be on or off, not 'maybe'"),
+        ("HUB_LOCK_TIMEOUT", "soon", "HUB_LOCK_TIMEOUT must be a number of seconds"),
+        ("HUB_LOCK_TIMEOUT", "-1", "HUB_LOCK_TIMEOUT must be a number of seconds"),
+        ("HUB_LOCK_TIMEOUT", "nan", "HUB_LOCK_TIMEOUT must be a number of seconds"),
+        ("HUB_FRAMEWORK", "jax", "HUB_FRAMEWORK must be one of engine, torch"),
+        ("HUB_TRUST", "always", "HUB_TRUST must be one of once, commit, repo, strict"),
+        ("HUB_ALLOW_PROTOCOLS", "https,ext", "lists 'ext'"),
+        ("HUB_REWRITE", "https://a/", "'https://a/' is not FROM=TO"),
+        ("HUB_GIT_URL", "https://h/{owner}", "must contain {owner} and {repo}"),
+        ("HUB_GIT_URL", "https://h/{owner}/{repo}/{branch}", "is not a template"),
+    ],
+)
+def test_values_that_are_wrong(
+    variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError) as caught:
+        settings.current()
+    assert message in caught.value.message
+
+
+def test_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_REWRITE", "https://a/x/=https://m/?k=v&p=, https://a/=file:///srv/")
+    assert settings.rewrite_url("https://a/x/y") == "https://m/?k=v&p=y"
+    assert settings.rewrite_url("https://a/y") == "file:///srv/y"
+    assert settings.rewrite_url("https://b/y") == "https://b/y"
+    monkeypatch.delenv("HUB_REWRITE")
+    write_config('[rewrite]\n"https://b/" = "https://c/"\n')
+    assert settings.rewrite_url("https://b/y") == "https://c/y"
+
+
+def test_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.check_scheme("https://h/x")
+    settings.check_scheme("SSH://h/x")
+    with pytest.raises(UsageError, match="protocol file is not allowed") as caught:
+        settings.check_scheme("file:///x")
+    assert caught.value.hint == "set HUB_ALLOW_PROTOCOLS=https,ssh,file"
+    with pytest.raises(UsageError, match="protocol ftp is not allowed") as caught:
+        settings.check_scheme("ftp://h/x")
+    assert caught.value.hint == "hub speaks https, ssh, http, file only"
+    with pytest.raises(UsageError, match="has no scheme"):
+        settings.check_scheme("h/x")
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "file")
+    settings.check_scheme("file:///x")
+    with pytest.raises(UsageError):
+        settings.check_scheme("https://h/x")
+
+
+def test_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_TOKEN", "s3cret")
+    assert settings.current().token == "s3cret"
+    assert "s3cret" not in repr(settings.current())
