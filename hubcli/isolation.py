@@ -50,7 +50,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hubcli.errors import HubError
+from hubcli import dependencies, settings
+from hubcli.errors import DependencyError, HubError, UsageError
 
 PREFIX = "_hub_"
 
@@ -181,7 +182,7 @@ class Namespace:
                     top = self.qualified(name.partition(".")[0])
                     return module if fromlist else sys.modules[top]
                 if name == "torch" or name.startswith("torch."):
-                    _install_framework(self.framework)
+                    import_framework(self.framework)
             module = builtins.__import__(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
             self._unqualify(error)
@@ -367,19 +368,38 @@ def loaded_framework() -> str | None:
     return "engine" if module is sys.modules.get("engine") else "torch"
 
 
-def _install_framework(framework: str) -> None:
+def choose_framework(wanted: str = "auto") -> str:
+    """`engine` or `torch`: what is wanted, where this process can still have it.
+
+    `auto` is torch if the process has imported it already, else the engine.
+    """
     loaded = loaded_framework()
-    if loaded == framework:
-        return
-    if loaded is not None:
+    if wanted == "auto":
+        return loaded or "engine"
+    if wanted not in settings.FRAMEWORKS:
+        raise UsageError(
+            f"unknown framework {wanted!r}", hint=f"one of auto, {', '.join(settings.FRAMEWORKS)}"
+        )
+    if loaded not in (None, wanted):
         raise HubError(
-            f"this process has loaded {loaded} as `torch`; it cannot run code on {framework} too",
+            f"this process has loaded {loaded} as `torch`; it cannot run code on {wanted} too",
             hint=f"use framework={loaded!r}, or start another process",
         )
-    if framework == "engine":
-        import engine.torch_alias
+    if wanted == "torch" and loaded is None and not dependencies.torch_installed():
+        raise DependencyError(
+            "framework 'torch' was asked for, but torch is not installed",
+            hint="run: python -m pip install torch, or use the engine (--framework engine)",
+        )
+    return wanted
 
-        engine.torch_alias.install()
+
+def import_framework(framework: str) -> Any:
+    """The module that `torch` names in this process: the engine, or torch itself."""
+    if choose_framework(framework) == "engine":
+        from engine.torch_alias import install
+
+        install()
+    return importlib.import_module("torch")
 
 
 class _SourceLoader(SourceFileLoader):
@@ -447,7 +467,7 @@ class _Finder(MetaPathFinder):
         """Third-party code imports torch before the repository's own does."""
         if "torch" in sys.modules or namespace.framework != "engine":
             return None
-        _install_framework(namespace.framework)
+        import_framework(namespace.framework)
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:

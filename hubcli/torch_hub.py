@@ -1,0 +1,217 @@
+"""torch.hub's functions, by its names and in its order; the engine serves them as `torch.hub`.
+
+They are also the public functions of `hubcli`.  What differs from torch.hub is in DESIGN's rules:
+`list` and `help` import the hubconf (as there), code of two repositories does not mix, and
+`trust_repo=None` warns once per repository instead of asking.
+"""
+
+from __future__ import annotations
+
+import os
+from builtins import list as _list
+from pathlib import Path
+from typing import Any
+
+from hubcli import http, invoke, output, paths, store, trust, weights
+from hubcli.errors import NotFoundError, UsageError
+from hubcli.hubconf import missing_callable, near_names
+from hubcli.spec import RepoSpec
+from hubcli.store import Checkout
+
+__all__ = [
+    "download_url_to_file",
+    "get_dir",
+    "help",
+    "list",
+    "load",
+    "load_state_dict_from_url",
+    "load_url",
+    "pull",
+    "set_dir",
+]
+
+_MISSING: Any = object()
+
+
+def get_dir() -> str:
+    """The cache folder: `set_dir`, else TORCH_HUB_DIR, else `~/.torch/hub`."""
+    return str(paths.hub_dir())
+
+
+def set_dir(d: str | os.PathLike[str]) -> None:
+    """Use folder `d` as the cache in this process; `~` is expanded."""
+    paths.set_dir(d)
+
+
+def pull(repo_or_dir: str, *, force_reload: bool = False, verbose: bool = True) -> Checkout:
+    """Fetch a repository's code into the cache and return its `Checkout`; nothing is executed."""
+    spec = RepoSpec.parse(repo_or_dir)
+    checkout = store.ensure(spec, force_reload=force_reload)
+    _say_cached(checkout, verbose)
+    return checkout
+
+
+def list(
+    repo_or_dir: str = _MISSING,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | str | None = None,
+    verbose: bool = True,
+    *,
+    source: str = "github",
+    framework: str = "auto",
+    github: str = _MISSING,
+) -> _list[str]:
+    """Names of all callables of a repository's hubconf, which is imported for that.
+
+    `hub list` and `hubcli.hubconf.read` do the same without running code.
+    """
+    checkout = _checkout(
+        _given(repo_or_dir, github, "list"), source, force_reload, trust_repo, verbose, "list"
+    )
+    return [entry.name for entry in invoke.listing(checkout, framework=framework).entrypoints]
+
+
+def help(
+    repo_or_dir: str = _MISSING,
+    model: str = _MISSING,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | str | None = None,
+    *,
+    source: str = "github",
+    framework: str = "auto",
+    github: str = _MISSING,
+) -> str | None:
+    """The docstring of entrypoint `model`, or None; the hubconf is imported for that."""
+    repo_or_dir = _given(repo_or_dir, github, "help")
+    if not isinstance(model, str):
+        raise UsageError("Invalid input: model should be a string of function name")
+    checkout = _checkout(repo_or_dir, source, force_reload, trust_repo, True, "help")
+    found = invoke.listing(checkout, framework=framework).entrypoints
+    for entry in found:
+        if entry.name == model:
+            return entry.doc
+    raise missing_callable(
+        model, near_names(model, [entry.name for entry in found]), str(checkout.spec)
+    )
+
+
+def load(
+    repo_or_dir: str = _MISSING,
+    model: str = _MISSING,
+    *args: Any,
+    source: str = "github",
+    force_reload: bool = False,
+    trust_repo: bool | str | None = None,
+    verbose: bool = True,
+    skip_validation: bool = False,
+    framework: str = "auto",
+    **kwargs: Any,
+) -> Any:
+    """Call entrypoint `model` of a repository with `*args, **kwargs`; what it returns.
+
+    repo_or_dir: `owner/repo[:ref]`, a URL or a folder (`github=` is accepted for it).  source:
+    "github", or "local" for a folder.  force_reload: fetch code and weights anew.  trust_repo: True
+    records consent, False asks, "check" asks unless there is a record, None warns once per
+    repository.  skip_validation has no effect: that a commit belongs to the repository is checked
+    without an API.  framework: "engine", "torch", or "auto", which is torch if the process has
+    imported it already.  Exceptions of the entrypoint pass unchanged.
+    """
+    if repo_or_dir is _MISSING and "github" in kwargs:
+        repo_or_dir = kwargs.pop("github")
+    repo_or_dir = _given(repo_or_dir, _MISSING, "load")
+    if not isinstance(model, str):
+        raise UsageError("Invalid input: model should be a string of function name")
+    checkout = _checkout(
+        repo_or_dir, source, force_reload, trust_repo, verbose, "load", entrypoint=model
+    )
+    result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
+    return result.value
+
+
+def load_state_dict_from_url(
+    url: str,
+    model_dir: str | os.PathLike[str] | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool | None = None,
+) -> Any:
+    """Load the checkpoint at `url`, from `model_dir` (default: `<hub_dir>/checkpoints`) if it is there.
+
+    A hash of at least 8 hex digits before the extension is always checked; with `check_hash` it is
+    an error if the name has none.  Files are read without pickle, so that `weights_only` matters
+    only where torch itself is the framework.
+    """
+    _, path = weights.obtain(
+        url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
+    )
+    return weights.read_state_dict(path, map_location, weights_only=weights_only)
+
+
+load_url = load_state_dict_from_url  # torch.utils.model_zoo
+
+
+def download_url_to_file(
+    url: str,
+    dst: str | os.PathLike[str],
+    hash_prefix: str | None = None,
+    progress: bool = True,
+) -> None:
+    """Download `url` to the file `dst`; a failure leaves what was there.
+
+    Raises IntegrityError (a RuntimeError) unless the sha256 begins with `hash_prefix`.
+    """
+    target = Path(dst).expanduser()
+    if not target.parent.is_dir():
+        raise NotFoundError(f"no folder {target.parent} to download to", hint="create it first")
+    fetched = http.fetch(url, target, progress=progress)
+    try:
+        weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
+        os.replace(fetched.path, target)
+    finally:
+        fetched.path.unlink(missing_ok=True)
+
+
+def _given(repo_or_dir: Any, github: Any, function: str) -> str:
+    value = github if repo_or_dir is _MISSING else repo_or_dir
+    if value is _MISSING:
+        raise TypeError(f"{function}() missing 1 required positional argument: 'repo_or_dir'")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise UsageError(f"repo_or_dir must be a string, not {value!r}")
+    return value
+
+
+def _checkout(
+    repo_or_dir: str,
+    source: str,
+    force_reload: bool,
+    trust_repo: bool | str | None,
+    verbose: bool,
+    function: str,
+    entrypoint: str = "",
+) -> Checkout:
+    source = source.lower()
+    if source not in ("github", "local"):
+        raise UsageError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "local":
+        repo_or_dir = os.path.abspath(os.path.expanduser(repo_or_dir))
+    spec = RepoSpec.parse(repo_or_dir)
+    now = weights.caller.get()
+    gated = now is not None and now.gated
+    if not gated:
+        trust.consent(spec, trust_repo, function)
+    checkout = store.ensure(spec, force_reload=force_reload)
+    _say_cached(checkout, verbose)
+    if gated:  # code that a command runs cannot consent in the user's place
+        trust.require(checkout, entrypoint)
+    return checkout
+
+
+def _say_cached(checkout: Checkout, verbose: bool) -> None:
+    if verbose and checkout.cached and checkout.kind != "local":
+        output.message(f"Using cache found in {checkout.path}")

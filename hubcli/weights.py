@@ -1,0 +1,575 @@
+"""Weight files: fetched once, kept by digest, checked, and read without pickle.
+
+`checkpoints/<file>` is what torch.hub shows; the content lies in `blobs/sha256/ab/<hex>`, once.
+Beside them `blobs/files/*.json` records per file and URL: digest, size, the file's state when it
+was last hashed, and which (spec, entrypoint) used it.  A cache hit needs no network and no write
+access; a file whose state has changed is hashed again before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hubcli import http, output, paths, settings, store
+from hubcli.errors import HubError, IntegrityError, NetworkError, OfflineError, UsageError
+
+_PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
+_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
+_TOUCH_AFTER = 3600.0
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight file of the cache.  `path` is what torch.hub shows, `size` is in bytes."""
+
+    file: str
+    path: Path
+    url: str | None
+    sha256: str
+    size: int
+    used_by: tuple[tuple[str, str], ...]
+    first_seen: float
+    last_used: float
+    stale: bool
+
+
+@dataclass(frozen=True)
+class Caller:
+    """On whose behalf weights are fetched: set by `invoke` while an entrypoint runs.
+
+    `hosts` may be sent the token, `fresh` says that a stale file must be fetched anew or fail, and
+    `gated` that a `torch.hub.load` inside the entrypoint asks as the command line does.
+    """
+
+    spec: str
+    entrypoint: str
+    hosts: frozenset[str]
+    framework: str
+    fresh: bool = False
+    gated: bool = False
+    used: list[Weight] = field(default_factory=list)
+
+
+caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=None)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The JSON document of one (file, URL).  `blob`: the content lies among the blobs."""
+
+    file: str
+    path: str
+    url: str | None
+    sha256: str
+    size: int
+    mtime_ns: int
+    inode: int
+    blob: bool
+    first_seen: float
+    last_used: float
+    used_by: tuple[tuple[str, str], ...] = ()
+    stale: bool = False
+
+    def weight(self) -> Weight:
+        return Weight(
+            self.file,
+            paths.hub_dir() / self.path,
+            self.url,
+            self.sha256,
+            self.size,
+            self.used_by,
+            self.first_seen,
+            self.last_used,
+            self.stale,
+        )
+
+    def content(self) -> Path:
+        """The file to read."""
+        return paths.blob(self.sha256) if self.blob else paths.hub_dir() / self.path
+
+
+def obtain(
+    url: str,
+    model_dir: str | os.PathLike[str] | None = None,
+    *,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+) -> tuple[Weight, Path]:
+    """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
+
+    A hash of at least 8 hex digits before the extension is checked.  Raises IntegrityError where
+    it does not fit or where `check_hash` asks for a hash that the name lacks.
+    """
+    name = _file_name(url, file_name)
+    prefix = _expected_prefix(url, name, check_hash)
+    folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
+    target = folder / name
+    record = _read_record(target, url)
+    if record is None and not _known(target):
+        record = _take_over(target, url, prefix)
+    if record is None or not record.content().is_file():
+        record = _fetch(target, url, prefix, progress)
+    elif record.stale:
+        record = _renew(record, target, url, prefix, progress)
+    else:
+        record = _verified(record, prefix)
+    return _note_use(record).weight(), record.content()
+
+
+def read_state_dict(
+    path: Path, map_location: Any = None, *, weights_only: bool | None = None
+) -> Any:
+    """Read a checkpoint with the engine's safe reader, or with torch where that is the framework."""
+    from hubcli import isolation
+
+    now = caller.get()
+    framework = now.framework if now is not None else isolation.loaded_framework() or "engine"
+    with _unzipped(path) as file:
+        if framework == "torch":
+            torch = isolation.import_framework("torch")
+            return torch.load(
+                file, map_location=map_location, weights_only=weights_only is not False
+            )
+        from engine import serialization
+
+        try:
+            return serialization.load(file, map_location=map_location)
+        except serialization.UnpicklingError as error:
+            raise IntegrityError(
+                f"{path.name} was refused: {error}",
+                hint="only tensors and plain containers are read from a checkpoint",
+            ) from None
+
+
+# What `store`, `hub show` and `hub cache` ask
+
+
+def mark_stale(spec: str) -> int:
+    """Have every file that `spec` is known to use fetched anew at its next use; their number."""
+    count = 0
+    for file, record in _records():
+        if not record.stale and any(user == spec for user, _ in record.used_by):
+            _write_record(file, replace(record, stale=True))
+            count += 1
+    return count
+
+
+def used_by(spec: str) -> tuple[Weight, ...]:
+    """The weight files that the entrypoints of `spec` have used."""
+    return tuple(one for one in list_blobs() if any(user == spec for user, _ in one.used_by))
+
+
+def list_blobs() -> tuple[Weight, ...]:
+    """Every weight file in the cache, by name."""
+    found = [record.weight() for _, record in _records() if record.content().is_file()]
+    return tuple(sorted(found, key=lambda one: (one.file, one.url or "")))
+
+
+def remove(weights: Iterable[Weight], *, dry_run: bool = False) -> int:
+    """Take files out of the cache; content that another file shares stays.  The bytes freed."""
+    gone = {(one.path, one.url) for one in weights}
+    everything = list(_records())
+    leaving = [
+        (file, record)
+        for file, record in everything
+        if (paths.hub_dir() / record.path, record.url) in gone
+    ]
+    kept = {file for file, _ in everything} - {file for file, _ in leaving}
+    staying = [record for file, record in everything if file in kept]
+    freed = 0
+    contents = {record.content(): record for _, record in leaving}
+    for content, record in contents.items():
+        shared = any(other.content() == content for other in staying)
+        if not shared and content.is_file():
+            freed += record.size
+        if dry_run:
+            continue
+        link = paths.hub_dir() / record.path
+        if record.blob and _is_link_to(link, content):
+            link.unlink(missing_ok=True)
+        if not shared:
+            content.unlink(missing_ok=True)
+    if not dry_run:
+        for file, _ in leaving:
+            file.unlink(missing_ok=True)
+    return freed
+
+
+# Names and digests
+
+
+def _file_name(url: str, file_name: str | None) -> str:
+    name = urlsplit(url).path.rpartition("/")[2] if file_name is None else file_name
+    bad = name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable()
+    if bad or len(name.encode()) > 200:
+        raise UsageError(
+            f"{name!r} is no name for a weight file (from {http.public(url)})",
+            hint="pass file_name=... with a plain file name",
+        )
+    return name
+
+
+def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
+    """The digest's beginning, from the file's name or else the URL's."""
+    for candidate in (name, urlsplit(url).path.rpartition("/")[2]):
+        match = _PREFIX.search(candidate)
+        # A date is hex digits too: only an explicit check takes one for a hash.
+        if match and (check_hash or not _DATE.match(match.group(1))):
+            return match.group(1).lower()
+    if check_hash:
+        raise IntegrityError(
+            f"check_hash=True, but {name!r} names no hash",
+            hint="the name must end in -<at least 8 hex digits of the sha256>.<extension>",
+        )
+    return None
+
+
+def require_prefix(digest: str, prefix: str | None, what: str) -> None:
+    """Raise IntegrityError with torch.hub's sentence unless `digest` begins with `prefix`."""
+    if prefix is not None and not digest.startswith(prefix.lower()):
+        raise IntegrityError(
+            f'invalid hash value (expected "{prefix}", got "{digest}")',
+            hint=f"{what} is not the file that its name promises; nothing was kept of it",
+        )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _verified(record: _Record, prefix: str | None) -> _Record:
+    """The record, after hashing the file again if its size, mtime or inode has changed."""
+    content = record.content()
+    status = content.stat()
+    state = (status.st_size, status.st_mtime_ns, status.st_ino)
+    if state == (record.size, record.mtime_ns, record.inode):
+        require_prefix(record.sha256, prefix, record.file)
+        return record
+    digest = _digest(content)
+    if digest != record.sha256:
+        raise IntegrityError(
+            f"{content} has changed since it was fetched: "
+            f'expected sha256 "{record.sha256}", got "{digest}"',
+            hint=f"remove the file, or run `hub cache rm {record.file}`; it is fetched at next use",
+        )
+    require_prefix(digest, prefix, record.file)
+    changed = replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
+    with contextlib.suppress(OSError):
+        _write_record(_record_file(paths.hub_dir() / record.path, record.url), changed)
+    return changed
+
+
+# Fetching
+
+
+def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Record:
+    _ensure_folder(target.parent)
+    known = _read_record(target, url)
+    with store.exclusive(f"weights-{_key(target, url)}", target.name):
+        record = _read_record(target, url)
+        if record is not None and record != known and record.content().is_file():
+            return record  # another process has fetched it while this one waited
+        adopted = _adopt(target, url, prefix)
+        if adopted is not None:
+            return adopted
+        output.message(f'Downloading: "{http.public(url)}" to {target}')
+        inside = _in_cache(target)
+        beside = paths.partial() / target.name if inside else target
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        fetched = http.fetch(
+            url, beside, token=_may_have_token(url), refuse_html=True, progress=progress
+        )
+        try:
+            require_prefix(fetched.sha256, prefix, http.public(url))
+            _first_seen_digest(url, target, fetched.sha256)
+            if inside:
+                _place_blob(fetched.path, fetched.sha256)
+                _link(target, paths.blob(fetched.sha256))
+            else:
+                os.replace(fetched.path, target)
+        finally:
+            fetched.path.unlink(missing_ok=True)
+        return _record_new(target, url, fetched.sha256, inside)
+
+
+def _first_seen_digest(url: str, target: Path, digest: str) -> None:
+    """Say so when a URL serves other content than it did before."""
+    before = _read_record(target, url)
+    if before is not None and before.sha256 != digest:
+        output.warning(
+            f"{http.public(url)} has changed: sha256 was {before.sha256[:16]}..., "
+            f"is {digest[:16]}..."
+        )
+
+
+def _renew(record: _Record, target: Path, url: str, prefix: str | None, progress: bool) -> _Record:
+    """Fetch a stale file anew; without network the old one stays in use, unless it must be new."""
+    now = caller.get()
+    try:
+        return _fetch(target, url, prefix, progress)
+    except (NetworkError, OfflineError) as error:
+        if now is not None and now.fresh:
+            raise
+        output.warning(f"{record.file} could not be fetched anew ({error.message}); using the old")
+        return _verified(record, prefix)
+
+
+def _may_have_token(url: str) -> bool:
+    """Repository code may not choose who gets the token; a user's own call may."""
+    now = caller.get()
+    if now is None:
+        return True
+    return urlsplit(settings.rewrite_url(url)).netloc in now.hosts
+
+
+def _take_over(target: Path, url: str, prefix: str | None) -> _Record | None:
+    """A file that lies there already, put by the user or by torch, is used as torch uses it."""
+    if not target.is_file():
+        return None
+    digest = _digest(target)
+    require_prefix(digest, prefix, str(target))
+    record = _make_record(target, url, digest, blob=False)
+    with contextlib.suppress(OSError, HubError):
+        _write_record(_record_file(target, url), record)
+    return record
+
+
+def _adopt(target: Path, url: str, prefix: str | None) -> _Record | None:
+    """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
+    if prefix is None or not _in_cache(target) or _read_record(target, url) is not None:
+        return None
+    for folder in _torch_folders():
+        candidate = folder / target.name
+        if not candidate.is_file() or candidate.resolve() == target.resolve():
+            continue
+        digest = _digest(candidate)
+        if not digest.startswith(prefix):
+            continue
+        temporary = paths.partial() / f"{target.name}.{paths.unique()}"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            try:
+                os.link(candidate.resolve(), temporary)
+            except OSError:
+                shutil.copyfile(candidate, temporary)
+                if _digest(temporary) != digest:
+                    continue
+            _place_blob(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _link(target, paths.blob(digest))
+        output.message(f"{target.name}: taken from {folder}")
+        return _record_new(target, url, digest, True)
+    return None
+
+
+def _torch_folders() -> Iterator[Path]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torch"
+    home = os.environ.get("TORCH_HOME")
+    for base in ([Path(home).expanduser()] if home else []) + [cache]:
+        yield base / "hub" / "checkpoints"
+        yield base / "checkpoints"
+        yield base / "models"
+    yield Path("~/.torch/models").expanduser()
+
+
+def _in_cache(target: Path) -> bool:
+    return target.parent == paths.checkpoints()
+
+
+def _ensure_folder(folder: Path) -> None:
+    if folder == paths.checkpoints():
+        paths.ensure_root()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _place_blob(temporary: Path, digest: str) -> None:
+    blob = paths.blob(digest)
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(temporary, blob)
+
+
+def _link(link: Path, blob: Path) -> None:
+    """A relative link, or where the file system has none a hard link or a copy."""
+    temporary = link.with_name(f".{link.name}.{paths.unique()}")
+    try:
+        try:
+            temporary.symlink_to(os.path.relpath(blob, link.parent))
+        except OSError:
+            try:
+                os.link(blob, temporary)
+            except OSError:
+                shutil.copyfile(blob, temporary)
+        os.replace(temporary, link)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_link_to(link: Path, blob: Path) -> bool:
+    return link.is_symlink() and Path(os.path.realpath(link)) == Path(os.path.realpath(blob))
+
+
+# Records
+
+
+def _folder() -> Path:
+    return paths.blobs().parent / "files"
+
+
+def _shown_path(target: Path) -> str:
+    """Relative to the cache, so that the cache can be moved."""
+    root = paths.hub_dir()
+    return str(target.relative_to(root)) if target.is_relative_to(root) else str(target)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _key(target: Path, url: str | None) -> str:
+    return f"{_short(_shown_path(target))}-{_short(url or '')}"
+
+
+def _record_file(target: Path, url: str | None) -> Path:
+    return _folder() / f"{_key(target, url)}.json"
+
+
+def _known(target: Path) -> bool:
+    """Whether the file at `target` came from some URL through this cache."""
+    stem = _short(_shown_path(target))
+    return any(_folder().glob(f"{stem}-*.json"))
+
+
+def _read_record(target: Path, url: str) -> _Record | None:
+    record = _parse_record(_record_file(target, url))
+    if record is None or record.url != url:
+        return None
+    if not record.blob:
+        # A plain file of that name may have been fetched from elsewhere since.
+        for other in _folder().glob(f"{_short(record.path)}-*.json"):
+            rival = _parse_record(other)
+            if rival is not None and not rival.blob and rival.first_seen > record.first_seen:
+                return None
+    return record
+
+
+def _parse_record(file: Path) -> _Record | None:
+    """The record in a file; one that is damaged counts as none, and is written anew."""
+    try:
+        values = json.loads(file.read_bytes())
+        values["used_by"] = tuple((str(spec), str(entry)) for spec, entry in values["used_by"])
+        record = _Record(**values)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return record if re.fullmatch(r"[0-9a-f]{64}", str(record.sha256)) else None
+
+
+def _records() -> Iterator[tuple[Path, _Record]]:
+    for file in sorted(_folder().glob("*.json")):
+        record = _parse_record(file)
+        if record is not None:
+            yield file, record
+
+
+def _write_record(file: Path, record: _Record) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    values: Mapping[str, Any] = asdict(record)
+    paths.write_atomically(file, json.dumps(values, indent=1).encode())
+
+
+def _make_record(target: Path, url: str | None, digest: str, *, blob: bool) -> _Record:
+    status = (paths.blob(digest) if blob else target).stat()
+    now = time.time()
+    return _Record(
+        target.name,
+        _shown_path(target),
+        url,
+        digest,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ino,
+        blob,
+        now,
+        now,
+    )
+
+
+def _record_new(target: Path, url: str, digest: str, blob: bool) -> _Record:
+    record = _make_record(target, url, digest, blob=blob)
+    before = _parse_record(_record_file(target, url))
+    if before is not None:
+        record = replace(record, used_by=before.used_by)
+    _write_record(_record_file(target, url), record)
+    return record
+
+
+def _note_use(record: _Record) -> _Record:
+    """Record who used the file; a cache that cannot be written is none the worse for it."""
+    now = caller.get()
+    users = record.used_by
+    if now is not None:
+        users = tuple(dict.fromkeys((*users, (now.spec, now.entrypoint))))
+    if users != record.used_by or time.time() - record.last_used > _TOUCH_AFTER:
+        record = replace(record, used_by=users, last_used=time.time())
+        with contextlib.suppress(OSError):
+            _write_record(_record_file(paths.hub_dir() / record.path, record.url), record)
+    if now is not None:
+        weight = record.weight()
+        if all((one.path, one.url) != (weight.path, weight.url) for one in now.used):
+            now.used.append(weight)
+    return record
+
+
+@contextlib.contextmanager
+def _unzipped(path: Path) -> Iterator[Path]:
+    """The one member of a zip that somebody packed by hand, as before torch 1.6; else `path`."""
+    member = None
+    if zipfile.is_zipfile(path):
+        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            member = members[0] if len(members) == 1 and not members[0].is_dir() else None
+    if member is None:
+        yield path
+        return
+    import warnings
+
+    warnings.warn(
+        "Falling back to the old format < 1.6. This support will be deprecated in favor of default "
+        "zipfile format introduced in 1.6. Please redo torch.save() to save it in the new zipfile "
+        "format.",
+        FutureWarning,
+        stacklevel=5,
+    )
+    folder = paths.partial(paths.ensure_root())
+    folder.mkdir(parents=True, exist_ok=True)
+    if member.file_size > shutil.disk_usage(folder).free:
+        raise HubError(f"no space in {folder} to unpack {path.name}: {member.file_size} bytes")
+    temporary = folder / f"unpacked.{paths.unique()}"
+    try:
+        with (
+            zipfile.ZipFile(path) as archive,
+            archive.open(member) as source,
+            temporary.open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target)
+        yield temporary
+    except zipfile.BadZipFile as error:
+        raise IntegrityError(f"{path.name} is a damaged zip: {error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
