@@ -5,19 +5,14 @@ A command's module is imported when the command runs; `hub --help` loads click a
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
-from hubcli import settings
 from hubcli._version import __version__
-from hubcli.errors import ExitStatus, HubError
 
 # name: (module:attribute, one help line)
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -67,20 +62,27 @@ class HubGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command under settings of its own; what it raises becomes an exit status."""
+        from hubcli import settings
+
+        with settings.overriding():
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+            except Exception as error:
+                ctx.exit(_report(error, ctx.params["as_json"]))
+        return result
+
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra = {"prog_name": "hub", **extra, "standalone_mode": False}
-        with settings.overriding():
-            try:
-                status = super().main(arguments, *rest, **extra)
-                sys.stdout.flush()
-            except Exception as error:
-                status = _report(error, "--json" in arguments)
-            except KeyboardInterrupt:
-                _say("interrupted")
-                status = ExitStatus.INTERRUPTED
-        sys.exit(int(status) if isinstance(status, int) else 0)
+        try:
+            status = super().main(arguments, *rest, **extra)
+        except Exception as error:  # a global option is wrong, or the user has interrupted
+            status = _report(error, "--json" in arguments)
+        sys.exit(status if isinstance(status, int) else 0)
 
 
 @click.group(cls=HubGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,9 +97,9 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
 
     SPEC is owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir.
     """
-    if hub_dir is not None:
-        from hubcli import paths
+    from hubcli import paths, settings
 
+    if hub_dir is not None:
         paths.set_dir(hub_dir)
     settings.override(
         offline=offline or None,
@@ -112,12 +114,16 @@ def main() -> NoReturn:
     hub.main()
 
 
-def _report(error: Exception, json_wanted: bool) -> int:
+def _report(error: Exception, as_json: bool) -> int:
     """Print the error as the user wants it; the exit status."""
+    from hubcli.errors import ExitStatus
+
     if isinstance(error, BrokenPipeError):
+        import os
+
         # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
         return ExitStatus.FAILURE
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -129,7 +135,9 @@ def _report(error: Exception, json_wanted: bool) -> int:
 
         traceback.print_exception(error)
     status, code, message, hint, spec = _describe(error)
-    if json_wanted:
+    if as_json:
+        import json
+
         body = {"code": code, "message": message, "hint": hint, "spec": spec}
         document = {"schema_version": 1, "error": body}
         sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
@@ -142,11 +150,14 @@ def _report(error: Exception, json_wanted: bool) -> int:
 
 
 def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
+    """Status, code, message, hint and spec of any error."""
+    from hubcli.errors import ExitStatus, HubError
+
     if isinstance(error, HubError):
         return error.status, error.code, error.message, error.hint, error.spec
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        hint = f"try '{context.command_path} --help'" if context is not None else None
+        hint = f"try `{context.command_path} --help`" if context is not None else None
         return ExitStatus.USAGE, "usage", error.format_message(), hint, None
     if isinstance(error, OSError):
         named = f": {error.filename}" if error.filename else ""
@@ -157,6 +168,9 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
 
 
 def _debug() -> bool:
+    from hubcli import settings
+    from hubcli.errors import HubError
+
     try:
         return settings.current().debug
     except HubError:  # the settings themselves are what is wrong
