@@ -184,7 +184,7 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
             path for commit in gone for path in folder.glob(f"{commit}.*") if path.exists()
         )
     links = [link for link in (_visible(spec, ref) for ref in refs) if _points_into(link, folder)]
-    freed = sum(_disk_size(path) for path in victims)
+    freed = sum(disk_size(path) for path in victims)
     if not dry_run:
         with exclusive(f"repo-{_key(spec)}", str(spec)):
             reftable.update(spec, lambda table: table.without(refs))
@@ -608,7 +608,8 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _disk_size(path: Path) -> int:
+def disk_size(path: Path) -> int:
+    """The bytes of a file, or of all files below a folder."""
     if not path.is_dir():
         return path.stat().st_size
     return sum(

@@ -17,10 +17,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How an executing command may run repository code."""
+    """How a command may run repository code.  `trust` is the option alone, for `trust.require`."""
 
     trust: str | None
-    framework: str | None
+    framework: str
     force_reload: bool
 
 
@@ -70,7 +70,7 @@ def execution(
                 f"{option} is not available in this version of hub",
                 hint=f"run again without {option}",
             )
-    return Execution(trust, framework, force_reload)
+    return Execution(trust, framework or settings.current().framework, force_reload)
 
 
 def entrypoint_arguments(command: Command) -> Command:

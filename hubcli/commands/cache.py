@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hubcli import output, paths, store
-from hubcli.errors import UsageError
+from hubcli.errors import HubError, UsageError
 from hubcli.spec import RepoSpec
 
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -22,11 +22,11 @@ _FILTER = re.compile(r"(size|used)\s*([<>])\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A line of the listing.  `idle` is the time since its last use in seconds, if known."""
+    """A line of the listing.  `idle` is the time since its last use in seconds."""
 
     name: str
     size: int
-    idle: float | None
+    idle: float
     document: dict[str, Any]
 
 
@@ -64,18 +64,21 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Remove a repository's ref, all its refs (SPEC without ref), or a weight file."""
     from hubcli import weights
 
-    files = {blob.file for blob in weights.list_blobs()}
-    specs = [RepoSpec.parse(target) for target in targets if target not in files]
-    chosen = [target for target in targets if target in files]
-    planned = [store.remove(spec, dry_run=True) for spec in specs]
-    sizes = {blob.file: blob.size for blob in weights.list_blobs()}
-    names = [name for plan in planned for name in plan.specs] + chosen
-    freed = sum(plan.freed for plan in planned) + sum(sizes[file] for file in chosen)
+    known = {weight.file for weight in weights.list_blobs()}
+    files = [target for target in targets if target in known]
+    specs = [RepoSpec.parse(target) for target in targets if target not in known]
+
+    def remove(dry_run: bool) -> tuple[list[str], int]:
+        removals = [store.remove(spec, dry_run=dry_run) for spec in specs]
+        freed = sum(removal.freed for removal in removals)
+        freed += sum(weights.remove(file, dry_run=dry_run) for file in files)
+        return [name for removal in removals for name in removal.specs] + files, freed
+
+    names, freed = remove(dry_run=True)
     if not dry_run:
         if not yes:
             _confirm(names, freed)
-        freed = sum(store.remove(spec).freed for spec in specs)
-        freed += sum(weights.remove(file) for file in chosen)
+        names, freed = remove(dry_run=False)
     verb = "would free" if dry_run else "freed"
     output.Output.current().result(
         {"removed": names, "freed": freed},
@@ -90,7 +93,8 @@ def _confirm(names: list[str], freed: int) -> None:
             hint="add --yes, or --dry-run to see what would go",
         )
     click.echo("\n".join(names), err=True)
-    click.confirm(f"Remove these and free {output.size(freed)}?", abort=True, err=True)
+    if not click.confirm(f"Remove these and free {output.size(freed)}?", err=True):
+        raise HubError("nothing was removed")
 
 
 def _repos() -> list[_Item]:
@@ -116,14 +120,21 @@ def _repos() -> list[_Item]:
 def _weights() -> list[_Item]:
     from hubcli import weights
 
+    now = time.time()
     return [
         _Item(
-            blob.file,
-            blob.size,
-            None,
-            {"file": blob.file, "sha256": blob.sha256, "size": blob.size, "url": blob.url},
+            weight.file,
+            weight.size,
+            now - weight.last_used,
+            {
+                "file": weight.file,
+                "sha256": weight.sha256,
+                "size": weight.size,
+                "url": weight.url,
+                "last_used": weight.last_used,
+            },
         )
-        for blob in weights.list_blobs()
+        for weight in weights.list_blobs()
     ]
 
 
@@ -138,7 +149,7 @@ def _condition(text: str) -> Callable[[_Item], bool]:
 
     def holds(item: _Item) -> bool:
         value = item.size if field == "size" else item.idle
-        return value is not None and (value > limit if sign == ">" else value < limit)
+        return value > limit if sign == ">" else value < limit
 
     return holds
 
@@ -148,17 +159,15 @@ def _arranged(items: list[_Item], sort: str, wanted: list[Callable[[_Item], bool
     if sort == "size":
         return sorted(kept, key=lambda item: -item.size)
     if sort == "used":
-        return sorted(kept, key=lambda item: item.idle or 0.0)
+        return sorted(kept, key=lambda item: item.idle)
     return sorted(kept, key=lambda item: item.name)
 
 
 def _table(repos: list[_Item], weights: list[_Item]) -> str:
     rows = [
-        (item.name, item.document["commit"][:12], output.size(item.size), _used(item))
-        for item in repos
-    ]
-    rows += [
-        (item.name, item.document["sha256"][:12], output.size(item.size), "") for item in weights
+        (item.name, item.document[key][:12], output.size(item.size), _used(item))
+        for items, key in ((repos, "commit"), (weights, "sha256"))
+        for item in items
     ]
     if not rows:
         return f"nothing is cached in {paths.hub_dir()}"
@@ -167,4 +176,4 @@ def _table(repos: list[_Item], weights: list[_Item]) -> str:
 
 
 def _used(item: _Item) -> str:
-    return f"used {output.age(item.idle or 0.0)} ago"
+    return f"used {output.age(item.idle)} ago"

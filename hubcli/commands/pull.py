@@ -1,0 +1,102 @@
+"""`hub pull`: fetch and publish a repository's code, with `--weights` an entrypoint's weights too."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import click
+
+from hubcli import hubconf, output, store
+from hubcli.commands import _options
+from hubcli.errors import UsageError
+from hubcli.spec import RepoSpec
+
+
+@click.command()
+@click.argument("spec")
+@click.option("--weights", "entrypoint", metavar="ENTRYPOINT", help="Also fetch its weights.")
+@_options.entrypoint_arguments
+@_options.executing
+def pull(
+    spec: str,
+    entrypoint: str | None,
+    keywords: tuple[str, ...],
+    positional: str | None,
+    pretrained: bool | None,
+    **options: Any,
+) -> None:
+    """Fetch the code of SPEC into the cache; nothing of it is executed.
+
+    With --weights the code is executed: ENTRYPOINT is called (pretrained unless told otherwise), so
+    that its weights are cached.
+    """
+    execution = _options.execution(**options)
+    given = _options.arguments(keywords, positional, pretrained)
+    if entrypoint is None and (given.args or given.kwargs):
+        raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
+    out = output.Output.current()
+    checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
+    if checkout.cached and checkout.kind != "local":
+        out.message(f"cached: {_standing(checkout)}")
+    signatures = {entry.name: entry.signature for entry in hubconf.read(checkout.path).entrypoints}
+    names = list(signatures)
+    if entrypoint is not None:
+        _fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
+    out.result(
+        {
+            "spec": str(checkout.spec),
+            "url": checkout.url,
+            "ref": checkout.ref,
+            "kind": checkout.kind,
+            "commit": checkout.commit,
+            "path": str(checkout.path),
+            "cached": checkout.cached,
+            "entrypoints": names,
+        },
+        lambda: output.table(
+            [
+                ("spec", str(checkout.spec)),
+                (checkout.kind, f"{checkout.ref or ''} {checkout.commit or ''}".strip() or "-"),
+                ("path", str(checkout.path)),
+                ("entrypoints", ", ".join(names) or "-"),
+            ]
+        ),
+    )
+
+
+def _standing(checkout: store.Checkout) -> str:
+    """Which commit a ref stands at here; for a branch, which moves on, since when."""
+    at = f"{checkout.kind} {checkout.ref} at {(checkout.commit or '')[:12]}"
+    if checkout.kind != "branch" or checkout.checked_at is None:
+        return at
+    age = output.age(time.time() - checkout.checked_at)
+    return f"{at}, checked {age} ago; --force-reload fetches anew"
+
+
+def _fetch_weights(
+    checkout: store.Checkout,
+    entrypoint: str,
+    signature: str | None,
+    given: _options.Arguments,
+    execution: _options.Execution,
+) -> None:
+    """Call the entrypoint, pretrained where it knows the word and nothing else was said."""
+    from hubcli import invoke, trust
+
+    trust.require(checkout, entrypoint, execution.trust)
+    kwargs = dict(given.kwargs)
+    if re.search(r"[(,]\s*pretrained\b", signature or ""):
+        kwargs.setdefault("pretrained", True)
+    called = invoke.call(
+        checkout,
+        entrypoint,
+        given.args,
+        kwargs,
+        framework=execution.framework,
+        fresh=execution.force_reload,
+        command=True,
+    )
+    for weight in called.weights:
+        output.message(f"weights: {weight.file} ({output.size(weight.size)})")
