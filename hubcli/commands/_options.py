@@ -11,6 +11,7 @@ import click
 
 from hubcli import settings
 from hubcli.errors import UsageError
+from hubcli.store import CachedRepo
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -126,3 +127,15 @@ def _json_or_text(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def repo_document(repo: CachedRepo) -> dict[str, Any]:
+    """A cached repository as `hub cache ls` and `hub list` show it in JSON."""
+    return {
+        "name": repo.name,
+        "spec": repo.spec,
+        "path": str(repo.path),
+        "commit": repo.commit,
+        "size": repo.size,
+        "last_used": repo.last_used,
+    }

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from hubcli import output, paths, store
+from hubcli.commands import _options
 from hubcli.errors import HubError, UsageError
 from hubcli.spec import RepoSpec
 
@@ -100,19 +101,7 @@ def _confirm(names: list[str], freed: int) -> None:
 def _repos() -> list[_Item]:
     now = time.time()
     return [
-        _Item(
-            repo.spec,
-            repo.size,
-            now - repo.last_used,
-            {
-                "name": repo.name,
-                "spec": repo.spec,
-                "path": str(repo.path),
-                "commit": repo.commit,
-                "size": repo.size,
-                "last_used": repo.last_used,
-            },
-        )
+        _Item(repo.spec, repo.size, now - repo.last_used, _options.repo_document(repo))
         for repo in store.repos()
     ]
 
