@@ -45,7 +45,9 @@ MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 _codes: dict[str, CodeType] = {}
 
 
-def compile_into(function: FunctionType, record: Op, namespace: dict[str, Any], inplace: bool, unsupported: Any) -> None:
+def compile_into(
+    function: FunctionType, record: Op, namespace: dict[str, Any], inplace: bool, unsupported: Any
+) -> None:
     """Give the stub `function` its real code, and its namespace what that code reads."""
     if record.node is None and record.differentiable:
         record.node = node_class(record)
@@ -63,7 +65,9 @@ def compile_into(function: FunctionType, record: Op, namespace: dict[str, Any], 
     made = scope["call"]
     function.__defaults__ = made.__defaults__
     function.__kwdefaults__ = made.__kwdefaults__
-    function.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__name__)
+    function.__code__ = made.__code__.replace(
+        co_name=function.__name__, co_qualname=function.__name__
+    )
     record.namespaces.append(namespace)
 
 
@@ -115,12 +119,12 @@ def _header(record: Op, inplace: bool) -> str:
     parts = []
     for p in record.positional:
         if p == record.varargs:
-            parts.append("*" + p)
+            parts.append("*_v_" + p)
         else:
             parts.append(f"{p}=_d_{p}" if p in record.defaults else p)
     keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
     if record.varargs:  # the same sizes by keyword
-        keyword.append(f"_kw_{record.varargs}=MISSING")
+        keyword.append(f"{record.varargs}=MISSING")
     if record.out and not inplace:
         keyword.append("out=None")
     keyword += [f"{alias}=MISSING" for alias in record.aliases]
@@ -140,7 +144,9 @@ class _Plan:
 
     def __init__(self, record: Op) -> None:
         readers: dict[str, set[str]] = {}
-        formulas = [(p, record.formulas[p]) for p in record.differentiable] if not record.joint else []
+        formulas = (
+            [(p, record.formulas[p]) for p in record.differentiable] if not record.joint else []
+        )
         if record.joint:
             formulas = [(p, record.joint[1]) for p in record.differentiable]
         for p, formula in formulas:
@@ -149,7 +155,9 @@ class _Plan:
         self.readers = readers
         tensors = (*record.lists, *record.tensors)
         self.saved = [p for p in tensors if p in readers]
-        self.results = [n for n in readers if n.startswith("result") and (n == "result" or n[6:].isdigit())]
+        self.results = [
+            n for n in readers if n.startswith("result") and (n == "result" or n[6:].isdigit())
+        ]
         self.shapes = [p for p in tensors if f"{p}_shape" in readers]
         self.dtypes = [p for p in tensors if f"{p}_dtype" in readers]
         self.plain = [p for p in record.params if p in readers and p not in tensors]
@@ -158,8 +166,12 @@ class _Plan:
         known |= {f"{p}_shape" for p in self.shapes} | {f"{p}_dtype" for p in self.dtypes}
         unknown = set(readers) - known
         if unknown:
-            raise TypeError(f"op {record.name}: a formula reads {sorted(unknown)}, which is no input, argument or result")
-        self.mixed = record.promote is not None and len(record.tensors) > 1  # operands may be numbers
+            raise TypeError(
+                f"op {record.name}: a formula reads {sorted(unknown)}, which is no input, argument or result"
+            )
+        self.mixed = (
+            record.promote is not None and len(record.tensors) > 1
+        )  # operands may be numbers
         # shapes to sum gradients back to, and dtypes to cast them back to
         self.back = [p for p in record.differentiable if self.mixed and p in record.tensors]
 
@@ -169,7 +181,11 @@ class _Plan:
     def arg_names(self) -> list[str]:
         """The entries of node.args, in order (names as in `apply`)."""
         names = [f"n_{p}" for p in self.saved if self.mixed]
-        names += [f"{p}_shape" for p in self.shapes] + [f"{p}_dtype" for p in self.dtypes] + list(self.plain)
+        names += (
+            [f"{p}_shape" for p in self.shapes]
+            + [f"{p}_dtype" for p in self.dtypes]
+            + list(self.plain)
+        )
         names += [f"s_{p}" for p in self.back] + [f"c_{p}" for p in self.back]
         return names
 
@@ -185,7 +201,7 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if {alias} is not MISSING: {p} = {alias}")
     if record.varargs:
         v = record.varargs
-        w(f"{v} = size_of(*{v}) if _kw_{v} is MISSING else size_of(_kw_{v})")
+        w(f"{v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
     if record.out and not inplace:
         arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
         arguments += [f"{p}={p}" for p in record.keyword]
@@ -200,8 +216,11 @@ def source(record: Op, inplace: bool = False) -> str:
     elif lists:
         w(f"_xp = xp_of(_a_{first}[0])")
     else:
-        w(f"_xp = np if _a_{first}.__class__ is ndarray else xp_of(_a_{first})" if first not in plan.saved or not plan.mixed
-          else f"_xp = np if _a_{first}.__class__ is ndarray else xp_for({', '.join('_a_' + p for p in tensors)})")
+        w(
+            f"_xp = np if _a_{first}.__class__ is ndarray else xp_of(_a_{first})"
+            if not plan.mixed
+            else f"_xp = np if _a_{first}.__class__ is ndarray else xp_for({', '.join('_a_' + p for p in tensors)})"
+        )
     if inplace and plan.saved and "input" in plan.saved:
         w(f"_old = input.clone() if mode.enabled and ({plan.condition('input')}) else input")
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
@@ -213,6 +232,10 @@ def source(record: Op, inplace: bool = False) -> str:
     w("except RuntimeWarning:")  # Note [Floating point warnings]
     w("with np.errstate(all='ignore'):", 1)
     w(f"_r = {pick}{call}", 2)
+    if record.broadcast and len(tensors) > 1:
+        w("except ValueError:")
+        w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
+        w("raise", 1)
     if inplace:
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
@@ -269,7 +292,9 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
             w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
-            w(f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})")
+            w(
+                f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})"
+            )
     elif len(tensors) == 1:
         p = tensors[0]
         w(f"if isinstance({p}, Tensor):")
@@ -277,7 +302,9 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
         w("else:")
         w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
         if record.promote == "float":
-            w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
+            w(
+                f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})"
+            )
     elif tensors:
         arrays = ", ".join(f"_a_{p}" for p in tensors)
         flags = ", ".join(f"_c_{p}" for p in tensors)
@@ -286,7 +313,10 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
             w(f"_a_{p} = {p}._array; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
         a0 = tensors[0]
         w(f"_d = _a_{a0}.dtype", 1)
-        tests = [f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__" for p in tensors[1:]]
+        tests = [
+            f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__"
+            for p in tensors[1:]
+        ]
         if record.promote == "float":
             tests.append("_d is not F32 and _d not in INEXACT")
         w(f"if {' or '.join(tests)}:", 1)
@@ -313,7 +343,10 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
         cond = plan.condition(p)
         name = "_old" if inplace and p == "input" else p
         if p in record.lists:
-            saved += [f"tuple({p}) if {cond} else None", f"tuple([_x._vc[0] for _x in {p}]) if {cond} else None"]
+            saved += [
+                f"tuple({p}) if {cond} else None",
+                f"tuple([_x._vc[0] for _x in {p}]) if {cond} else None",
+            ]
             conditions.append(cond)
             continue
         if plan.mixed or p in record.optional:
@@ -328,7 +361,10 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
         saved = [s.replace("input._vc[0]", "(input._vc[0] - 1)") for s in saved]
         for p in plan.saved:
             if p != "input" and p not in record.lists:
-                saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
+                saved = [
+                    s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))")
+                    for s in saved
+                ]
     for name in plan.results:
         cond = plan.condition(name)
         nr = int(name[6:] or 0)
@@ -351,9 +387,13 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
     args = [f"None if isinstance({p}, Tensor) else {p}" for p in plan.saved if plan.mixed]
     args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"{p}._array.shape if {p} is not None else None"
              if p in record.optional else f"{p}._array.shape" for p in plan.shapes]  # fmt: skip
-    args += [f"[_x.dtype for _x in {p}]" if p in record.lists else f"{p}.dtype" for p in plan.dtypes]
+    args += [
+        f"[_x.dtype for _x in {p}]" if p in record.lists else f"{p}.dtype" for p in plan.dtypes
+    ]
     args += plan.plain
-    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [f"_c_{p}" for p in plan.back]
+    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [
+        f"_c_{p}" for p in plan.back
+    ]
     w(f"_n.args = ({', '.join(args)}{',' if args else ''})", deep)
 
 
@@ -405,7 +445,8 @@ def _record(w: _Text, record: Op, plan: _Plan, inplace: bool) -> None:
 
 def _several(w: _Text, record: Op, plan: _Plan) -> None:
     """Several outputs: a named tuple, or a list ("many")."""
-    w("_ts = [wrap(_x if _x.__class__ is ndarray else as_array(_xp, _x)) for _x in _r]")
+    w("_r = [_x if _x.__class__ is ndarray else as_array(_xp, _x) for _x in _r]")
+    w("_ts = [wrap(_x) for _x in _r]")
     if record.view:
         w("_base = input if input._base is None else input._base")
         w("for _t in _ts: _t._base = _base; _t._vc = input._vc")
@@ -458,7 +499,12 @@ def node_class(record: Op) -> type[Node]:
         namespace[f"_f_{p}"] = formula
     exec(code, namespace)
     slots = ("n_outputs",) if record.many else ()
-    attributes: dict[str, Any] = {"__slots__": slots, "apply": namespace["apply"], "__module__": "engine", "op": record}
+    attributes: dict[str, Any] = {
+        "__slots__": slots,
+        "apply": namespace["apply"],
+        "__module__": "engine",
+        "op": record,
+    }
     if record.outputs:
         attributes["n_outputs"] = len(record.outputs)
     return type(record.node_name, (Node,), attributes)
@@ -521,11 +567,18 @@ def apply_source(record: Op) -> str:
             if p in record.lists:
                 w(f"g_{p} = _f_{p}({arguments}) if any(needs) else [None] * len(needs)")
             else:
-                index = f"needs[{i - 1} - {len(record.differentiable) - 1}]" if list_first else f"needs[{i}]"
+                index = (
+                    f"needs[{i - 1} - {len(record.differentiable) - 1}]"
+                    if list_first
+                    else f"needs[{i}]"
+                )
                 w(f"g_{p} = _f_{p}({arguments}) if {index} else None")
     for p in plan.back:
         w(f"if g_{p} is not None:")
-        w(f"if g_{p}._array.shape != s_{p} and s_{p} is not None: g_{p} = handed.sum_to_size(g_{p}, s_{p})", 1)
+        w(
+            f"if g_{p}._array.shape != s_{p} and s_{p} is not None: g_{p} = handed.sum_to_size(g_{p}, s_{p})",
+            1,
+        )
         w(f"if c_{p} is not None: g_{p} = handed.cast(g_{p}, c_{p})", 1)
     parts = [f"*g_{p}" if p in record.lists else f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
@@ -537,7 +590,12 @@ def apply_source(record: Op) -> str:
 
 def as_array(xp: Any, value: Any) -> Any:
     """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
-    return np.asarray(value) if xp is np else value
+    return np.asarray(value) if xp is np and not backends.is_array(value) else value
+
+
+def check_broadcast(*operands: Any) -> None:
+    """Raise torch's error when the operands' shapes do not broadcast."""
+    broadcast_shapes(*(x.shape for x in operands if hasattr(x, "shape")))
 
 
 def to_float(array: Any) -> Any:
@@ -582,7 +640,9 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
             raise argument_error(record, name, record.lists[0], tensors) from None
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
+            )
     if not tensors:
         raise RuntimeError(f"{name}(): expected a non-empty list of Tensors")
     return list(tensors)
@@ -609,7 +669,8 @@ def any_requires_grad(tensors: list[Tensor]) -> bool:
 def edges_of(tensors: list[Tensor]) -> list[Any]:
     """An edge for each tensor that requires grad, else None."""
     return [
-        (t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None for t in tensors
+        (t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None
+        for t in tensors
     ]
 
 
@@ -671,7 +732,9 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
         raise TypeError(f"{record.name}(): out must hold {len(results)} Tensors, got {len(outs)}")
     for target, value in zip(outs, results):
         if not isinstance(target, Tensor):
-            raise TypeError(f"{record.name}(): argument 'out' must be Tensor, not {type(target).__name__}")
+            raise TypeError(
+                f"{record.name}(): argument 'out' must be Tensor, not {type(target).__name__}"
+            )
         have, want = value.dtype, target.dtype
         if not dtypes.can_cast(have, want):
             raise RuntimeError(
@@ -691,7 +754,7 @@ _SHARED: dict[str, Any] = {
     name: globals()[name]
     for name in (
         "INEXACT", "MAYBE", "MISSING", "SavedResult", "Tensor", "View", "any_requires_grad", "argument_error",
-        "as_array", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
+        "as_array", "check_broadcast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
         "mode", "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
         "size_of", "to_float", "unpack_result", "wrap", "write", "write_out", "xp_for",
     )

@@ -55,8 +55,12 @@ class Op:
         self.positional: tuple[str, ...] = positional
         self.keyword: tuple[str, ...] = keyword
         defaults = function.__defaults__ or ()
-        self.defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(defaults) :], defaults))
-        self.defaults.update({k: v for k, v in (function.__kwdefaults__ or {}).items() if k != "out"})
+        self.defaults: dict[str, Any] = dict(
+            zip(positional[len(positional) - len(defaults) :], defaults)
+        )
+        self.defaults.update(
+            {k: v for k, v in (function.__kwdefaults__ or {}).items() if k != "out"}
+        )
         self.formulas: dict[str, Any] = function.__dict__.get("derivative", {})
         self.joint: tuple[tuple[str, ...], Any] | None = function.__dict__.get("joint")
         self.samples: Any = function.__dict__.get("samples")
@@ -66,15 +70,20 @@ class Op:
         known -= set(options.pop("plain", ()))
         self.lists = tuple(p for p in self.params if p in LIST_NAMES)
         self.tensors = tuple(p for p in self.params if p in known and p not in LIST_NAMES)
-        self.optional = frozenset(p for p in self.tensors if p in self.defaults and self.defaults[p] is None)
+        self.optional = frozenset(
+            p for p in self.tensors if p in self.defaults and self.defaults[p] is None
+        )
         named = self.joint[0] if self.joint else tuple(self.formulas)
         self.differentiable = tuple(p for p in (*self.lists, *self.tensors) if p in named)
         self.broadcast: bool = options.pop("broadcast", False)
         self.promote: str | None = options.pop("promote", "default" if self.broadcast else None)
         self.inplace: bool = options.pop("inplace", False)
+        self.check: Any = options.pop("check", None)
         self.view: bool = options.pop("view", False)
         self.out: bool = options.pop("out", True) and not self.view
-        self.method: bool | str = options.pop("method", bool(self.params and self.params[0] == "input"))
+        self.method: bool | str = options.pop(
+            "method", bool(self.params and self.params[0] == "input")
+        )
         self.public: bool = options.pop("public", True)
         self.aliases: dict[str, str] = options.pop("aliases", {})
         self.varargs: str | None = options.pop("varargs", None)
@@ -108,7 +117,9 @@ class Op:
         if self.keyword:
             if not self.varargs:
                 parts.append("*")
-            parts += [f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword]
+            parts += [
+                f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword
+            ]
         return ", ".join(parts)
 
     def choose(self, kind: str) -> Callable[..., Any]:
@@ -164,6 +175,7 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
+    check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.
     """
 
     def register(function: FunctionType) -> Any:
@@ -349,6 +361,8 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
     kinds = {type(a) for a in arrays if hasattr(a, "ndim")}
     if len(kinds) > 1:
         arrays = _same_device(arrays)
+    if record.check is not None:
+        record.check(arrays)
     target = result_dtype(arrays)
     if record.promote == "float" and target.category < dtypes.FLOATING:
         target = dtypes.get_default_dtype()
@@ -361,9 +375,12 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
                 flags[i] = a.dtype
                 result[i] = a.astype(np_target)
         elif target.category >= dtypes.FLOATING and target is not dtypes.bfloat16:
-            result[i] = a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
+            result[i] = (
+                a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
+            )
         elif target.category < dtypes.FLOATING:
-            result[i] = np.array(a).astype(np_target)[()]
+            if record.promote != "compare" or isinstance(a, bool):  # 300 beside uint8 is compared, else wraps
+                result[i] = np.array(a).astype(np_target)[()]
         else:
             result[i] = np.array(a, np_target)
     return result, flags
@@ -398,4 +415,6 @@ def argument_error(record: Op, name: str, param: str, value: Any) -> TypeError:
     """torch's error for an argument that must be a Tensor."""
     position = record.params.index(param) + 1
     wanted = "tuple of Tensors" if param in record.lists else "Tensor"
-    return TypeError(f"{name}(): argument '{param}' (position {position}) must be {wanted}, not {type(value).__name__}")
+    return TypeError(
+        f"{name}(): argument '{param}' (position {position}) must be {wanted}, not {type(value).__name__}"
+    )

@@ -1,74 +1,636 @@
-"""Elementwise arithmetic and mathematics."""
+"""Elementwise arithmetic: sums, products, quotients, powers, and the operators of Tensor for them."""
 
 from __future__ import annotations
 
+import builtins
+from typing import Any
+
+from engine import backends, dtypes
 from engine.autograd.graph import handed
-from engine.dispatch import derivative, op, operator_form, samples
-from engine.tensor import Tensor
+from engine.dispatch import (
+    composite,
+    derivative,
+    op,
+    operator_form,
+    overload,
+    samples,
+)
+from engine.tensor import Tensor, wrap
+
+_BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
 
 
-def _scaled(xp, other, alpha):
-    return other if alpha == 1 else xp.multiply(other, alpha)
+# --- what formulas share
+
+
+def conj_if_complex(x: Any) -> Any:
+    """`x`, conjugated if it is complex: the factor of a gradient.  Free for real tensors and numbers."""
+    if isinstance(x, Tensor):
+        return x.conj() if x._array.dtype.kind == "c" else x
+    return x.conjugate() if x.__class__ is complex else x
+
+
+_conj = conj_if_complex
+
+
+@op(public=False, method=False)
+@derivative(input=lambda grad, mask: keep_where(grad, mask))
+@samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(), t.boolean())])
+def keep_where(xp, input, mask):
+    """input where mask, else 0 (also where input is inf or nan).  input (*), mask (*) -> (*)."""
+    return xp.where(mask, input, input.dtype.type(0))
+
+
+def zeros_of(x: Tensor) -> Tensor:
+    """Zeros like `x`, without history."""
+    return wrap(backends.xp_of(x._array).zeros_like(x._array))
+
+
+def not_implemented(kernel: str, array: Any) -> NotImplementedError:
+    """torch's error of a kernel that lacks a dtype."""
+    return NotImplementedError(
+        f"\"{kernel}\" not implemented for '{dtypes.scalar_name(dtypes.from_numpy(array.dtype))}'"
+    )
+
+
+def dtype_of(x: Any) -> Any:
+    """The dtype of an array or, for a Python number, of the 0-dim tensor it would make."""
+    return dtypes.from_numpy(x.dtype) if hasattr(x, "dtype") else dtypes.of_number(x)
+
+
+def at_single(function: Any) -> Any:
+    """Wrap a unary kernel so that it computes 16-bit floats in float32, as torch does."""
+
+    def kernel(xp, input, *args, **kwargs):  # type: ignore[no-untyped-def]
+        if input.dtype.itemsize == 2 and input.dtype.kind not in "iu":
+            return function(xp, input.astype("float32"), *args, **kwargs).astype(input.dtype)
+        return function(xp, input, *args, **kwargs)
+
+    return kernel
+
+
+# --- addition and subtraction
+
+_SUB_BOTH = (
+    "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator "
+    "instead."
+)
+_SUB_BOOL = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
+    "`~` or `logical_not()` operator instead."
+)
+
+
+_ONE = 1  # the default `alpha`; `True` is another object
+
+
+def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, after torch's checks of alpha."""
+    kind = dtype_of(input)
+    if alpha is True or alpha is False:
+        if kind is not dtypes.bool:
+            raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    elif kind.category < dtypes.FLOATING and not isinstance(alpha, int):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    elif kind.category < dtypes.COMPLEX and isinstance(alpha, complex):
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
+    if kind is dtypes.bool:
+        return xp.logical_and(other, builtins.bool(alpha))
+    if alpha == 1:
+        return other
+    return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
 @op(broadcast=True, inplace=True)
 @derivative(
     input=lambda grad: grad,
-    other=lambda grad, alpha: grad if alpha == 1 else grad * alpha,
+    other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
+                    (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def add(xp, input, other, *, alpha=1):
     """input + alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
-    return xp.add(input, _scaled(xp, other, alpha))
+    if alpha is not _ONE:
+        other = _scaled(xp, input, other, alpha)
+    return xp.add(input, other)
 
 
-@op(broadcast=True, inplace=True)
+def _check_sub(arrays: list[Any]) -> None:
+    if builtins.any(dtype_of(a) is dtypes.bool for a in arrays):
+        raise RuntimeError(_SUB_BOOL)
+
+
+@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub)
 @derivative(
     input=lambda grad: grad,
-    other=lambda grad, alpha: -grad if alpha == 1 else grad * -alpha,
+    other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
+                    (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def sub(xp, input, other, *, alpha=1):
     """input - alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
-    return xp.subtract(input, _scaled(xp, other, alpha))
+    if alpha is not _ONE:
+        other = _scaled(xp, input, other, alpha)
+    try:
+        return xp.subtract(input, other)
+    except TypeError:
+        raise RuntimeError(_SUB_BOTH) from None
+
+
+@op(broadcast=True, check=_check_sub)
+@derivative(
+    input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
+    other=lambda grad: grad,
+)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
+def rsub(xp, input, other, *, alpha=1):
+    """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
+    if alpha is not _ONE:
+        input = _scaled(xp, other, input, alpha)
+    try:
+        return xp.subtract(other, input)
+    except TypeError:
+        raise RuntimeError(_SUB_BOTH) from None
+
+
+@op(inplace=True, names=("negative",))
+@derivative(input=lambda grad: -grad)
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
+def neg(xp, input):
+    """-input.  input (*) -> (*)."""
+    try:
+        return xp.negative(input)
+    except TypeError:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        ) from None
+
+
+@op()
+@derivative(input=lambda grad: grad)
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def positive(xp, input):
+    """+input: a copy.  RuntimeError for bool.  input (*) -> (*)."""
+    if input.dtype.kind == "b":
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return xp.positive(input)
+
+
+# --- products
 
 
 @op(broadcast=True, inplace=True, names=("multiply",))
 @derivative(
-    input=lambda grad, other: grad * other,
-    other=lambda grad, input: grad * input,
+    input=lambda grad, other: grad * _conj(other),
+    other=lambda grad, input: grad * _conj(input),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5)])
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(0, 3), t(3)),
+                    (t.complex(2, 1), t(3)), (t.complex(3), t.complex(3)), (t(3), 2j)])  # fmt: skip
 def mul(xp, input, other):
     """input * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     return xp.multiply(input, other)
 
 
-@op(inplace=True, names=("negative",))
-@derivative(input=lambda grad: -grad)
-@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
-def neg(xp, input):
-    """-input.  input (*) -> (*)."""
-    return xp.negative(input)
+@op(inplace=True)
+@derivative(input=lambda grad, input: grad * (_conj(input) * 2))
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
+def square(xp, input):
+    """input ** 2; bools give int64.  input (*) -> (*)."""
+    return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
+
+
+@op(broadcast=True, inplace=True, plain=("value",))
+@derivative(
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
+    tensor2=lambda grad, tensor1, value: grad * _conj(tensor1 if value == 1 else tensor1 * value),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(), t(2, 1), t(3), {"value": 0.5}), (t(0), t(0), t(0))])
+def addcmul(xp, input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 * tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
+    if value != 1:
+        tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
+    return xp.add(input, xp.multiply(tensor1, tensor2))
+
+
+def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
+    if tensor1.dtype.kind in "iub" and tensor2.dtype.kind in "iub":
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a "
+            "true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value "
+            "* torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / "
+            "tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value "
+            "* tensor1 / tensor2), for all dtypes."
+        )
+
+
+@op(broadcast=True, inplace=True, plain=("value",), check=lambda arrays: _check_addcdiv(*arrays))
+@derivative(
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
+    tensor2=lambda grad, tensor1, tensor2, value: grad * _conj(tensor1 * -value / (tensor2 * tensor2)),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
+                    (t(0), t(0), t(0))])  # fmt: skip
+def addcdiv(xp, input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 / tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
+    _check_addcdiv(input, tensor1, tensor2)
+    if value != 1:
+        tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
+    return xp.add(input, xp.true_divide(tensor1, tensor2))
+
+
+# --- quotients
+
+
+@op(broadcast=True, promote="float", inplace=True, public=False, method=False)
+@derivative(
+    input=lambda grad, other: true_div(grad, _conj(other)),
+    other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
+)
+@samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(), t.positive(2)), (t(3), 2.5),
+                    (1.5, t.positive(3)), (t(0, 3), t(3)), (t.complex(2, 1), t.complex(3)),
+                    (t.integers(1, 9, 3), t.integers(1, 9, 3)), (t.integers(1, 9, 3), 2)])  # fmt: skip
+def div(xp, input, other):
+    """input / other; integers divide as the default float.  input (*a), other (*b) or number -> (broadcast)."""
+    return xp.true_divide(input, other)
+
+
+true_div = div
+
+
+def _check_divisor(xp: Any, other: Any, integer: bool) -> None:
+    if integer and (other == 0 if not hasattr(other, "ndim") else (other == 0).any()):
+        raise RuntimeError("ZeroDivisionError")
+
+
+def _integer(input: Any, other: Any) -> bool:
+    return (input if hasattr(input, "dtype") else other).dtype.kind in "iub"
+
+
+def _check_divisible(name: str, input: Any, other: Any) -> None:
+    kind = (input if hasattr(input, "dtype") else other).dtype
+    if kind.kind in "bc":
+        raise not_implemented(name, input if hasattr(input, "dtype") else other)
+
+
+@op(broadcast=True, inplace=True)
+@derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def floor_divide(xp, input, other):
+    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.  input (*a), other (*b) -> (broadcast)."""
+    _check_divisible("div_floor_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.floor_divide(input, other)
+
+
+@op(broadcast=True, inplace=True, public=False, method=False)
+@derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def trunc_divide(xp, input, other):
+    """trunc(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.  input (*a), other (*b) -> (broadcast)."""
+    _check_divisible("div_trunc_cpu", input, other)
+    if not _integer(input, other):
+        return xp.trunc(xp.true_divide(input, other))
+    _check_divisor(xp, other, True)
+    return xp.floor_divide(xp.subtract(input, xp.fmod(input, other)), other)
+
+
+def _rounding(rounding_mode: Any) -> Any:
+    if rounding_mode == "floor":
+        return floor_divide
+    if rounding_mode == "trunc":
+        return trunc_divide
+    raise RuntimeError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+    )
+
+
+@overload(names=("divide",))
+@samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
+                    (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
+def div(input, other, *, rounding_mode=None, out=None):  # noqa: F811
+    """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
+
+    input (*a), other (*b) or number -> (broadcast of a and b).
+    """
+    if rounding_mode is None:
+        return true_div(input, other) if out is None else true_div(input, other, out=out)
+    return _rounding(rounding_mode)(input, other, out=out)
+
+
+@composite()
+def true_divide(input, other, *, out=None):
+    """As `div` without rounding."""
+    return true_div(input, other, out=out)
+
+
+_true_div_ = true_div.op.inplace_function
+_floor_divide_ = floor_divide.op.inplace_function
+
+
+@composite(names=("divide_",), public=False)
+def div_(input, other, *, rounding_mode=None):
+    """In place: see `div`."""
+    if rounding_mode is None:
+        return _true_div_(input, other)
+    return _rounding(rounding_mode).op.inplace_function(input, other)
+
+
+@composite(public=False)
+def true_divide_(input, other):
+    """In place: see `true_divide`."""
+    return _true_div_(input, other)
+
+
+@op(broadcast=True, inplace=True)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * floor_divide(input, other),
+)
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (2.5, t.uniform(0.9, 1.1, 3)), (t(0), t(0))])  # fmt: skip
+def remainder(xp, input, other):
+    """input - other * floor(input / other): the sign of `other`, as Python's %.  input (*a), other (*b) -> (broadcast)."""
+    _check_divisible("remainder_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.remainder(input, other)
+
+
+@op(broadcast=True, inplace=True)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * trunc_divide(input, other),
+)
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def fmod(xp, input, other):
+    """input - other * trunc(input / other): the sign of `input`, as C's fmod.  input (*a), other (*b) -> (broadcast)."""
+    _check_divisible("fmod_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.fmod(input, other)
 
 
 @op(promote="float", inplace=True)
-@derivative(input=lambda grad, result: grad * result)
-@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
-def exp(xp, input):
-    """e ** input.  input (*) -> (*)."""
-    return xp.exp(input)
+@derivative(input=lambda grad, result: -grad * _conj(result * result))
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def reciprocal(xp, input):
+    """1 / input.  input (*) -> (*)."""
+    return xp.reciprocal(input)
+
+
+# --- powers
+
+
+_NUMBERS = frozenset([int, float, complex, bool])
+
+
+def _power_of_number(xp: Any, input: Any, exponent: Any) -> Any:
+    """input ** number by products and roots where those are exact enough (as torch does); else xp.power."""
+    if input.dtype.kind in "fcV":
+        if exponent == 2:
+            return xp.multiply(input, input)
+        if exponent == 3:
+            return xp.multiply(xp.multiply(input, input), input)
+        if exponent == 0.5:
+            return xp.sqrt(input)
+        if exponent == -1:
+            return xp.reciprocal(input)
+        if exponent == -2:
+            return xp.reciprocal(xp.multiply(input, input))
+        if exponent == -0.5:
+            return xp.reciprocal(xp.sqrt(input))
+    elif exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    elif exponent == 2:
+        return xp.multiply(input, input)
+    return xp.power(input, exponent)
+
+
+def _integer_power(xp: Any, input: Any, exponent: Any) -> Any:
+    """Integers to integer powers; to a negative one 1, -1 or 0."""
+    negative = exponent < 0
+    if not negative.any():
+        return xp.power(input, exponent)
+    sign = xp.where(xp.bitwise_and(exponent, 1) == 1, input, 1)  # of +-1 ** odd, +-1 ** even
+    small = xp.where(xp.abs(input) == 1, sign, 0)
+    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(exponent.dtype)
+
+
+def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
+    if not isinstance(exponent, Tensor):
+        if exponent == 0:
+            return zeros_of(grad)
+        if exponent == 2:
+            return grad * (_conj(input) * 2)
+        return grad * _conj(pow(input, exponent - 1) * exponent)
+    factor = _conj(exponent * pow(input, exponent - 1))
+    return keep_where(*_same(grad * factor, exponent != 0))
+
+
+def _same(value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the shape of `value` (which the mask broadcasts to)."""
+    return value, mask if mask._array.shape == value._array.shape else mask.expand(value._array.shape)
+
+
+def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) -> Tensor:
+    """Gradient of the exponent: 0 where 0 ** y with y >= 0."""
+    if not isinstance(input, Tensor):
+        if input == 0:
+            factor = _conj(result * float("-inf"))
+            return keep_where(grad * factor, ~(_real(exponent) >= 0))
+        return grad * _conj(result * _log_number(input))
+    mask = ~((input == 0) & (_real(exponent) >= 0))
+    return keep_where(*_same(grad * _conj(result * input.log()), mask))
+
+
+def _real(x: Tensor) -> Tensor:
+    return x.real if x._array.dtype.kind == "c" else x
+
+
+def _log_number(value: Any) -> Any:
+    import cmath
+    import math
+
+    if isinstance(value, complex):
+        return cmath.log(value)
+    return math.log(value) if value > 0 else float("nan")
+
+
+@op(broadcast=True, inplace=True, tensors=("exponent",))
+@derivative(input=_pow_input, exponent=_pow_exponent)
+@samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
+                    (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
+                    (2.5, t(3)), (t.positive(), t()), (t(0), t(0)), (t.integers(-3, 3, 4), t.integers(0, 4, 4)),
+                    (t.complex(3), t.complex(3)), (t.complex(3), 2)])  # fmt: skip
+def pow(xp, input, exponent):
+    """input ** exponent.  input (*a) or number, exponent (*b) or number -> (broadcast of a and b).
+
+    RuntimeError for an integer tensor to a negative number.
+    """
+    if exponent.__class__ in _NUMBERS or xp.isscalar(exponent):
+        return _power_of_number(xp, input, exponent)
+    kind = exponent.dtype.kind
+    if kind in "iub":
+        if kind == "b":
+            raise not_implemented("pow", exponent)
+        if kind == "i":
+            return _integer_power(xp, input, exponent)
+    return xp.power(input, exponent)
+
+
+@composite()
+@samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
+def float_power(input, exponent):
+    """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
+    wide = dtypes.float64
+    if builtins.any(dtype_of(getattr(x, "_array", x)).is_complex for x in (input, exponent)):
+        wide = dtypes.complex128
+    if isinstance(input, Tensor):
+        input = input.to(wide)
+    if isinstance(exponent, Tensor):
+        exponent = exponent.to(wide)
+    return pow(input, exponent)
+
+
+@composite(public=False)
+def float_power_(input, exponent):
+    """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
+    result = float_power(input.detach(), exponent)
+    if result.dtype is not input.dtype:
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {dtypes.scalar_name(input.dtype)} but the operation's result "
+            f"requires dtype {dtypes.scalar_name(result.dtype)}"
+        )
+    return input.pow_(exponent if not isinstance(exponent, Tensor) else exponent.to(result.dtype))
+
+
+@op(promote="float", inplace=True)
+@derivative(input=lambda grad, result: grad / (_conj(result) * 2))
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def sqrt(xp, input):
+    """The square root; nan for negative input.  input (*) -> (*)."""
+    return xp.sqrt(input)
+
+
+@op(promote="float", inplace=True)
+@derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def rsqrt(xp, input):
+    """1 / sqrt(input).  input (*) -> (*)."""
+    return xp.reciprocal(xp.sqrt(input))
+
+
+# --- interpolation
+
+
+def _check_same_dtype(input: Any, end: Any, name: str) -> None:
+    if end.dtype != input.dtype:
+        have, want = dtypes.from_numpy(end.dtype), dtypes.from_numpy(input.dtype)
+        raise RuntimeError(f"expected dtype {_cpp(want)} for `{name}` but got dtype {_cpp(have)}")
+
+
+def _cpp(dtype: dtypes.dtype) -> str:
+    """The C++ name of a dtype in torch's messages."""
+    names = {"float32": "float", "float64": "double", "float16": "c10::Half", "int64": "long", "int32": "int"}
+    names |= {"bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
+    return names.get(dtype.name, dtype.name)
+
+
+@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",))
+@derivative(
+    input=lambda grad, weight: grad * _conj(1 - weight),
+    end=lambda grad, weight: grad * _conj(weight),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
+def lerp_number(xp, input, end, weight):
+    """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
+    if input.dtype.kind in "iub":
+        raise not_implemented("lerp_kernel_scalar", input)
+    gap = xp.subtract(end, input)
+    if builtins.abs(weight) < 0.5:
+        return xp.add(input, gap * weight)
+    return xp.subtract(end, gap * (1 - weight))
+
+
+@op(broadcast=True, inplace=True, public=False, method=False)
+@derivative(
+    input=lambda grad, weight: grad * _conj(1 - weight),
+    end=lambda grad, weight: grad * _conj(weight),
+    weight=lambda grad, input, end: grad * _conj(end - input),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(2, 1), t(3), t()), (t(0), t(0), t())])
+def lerp_tensor(xp, input, end, weight):
+    """input + weight * (end - input).  input (*a), end (*b), weight (*c) -> (broadcast of a, b, c)."""
+    if input.dtype.kind in "iub":
+        raise not_implemented("lerp_kernel_tensor", input)
+    gap = xp.subtract(end, input)
+    return xp.where(xp.abs(weight) < 0.5, input + weight * gap, end - gap * (1 - weight))
+
+
+def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
+    for name, x in (("input", input), ("end", end)):
+        if not isinstance(x, Tensor):
+            position = 1 if name == "input" else 2
+            raise TypeError(f"lerp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+    _check_same_dtype(input._array, end._array, "end")
+    if isinstance(weight, Tensor):
+        _check_same_dtype(input._array, weight._array, "weight")
+        return lerp_tensor
+    return lerp_number
+
+
+@overload()
+@samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
+def lerp(input, end, weight, *, out=None):
+    """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
+    return _lerp_form(input, end, weight)(input, end, weight, out=out)
+
+
+@overload(public=False)
+def lerp_(input, end, weight):
+    """In place: see `lerp`."""
+    return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)
+
+
+# --- operators of Tensor
+
+_div_operator = operator_form("div")
+_pow_operator = operator_form("pow")
+_floor_operator = operator_form("floor_divide")
+_mod_operator = operator_form("remainder")
 
 
 Tensor.__add__ = Tensor.__radd__ = operator_form("add")
-Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
 Tensor.__sub__ = operator_form("sub")
-Tensor.__iadd__ = operator_form("add", inplace=True)
-Tensor.__imul__ = operator_form("mul", inplace=True)
-Tensor.__isub__ = operator_form("sub", inplace=True)
+Tensor.__rsub__ = operator_form("rsub")
+Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
+Tensor.__truediv__ = _div_operator
+Tensor.__rtruediv__ = lambda self, other: _div_operator(other, self)
+Tensor.__floordiv__ = _floor_operator
+Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
+Tensor.__mod__ = _mod_operator
+Tensor.__rmod__ = lambda self, other: _mod_operator(other, self)
+Tensor.__pow__ = _pow_operator
+Tensor.__rpow__ = lambda self, other: _pow_operator(other, self)
 Tensor.__neg__ = neg
+Tensor.__pos__ = positive
+Tensor.__iadd__ = operator_form("add", inplace=True)
+Tensor.__isub__ = operator_form("sub", inplace=True)
+Tensor.__imul__ = operator_form("mul", inplace=True)
+Tensor.__itruediv__ = Tensor.__idiv__ = operator_form("div", inplace=True)
+Tensor.__ifloordiv__ = operator_form("floor_divide", inplace=True)
+Tensor.__imod__ = operator_form("remainder", inplace=True)
+Tensor.__ipow__ = operator_form("pow", inplace=True)
+Tensor.__div__, Tensor.__rdiv__ = Tensor.__truediv__, Tensor.__rtruediv__
 
-handed.add = add
+
+# --- handed to autograd
 
 
 def _add_in_place(total: Tensor, more: Tensor) -> None:
@@ -76,4 +638,5 @@ def _add_in_place(total: Tensor, more: Tensor) -> None:
     total._vc[0] += 1
 
 
+handed.add = add
 handed.add_ = _add_in_place
