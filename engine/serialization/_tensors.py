@@ -142,6 +142,12 @@ class TensorBuilder:
 
         return Parameter(data, requires_grad)
 
+    def storage(self, storage: RawStorage) -> UntypedStorage:
+        array = storage.numpy()
+        where = self._place(storage)
+        memory = Memory.of(array if where.type == "cpu" else self._moved(array, storage, where))
+        return UntypedStorage(memory) if storage.name == "uint8" else Storage(memory, dtypes.from_numpy(array.dtype))
+
     def set_data(self, tensor: Any, data: Any) -> Any:
         tensor.data = data
         return tensor
@@ -199,8 +205,6 @@ def substitute(plan: Plan, obj: Any) -> Token | None:
         return Reduce(Global("torch", "device"), *((obj.type,) if obj.index is None else (obj.type, obj.index)))
     if isinstance(obj, Size):
         return Reduce(Global("torch", "Size"), tuple(obj))
-    if isinstance(obj, RawStorage):
-        return plan.storage(obj.array, obj.name)[0]
     if isinstance(obj, UntypedStorage):
         name = obj.dtype.name if isinstance(obj, Storage) else "uint8"
         if obj.device.type != "cpu":

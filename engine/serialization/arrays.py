@@ -20,6 +20,9 @@ class ArrayBuilder:
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return data
 
+    def storage(self, storage: RawStorage) -> np.ndarray:
+        return storage.numpy()
+
     def set_data(self, tensor: Any, data: Any) -> Any:
         return data
 

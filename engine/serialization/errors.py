@@ -39,7 +39,7 @@ class Limits:
     opcodes: int = 32_000_000
     marks: int = 1_000
     depth: int = 256
-    digits: int = 1_024
+    digits: int = 512
     line: int = 1_024
     key_parts: int = 64
     tuple_keys: int = 65_536

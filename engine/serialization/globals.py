@@ -28,6 +28,7 @@ class Builder(Protocol):
 
     def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Any: ...
     def parameter(self, data: Any, requires_grad: bool) -> Any: ...
+    def storage(self, storage: RawStorage) -> Any: ...
     def set_data(self, tensor: Any, data: Any) -> Any: ...
     def set_requires_grad(self, tensor: Any, requires_grad: bool) -> None: ...
     def set_attributes(self, tensor: Any, state: dict) -> None: ...
@@ -121,7 +122,7 @@ def _function(*paths: str) -> Callable:
 @_function("collections.OrderedDict")
 def _ordered_dict(r: SafeResolver, u: Unpickler, pairs: Any = ()) -> OrderedDict:
     result: OrderedDict = OrderedDict()
-    u.budget.spend(128)
+    u.budget.spend(320)
     if pairs:
         u.set_items(result, _flat_pairs(u, pairs))
     return result
@@ -139,7 +140,7 @@ def _flat_pairs(u: Unpickler, pairs: Any) -> list[Any]:
 @_function("collections.Counter")
 def _counter(r: SafeResolver, u: Unpickler, counts: Any = None) -> Counter:
     result: Counter = Counter()
-    u.budget.spend(128)
+    u.budget.spend(320)
     if counts is not None:
         if type(counts) is not dict:
             raise UnpicklingError("a Counter is made from something other than a dict")
@@ -155,7 +156,7 @@ def _defaultdict(r: SafeResolver, u: Unpickler, factory: Any = None, pairs: Any 
     if factory is not None and not any(factory is f for f in (*_FACTORIES.values(), set, OrderedDict)):
         raise UnpicklingError("a defaultdict has a factory that is not a plain container or number")
     result: defaultdict = defaultdict(factory)
-    u.budget.spend(128)
+    u.budget.spend(320)
     if pairs:
         u.set_items(result, _flat_pairs(u, pairs))
     return result
@@ -583,6 +584,9 @@ class SafeResolver:
         for key, value in zip(items[::2], items[1::2]):
             u.check_key(key)
             _user(type(target), target.__setitem__, key, value)
+
+    def storage(self, storage: RawStorage) -> Any:
+        return self.builder.storage(storage)
 
     # -- what the functions above need
 

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
-from .records import Budget
+from .records import Budget, RawStorage
 
 __all__ = ["Resolver", "Unpickler", "check_depth"]
 
@@ -46,6 +46,9 @@ class Resolver(Protocol):
 
     def build(self, u: Unpickler, instance: Any, state: Any) -> Any:
         """The value of BUILD: normally `instance`, changed."""
+
+    def storage(self, storage: RawStorage) -> Any:
+        """What a storage becomes that stands in the result by itself."""
 
     def fill(self, u: Unpickler, target: Any, items: list, kind: str) -> None:
         """Put items (kind `list`, or `dict` with keys and values alternating) into a foreign container."""
@@ -94,8 +97,7 @@ class Unpickler:
                 if handler is None:
                     if opcode == _STOP:
                         result = self.stack.pop()
-                        check_depth(result, self.limits.depth)
-                        return result
+                        return self.finish(result)
                     self.refuse_opcode(opcode)
                 handler(self)
         except UnpicklingError:
@@ -103,9 +105,19 @@ class Unpickler:
         except (IndexError, KeyError, struct.error) as e:
             what = "is truncated" if self.position >= self.end else "is malformed"
             raise UnpicklingError(f"the pickle {what} at byte {self.position - start}") from e
-        except (ValueError, TypeError, OverflowError, AttributeError, RecursionError, MemoryError) as e:
+        except (ValueError, TypeError, OverflowError, AttributeError, RuntimeError, MemoryError) as e:
             raise UnpicklingError(f"the pickle is malformed at byte {self.position - start}: {shown(e)}") from e
         raise UnpicklingError(f"the pickle has more than {self.limits.opcodes} opcodes")
+
+    def finish(self, result: Any) -> Any:
+        """Check the depth of the result, and let storages that stand in it by themselves become values."""
+        if type(result) is RawStorage:
+            return self.resolver.storage(result)
+        for holder in check_depth(result, self.limits.depth):
+            for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+                if type(value) is RawStorage:
+                    holder[key] = self.resolver.storage(value)
+        return result
 
     def refuse_opcode(self, opcode: int) -> None:
         raise UnpicklingError(f"the pickle opcode {_REFUSED.get(opcode, 'is unknown')} (0x{opcode:02x}) is refused")
@@ -202,20 +214,28 @@ class Unpickler:
         self.memo[index] = self.stack[-1]
 
 
-def check_depth(result: Any, limit: int) -> None:
-    """Refuse containers nested deeper than `limit`: printing, comparing and copying them would recurse."""
+def check_depth(result: Any, limit: int) -> list[Any]:
+    """Refuse containers nested deeper than `limit`: printing, comparing and copying them would recurse.
+
+    Returns the lists and dicts that hold storages.
+    """
     level, seen, depth = [result], set(), 0
+    holders: list[Any] = []
     while level:
         below: list[Any] = []
         for item in level:
             if not isinstance(item, (list, tuple, dict)) or id(item) in seen:
                 continue
             seen.add(id(item))
-            below.extend(item.values() if isinstance(item, dict) else item)
+            inside = item.values() if isinstance(item, dict) else item
+            if not isinstance(item, tuple) and RawStorage in map(type, inside):
+                holders.append(item)
+            below.extend(inside)
         level = [item for item in below if isinstance(item, (list, tuple, dict))]
         depth += 1
         if depth > limit:
             raise UnpicklingError(f"containers are nested more than {limit} deep")
+    return holders
 
 
 # -- opcodes -------------------------------------------------------------------------------------------
@@ -333,7 +353,8 @@ def _empty_set(u: Unpickler) -> None:
 @_opcode(b"l")
 def _list(u: Unpickler) -> None:
     u.budget.spend(_CONTAINER)
-    u.stack.append(u.pop_mark())
+    items = u.pop_mark()  # first: it changes which list u.stack is
+    u.stack.append(items)
 
 
 @_opcode(b"d")

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine._checks import contiguous_strides
 
-from .pickler import Global, Persistent, Pickler, Reduce, Token
+from .pickler import Global, Persistent, Pickler, PicklingError, Reduce, Token
 from .readers import LEGACY_MAGIC, LEGACY_VERSION
 from .records import STORAGE_NAMES, numpy_dtype, root_of
 from .source import ALIGNMENT, is_path
@@ -57,6 +57,8 @@ class Plan:
         kind = Global("torch", _STORAGE_OF.get(first, "")) if first in _STORAGE_OF else _UNTYPED
         if first not in _STORAGE_OF:
             numel = root.nbytes
+        if self.legacy and first not in _STORAGE_OF:
+            raise PicklingError(f"the format before torch 1.6 has no form for elements of type {first}")
         pid = ("storage", kind, key, location, numel)
         return Persistent((*pid, None) if self.legacy else pid), first
 

@@ -105,7 +105,7 @@ def test_mapped_storages_are_not_copied():
 @pytest.mark.parametrize("name", ["zip.pth", "legacy.pth"])
 def test_file_objects(name):
     content = (DATA / name).read_bytes()
-    for f in (io.BytesIO(content), open(DATA / name, "rb")):
+    for f in (io.BytesIO(content), DATA.joinpath(name).open("rb")):
         with f:
             assert sniff(f) == name[:-4] and f.tell() == 0
             check(load(f)["int16"], EXPECTED[name]["int16"])
@@ -246,11 +246,17 @@ def test_sniff(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "empty"), (b"\x1f\x8b\x08", "gzip"), (b"\x89HDF\r\n", "HDF5"), (b"version https://git-lfs.github", "Git LFS"),
-        (b"<!DOCTYPE html>", "web page"), (b"\x80\x04K\x01.", "not one of torch"), (b"\x93NUMPY", ".npy"),
-        (b"hello world, hello", "none of torch's formats"), (b"\xff" * 8 + b"{}", "safetensors file is truncated"),
+        (b"", "empty"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"\x89HDF\r\n", "HDF5"),
+        (b"version https://git-lfs.github", "Git LFS"),
+        (b"<!DOCTYPE html>", "web page"),
+        (b"\x80\x04K\x01.", "not one of torch"),
+        (b"\x93NUMPY", ".npy"),
+        (b"hello world, hello", "none of torch's formats"),
+        (b"\xff" * 8 + b"{}", "safetensors file is truncated"),
     ],
-)  # fmt: skip
+)
 def test_other_files_are_named(content, reason):
     with pytest.raises(UnpicklingError, match=reason):
         load(io.BytesIO(content))

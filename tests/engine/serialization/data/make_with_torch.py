@@ -18,7 +18,8 @@ def main():
         x = torch.arange(6).reshape(2, 3)
         return x % 2 == 0 if dtype == torch.bool else x.to(dtype)
 
-    old = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+    old = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+    old += ["complex64", "complex128"]
     base = torch.arange(12.0).reshape(3, 4)
     views = {
         "base": base, "row": base[1], "transposed": base.t(), "stepped": base[:, ::2],
