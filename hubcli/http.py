@@ -7,6 +7,7 @@ the token goes to the host of the first URL only.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import email.utils
 import errno
@@ -169,7 +170,8 @@ def _open(url: str, token: bool, stack: contextlib.ExitStack) -> _Answer:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
         secret = settings.current().token
         if token and secret and urlsplit(url).netloc == first_host:
-            headers["Authorization"] = f"Bearer {secret}"
+            pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"  # as git sends it
         try:
             response = session.get(
                 url,

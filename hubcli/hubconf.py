@@ -175,9 +175,7 @@ def _signature(function: Function) -> str:
         shown.append(_parameter(argument, given.pop(argument.arg, default)))
         if index == only_positional - 1:
             shown.append("/")
-    if arguments.vararg is not None:
-        if keyword_only:
-            shown.remove("*")
+    if arguments.vararg is not None and not keyword_only:
         shown.append("*" + _parameter(arguments.vararg, None))
     elif arguments.kwonlyargs and not keyword_only:
         shown.append("*")

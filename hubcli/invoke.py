@@ -141,6 +141,41 @@ def describe(result: Result) -> Description:
     )
 
 
+def move(result: Result, device: str) -> None:
+    """Move a model to a device."""
+    _require_module(result, "moved to a device")
+    try:
+        result.value.to(device)
+    except (RuntimeError, ValueError, NotImplementedError, AssertionError) as error:
+        raise UsageError(
+            f"--device {device!r}: {' '.join(str(error).split())[:300]}",
+            hint="`hub env` shows what this machine offers",
+        ) from None
+
+
+def save_state_dict(result: Result, path: Path) -> None:
+    """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
+    _require_module(result, "saved")
+    if not path.parent.is_dir():
+        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}")
+    state = result.value.state_dict()
+    framework = isolation.import_framework(result.framework)
+    if path.suffix == ".pth":
+        framework.save(state, path)
+        return
+    from engine import serialization
+
+    if result.framework == "torch":
+        state = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
+    serialization.save_safetensors(state, path)
+
+
+def _require_module(result: Result, what: str) -> None:
+    if not is_module(result.value):
+        kind = type(result.value).__name__
+        raise UsageError(f"{result.entrypoint} returned a {kind}; only an nn.Module can be {what}")
+
+
 @contextlib.contextmanager
 def running(result: Result, *, command: bool = False) -> Iterator[None]:
     """Go on running the model's code, a forward pass for instance, under the same rules."""

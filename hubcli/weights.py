@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hubcli import http, output, paths, settings, store
-from hubcli.errors import HubError, IntegrityError, NetworkError, OfflineError, UsageError
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    NetworkError,
+    NotFoundError,
+    OfflineError,
+    UsageError,
+)
 
 _PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
 _DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
@@ -179,33 +186,34 @@ def list_blobs() -> tuple[Weight, ...]:
     return tuple(sorted(found, key=lambda one: (one.file, one.url or "")))
 
 
-def remove(weights: Iterable[Weight], *, dry_run: bool = False) -> int:
-    """Take files out of the cache; content that another file shares stays.  The bytes freed."""
-    gone = {(one.path, one.url) for one in weights}
+def remove(file: str, *, dry_run: bool = False) -> int:
+    """Take the weight file of that name out of the cache; the bytes freed.
+
+    Content that another file shares stays, and so does a file that somebody else has put in place.
+    """
     everything = list(_records())
-    leaving = [
-        (file, record)
-        for file, record in everything
-        if (paths.hub_dir() / record.path, record.url) in gone
-    ]
-    kept = {file for file, _ in everything} - {file for file, _ in leaving}
-    staying = [record for file, record in everything if file in kept]
-    freed = 0
+    leaving = [(path, record) for path, record in everything if record.file == file]
+    if not leaving:
+        raise NotFoundError(
+            f"no weight file {file!r} in the cache", hint="`hub cache ls` lists what is there"
+        )
+    shared = {record.content() for _, record in everything if record.file != file}
     contents = {record.content(): record for _, record in leaving}
+    freed = sum(
+        record.size
+        for content, record in contents.items()
+        if content not in shared and content.is_file()
+    )
+    if dry_run:
+        return freed
+    for path, _ in leaving:
+        path.unlink(missing_ok=True)
     for content, record in contents.items():
-        shared = any(other.content() == content for other in staying)
-        if not shared and content.is_file():
-            freed += record.size
-        if dry_run:
-            continue
         link = paths.hub_dir() / record.path
         if record.blob and _is_link_to(link, content):
             link.unlink(missing_ok=True)
-        if not shared:
+        if content not in shared:
             content.unlink(missing_ok=True)
-    if not dry_run:
-        for file, _ in leaving:
-            file.unlink(missing_ok=True)
     return freed
 
 

@@ -1,0 +1,59 @@
+"""`hub list`: a repository's entrypoints, read without running anything, or what is cached."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from hubcli import output, store
+from hubcli.commands import _repository
+from hubcli.errors import UsageError
+from hubcli.hubconf import EntryPoint, HubConf
+from hubcli.spec import RepoSpec
+
+
+@click.command("list")
+@click.argument("spec", required=False)
+@_repository.reading
+def list_(spec: str | None, execute: bool, trust: str | None, framework: str | None) -> None:
+    """List the entrypoints of SPEC with the first line of their docstrings.
+
+    Nothing is executed unless --exec asks for it.  Without SPEC: what is cached.
+    """
+    out = output.Output.current()
+    if spec is None:
+        if execute:
+            raise UsageError("--exec needs a SPEC", hint="hub list owner/repo --exec")
+        repos = store.repos()
+        out.result(
+            {"repos": [_repository.repo_document(repo) for repo in repos]},
+            lambda: output.table([(repo.spec, repo.commit[:12]) for repo in repos]),
+        )
+        return
+    checkout = store.ensure(RepoSpec.parse(spec))
+    conf = _repository.read(checkout, execute, trust, framework)
+    if conf.dynamic and not execute:
+        out.message("hubconf.py makes more names when it runs; --exec runs it and lists them")
+    out.result(
+        {
+            "spec": str(checkout.spec),
+            "entrypoints": [_document(entry) for entry in conf.entrypoints],
+            "dependencies": list(conf.dependencies),
+            "dynamic": conf.dynamic,
+        },
+        lambda: _table(conf),
+    )
+
+
+def _document(entry: EntryPoint) -> dict[str, object]:
+    names = ("name", "summary", "source", "external")
+    return {name: value for name, value in asdict(entry).items() if name in names}
+
+
+def _table(conf: HubConf) -> str:
+    rows = [
+        (entry.name, entry.summary or ("(from another package)" if entry.external else ""))
+        for entry in conf.entrypoints
+    ]
+    return output.table(rows) or "hubconf.py defines no entrypoint"

@@ -1,0 +1,74 @@
+"""`hub load`: call an entrypoint and describe the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hubcli import output
+from hubcli.commands import _options, _repository
+from hubcli.errors import UsageError
+
+
+@click.command()
+@click.argument("spec")
+@click.argument("entrypoint")
+@_options.entrypoint_arguments
+@click.option("--device", metavar="D", help="Move the model to cpu or cuda[:N].")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write its state dict: FILE.safetensors or FILE.pth.",
+)
+@_options.executing
+def load(
+    spec: str,
+    entrypoint: str,
+    keywords: tuple[str, ...],
+    positional: str | None,
+    pretrained: bool | None,
+    device: str | None,
+    save: Path | None,
+    **options: Any,
+) -> None:
+    """Call ENTRYPOINT of SPEC and describe the model that it returns."""
+    if save is not None and save.suffix not in (".safetensors", ".pth"):
+        raise UsageError(
+            f"--save {str(save)!r} is neither .safetensors nor .pth",
+            hint="the file's extension chooses the format",
+        )
+    given = _options.arguments(keywords, positional, pretrained)
+    result = _repository.call(spec, entrypoint, given, _options.execution(**options))
+    from hubcli import invoke
+
+    if device is not None:
+        invoke.move(result, device)
+    if save is not None:
+        invoke.save_state_dict(result, save)
+    model = invoke.describe(result)
+    document = {
+        "entrypoint": entrypoint,
+        "class": model.name,
+        "parameters": model.parameters,
+        "buffers": model.buffers,
+        "bytes": model.bytes,
+        "device": model.device,
+        "seconds": round(result.seconds, 6),
+        "weights": [
+            {"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url}
+            for one in result.weights
+        ],
+    }
+    rows = [
+        ("class", model.name),
+        ("parameters", f"{model.parameters:,}"),
+        ("buffers", f"{model.buffers:,}"),
+        ("size", output.size(model.bytes)),
+        ("device", model.device or "-"),
+        ("built in", f"{result.seconds:.3f} s"),
+    ]
+    rows += [("weights", f"{one.file} ({output.size(one.size)})") for one in result.weights]
+    rows += [("saved", str(save))] if save is not None else []
+    output.Output.current().result(document, lambda: output.table(rows))

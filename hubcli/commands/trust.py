@@ -1,0 +1,72 @@
+"""`hub trust`: see and change who may execute."""
+
+from __future__ import annotations
+
+import click
+
+from hubcli import output, store
+from hubcli import trust as records
+from hubcli.errors import UsageError
+from hubcli.spec import RepoSpec
+from hubcli.trust import Trusted
+
+
+@click.group()
+def trust() -> None:
+    """See and change which repositories may run code."""
+
+
+@trust.command()
+def ls() -> None:
+    """List the repositories that may run code."""
+    _show(records.entries(), "nothing is trusted but your own folders")
+
+
+@trust.command()
+@click.argument("spec")
+@click.option("--commit", "scope", flag_value="commit", default=True, help="At this commit.")
+@click.option("--repo", "scope", flag_value="repo", help="At any commit, also future ones.")
+def add(spec: str, scope: str) -> None:
+    """Let SPEC run code: at the commit that it names now, or with --repo at any.
+
+    The code is fetched if it is not in the cache; nothing is executed.
+    """
+    parsed = RepoSpec.parse(spec)
+    if parsed.kind == "local":
+        raise UsageError(f"{spec} is a folder of your own: it is trusted", spec=spec)
+    commit = None if scope == "repo" else store.ensure(parsed).commit
+    _show((records.add(parsed, commit, "command"),), "")
+
+
+@trust.command()
+@click.argument("spec")
+@click.option("--commit", "scope", flag_value="commit", help="Only for the commit of SPEC.")
+@click.option("--repo", "scope", flag_value="repo", help="All of the repository (the default).")
+def rm(spec: str, scope: str | None) -> None:
+    """Take the consent for SPEC back."""
+    parsed = RepoSpec.parse(spec)
+    commit = None
+    if scope == "commit":
+        found = store.lookup(parsed)
+        commit = parsed.ref if parsed.is_commit else found.commit if found else None
+        if commit is None:
+            raise UsageError(
+                f"{spec} is not in the cache, so that its commit is unknown",
+                hint="write the commit as the ref, or use --repo",
+                spec=spec,
+            )
+    _show(records.remove(parsed, commit), "")
+
+
+def _show(entries: tuple[Trusted, ...], nothing: str) -> None:
+    output.Output.current().result(
+        {
+            "trusted": [
+                {"spec": one.spec, "commit": one.commit, "scope": one.scope, "when": one.when}
+                for one in entries
+            ]
+        },
+        lambda: (
+            output.table([(one.spec, one.commit or "any", one.when) for one in entries]) or nothing
+        ),
+    )
