@@ -79,10 +79,10 @@ def test_numpy(protocol):
     ]  # fmt: skip
     for array in arrays:
         found = read(pickle.dumps(array, protocol))
-        assert found.dtype == array.dtype.newbyteorder("=") and found.shape == array.shape
+        assert found.dtype.newbyteorder("=") == array.dtype.newbyteorder("=") and found.shape == array.shape
         assert (found == array).all()
         found = read(Pickler().dump(array))
-        assert found.dtype == array.dtype.newbyteorder("=") and (found == array).all()
+        assert found.dtype.newbyteorder("=") == array.dtype.newbyteorder("=") and (found == array).all()
     for scalar in (np.float32(2.5), np.int8(-3), np.bool_(True), np.complex64(1j)):
         found = read(pickle.dumps(scalar, protocol))
         assert found == scalar and type(found) is type(scalar)
