@@ -239,6 +239,7 @@ def _fetch(
     from hubcli import git
 
     remote = git.Remote.of(spec.url)
+    output.detail(f"asking {git.public(remote.url)} for {spec.ref or 'its default branch'}")
     resolved = remote.resolve(spec.ref)
     if resolved.ambiguous:
         output.warning(

@@ -88,7 +88,7 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
 
 
 def _confirm(names: list[str], freed: int) -> None:
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise UsageError(
             "`hub cache rm` asks before it removes, and there is no terminal",
             hint="add --yes, or --dry-run to see what would go",
@@ -96,6 +96,10 @@ def _confirm(names: list[str], freed: int) -> None:
     click.echo("\n".join(names), err=True)
     if not click.confirm(f"Remove these and free {output.size(freed)}?", err=True):
         raise HubError("nothing was removed")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _repos() -> list[_Item]:

@@ -1,0 +1,112 @@
+"""`hub cache dir|ls|rm`: documents, sorting, filters, removal with and without consent."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hubcli import cli, store
+from hubcli.spec import RepoSpec
+from tests.servers import Repository
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Two repositories: `o/small:v1`, used long ago, and `o/large` with main and v1."""
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "file")
+    monkeypatch.setenv("HUB_GIT_URL", f"file://{tmp_path}/served/{{owner}}/{{repo}}.git")
+    small = Repository.create(tmp_path / "served", "o/small")
+    small.commit({"hubconf.py": ""}, tag="v1")
+    large = Repository.create(tmp_path / "served", "o/large")
+    large.commit({"hubconf.py": "", "data.bin": os.urandom(5000)}, tag="v1")
+    large.commit({"data.bin": os.urandom(9000)})
+    for text in ("o/small:v1", "o/large", "o/large:v1"):
+        made = store.ensure(RepoSpec.parse(text))
+        if text == "o/small:v1":
+            past = time.time() - 40 * 86400
+            os.utime(made.path.with_name(f"{made.path.name}.json"), (past, past))
+    return large
+
+
+def run(*args: str, **options: Any) -> Result:
+    return CliRunner().invoke(cli.hub, list(args), **options)
+
+
+def listed(*args: str) -> list[str]:
+    result = run("--json", "cache", "ls", *args)
+    assert result.exit_code == 0, result.output
+    return [repo["spec"] for repo in json.loads(result.stdout)["repos"]]
+
+
+def test_dir(hub_root: Path) -> None:
+    assert run("cache", "dir").stdout == f"{hub_root}\n"
+    assert json.loads(run("--json", "cache", "dir").stdout)["path"] == str(hub_root)
+
+
+def test_ls_document(cached: Repository, hub_root: Path) -> None:
+    made = json.loads(run("--json", "cache", "ls").stdout)
+    assert made["schema_version"] == 1 and made["weights"] == []
+    first = made["repos"][0]
+    assert first["name"] == "o_large_main" and first["spec"] == "o/large:main"
+    assert first["commit"] == cached.git("rev-parse", "HEAD") and first["size"] == 9000
+    assert first["path"].startswith(str(hub_root)) and first["last_used"] <= time.time()
+
+
+def test_ls_sorts_and_filters(cached: Repository) -> None:
+    assert listed() == ["o/large:main", "o/large:v1", "o/small:v1"]
+    assert listed("--sort", "size") == ["o/large:main", "o/large:v1", "o/small:v1"]
+    assert listed("--sort", "used")[-1] == "o/small:v1"
+    assert listed("--filter", "size>6kB") == ["o/large:main"]
+    assert listed("--filter", "size < 6KB") == ["o/large:v1", "o/small:v1"]
+    assert listed("--filter", "used>30d") == ["o/small:v1"]
+    assert listed("--filter", "used<1h", "--filter", "size<6000") == ["o/large:v1"]
+    for wrong in ("size", "size>", "size>1XB", "used>1GB", "name>1", "size>-1"):
+        assert run("cache", "ls", "--filter", wrong).exit_code == 2
+
+
+def test_ls_for_people(cached: Repository, hub_root: Path) -> None:
+    lines = run("cache", "ls").stdout.splitlines()
+    assert lines[-1] == f"14.0 kB in {hub_root}"
+    assert "used 40 days ago" in lines[2] and lines[2].startswith("o/small:v1")
+
+
+def test_ls_of_nothing(hub_root: Path) -> None:
+    assert run("cache", "ls").stdout == f"nothing is cached in {hub_root}\n"
+    assert not hub_root.exists()
+
+
+def test_rm(cached: Repository) -> None:
+    result = run("--json", "cache", "rm", "o/large:v1", "o/small", "--dry-run")
+    planned = json.loads(result.stdout)
+    assert planned["removed"] == ["o/large:v1", "o/small:v1"] and planned["freed"] > 5000
+    assert len(listed()) == 3
+    done = json.loads(run("--json", "cache", "rm", "o/large:v1", "o/small", "--yes").stdout)
+    assert done == planned and listed() == ["o/large:main"]
+    result = run("cache", "rm", "o/large", "--yes")
+    assert result.exit_code == 0 and "freed" in result.stdout and listed() == []
+
+
+def test_rm_asks(cached: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("cache", "rm", "o/large")
+    assert result.exit_code == 2 and "add --yes" in result.stderr
+    monkeypatch.setattr("hubcli.commands.cache._is_terminal", lambda: True)
+    result = run("cache", "rm", "o/large", input="n\n")
+    assert result.exit_code == 1 and "nothing was removed" in result.stderr
+    assert len(listed()) == 3
+    result = run("cache", "rm", "o/large", input="y\n")
+    assert result.exit_code == 0 and listed() == ["o/small:v1"]
+
+
+def test_rm_of_what_is_not_there(cached: Repository, tmp_path: Path) -> None:
+    assert run("cache", "rm", "o/none", "--yes").exit_code == 3
+    assert run("cache", "rm", "o/large:v9", "--yes").exit_code == 3
+    assert run("cache", "rm", str(tmp_path), "--yes").exit_code == 3
+    # one that is not there, and nothing goes
+    assert run("cache", "rm", "o/small", "o/none", "--yes").exit_code == 3
+    assert len(listed()) == 3

@@ -1,0 +1,44 @@
+"""`hub env`: what a bug report needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hubcli import __version__, cli, git
+from hubcli.errors import HubError
+
+
+def test_document(hub_root: Path) -> None:
+    result = CliRunner().invoke(cli.hub, ["--json", "env"])
+    made = json.loads(result.stdout)
+    assert list(made) == [
+        "schema_version",
+        "hubcli",
+        "python",
+        "platform",
+        "paths",
+        "backends",
+        "libraries",
+    ]
+    assert made["hubcli"] == __version__ and made["paths"]["hub_dir"] == str(hub_root)
+    assert made["backends"]["cpu"].startswith("numpy ")
+    assert made["libraries"]["git"] and made["libraries"]["click"]
+    assert not hub_root.exists()
+
+
+def test_for_people() -> None:
+    result = CliRunner().invoke(cli.hub, ["env"])
+    assert result.exit_code == 0 and "libraries.click" in result.stdout
+
+
+def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise HubError("git is not installed")
+
+    monkeypatch.setattr(git, "version", fail)
+    made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)
+    assert made["libraries"]["git"] is None

@@ -1,0 +1,157 @@
+"""`hub pull`: its document, what it says of cached branches, every failure's status, no execution."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hubcli import cli
+from tests.servers import Repository, Served, dead_server, git_server
+
+HUBCONF = """
+import pathlib
+pathlib.Path(__file__).with_name("executed").touch()
+dependencies = ["numpy"]
+
+def net(pretrained=False):
+    "A net."
+
+def _hidden():
+    pass
+"""
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    repo = Repository.create(tmp_path / "served", "o/r")
+    repo.commit({"hubconf.py": HUBCONF}, tag="v1")
+    return repo
+
+
+@pytest.fixture
+def server(tmp_path: Path, repo: Repository, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,http,file")
+    with git_server(tmp_path / "served") as served:
+        monkeypatch.setenv("HUB_GIT_URL", f"{served.url}/{{owner}}/{{repo}}.git")
+        yield served
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli.hub, list(args))
+
+
+def document(*args: str) -> dict[str, Any]:
+    result = run("--json", *args)
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def test_document(server: Served, repo: Repository, hub_root: Path) -> None:
+    made = document("pull", "o/r")
+    path = made.pop("path")
+    commit = repo.git("rev-parse", "HEAD")
+    assert made == {
+        "schema_version": 1,
+        "spec": "o/r",
+        "url": f"{server.url}/o/r.git",
+        "ref": "main",
+        "kind": "branch",
+        "commit": commit,
+        "cached": False,
+        "entrypoints": ["net"],
+    }
+    assert os.listdir(path) == ["hubconf.py"]  # nothing was executed
+    assert (hub_root / "o_r_main").resolve() == Path(path)
+    again = document("pull", "o/r")
+    assert again["cached"] and again["path"] == path
+
+
+def test_for_people(server: Served) -> None:
+    result = run("pull", "o/r:v1")
+    assert result.exit_code == 0 and result.stderr == ""
+    assert "entrypoints  net" in result.stdout and "tag          v1" in result.stdout
+    result = run("pull", "o/r:v1")
+    assert result.stderr.startswith("cached: tag v1 at ")
+
+
+def test_a_cached_branch_says_commit_and_age(server: Served, repo: Repository) -> None:
+    run("pull", "o/r")
+    result = run("pull", "o/r")
+    commit = repo.git("rev-parse", "HEAD")[:12]
+    assert result.stderr == (
+        f"cached: branch main at {commit}, checked less than a minute ago; "
+        "--force-reload fetches anew\n"
+    )
+    assert run("-q", "pull", "o/r").stderr == ""
+
+
+def test_force_reload(server: Served, repo: Repository) -> None:
+    document("pull", "o/r")
+    commit = repo.commit({"more.py": ""})
+    assert document("pull", "o/r")["commit"] != commit
+    made = document("pull", "o/r", "--force-reload")
+    assert (made["commit"], made["cached"]) == (commit, False)
+
+
+def test_a_folder(repo: Repository) -> None:
+    made = document("pull", str(repo.work))
+    assert (made["kind"], made["commit"], made["path"]) == ("local", None, str(repo.work))
+    assert not (repo.work / "executed").exists()
+
+
+def test_file_urls_when_allowed(
+    server: Served, repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert document("pull", f"file://{repo.bare}@v1")["kind"] == "tag"
+    monkeypatch.delenv("HUB_ALLOW_PROTOCOLS")
+    result = run("pull", f"file://{repo.bare}@main")
+    assert result.exit_code == 2
+    assert "hint: set HUB_ALLOW_PROTOCOLS=https,ssh,file" in result.stderr
+
+
+def test_weights_need_trust(server: Served) -> None:
+    result = run("pull", "o/r", "--weights", "net")
+    assert result.exit_code == 7 and result.stdout == ""
+    assert "is not trusted" in result.stderr
+
+
+def failure(result: Result, status: int, message: str) -> None:
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2 and message in lines[0] and lines[1].startswith("hint: "), lines
+
+
+def test_failures(
+    server: Served, repo: Repository, hub_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure(run("pull", "o/r:v2"), 3, "no branch or tag 'v2'")
+    failure(run("pull", "o/nothing"), 3, "no repository at")
+    failure(run("--offline", "pull", "o/r"), 5, "o/r is not in the cache offline")
+    failure(run("pull", f"{'1' * 3}/{'2' * 3}/3/4"), 2, "has 4 parts")
+    server.credentials = "secret"
+    failure(run("pull", "o/r"), 3, "does not exist or is private")
+    server.credentials = None
+    repo.commit({"hubconf.py": "def net(:\n"})
+    failure(run("pull", "o/r"), 70, "hubconf.py")
+    repo.git("rm", "-q", "hubconf.py")
+    repo.commit({})
+    failure(run("pull", "o/r"), 3, "no hubconf.py in o/r")
+    with dead_server() as dead:
+        monkeypatch.setenv("HUB_GIT_URL", f"{dead}/{{owner}}/{{repo}}")
+        failure(run("pull", "o/r"), 4, "cannot reach")
+    for folder in ("checkouts", "refs", "db"):
+        assert not [path for path in (hub_root / folder).rglob("*") if path.is_file()]
+
+
+def test_json_failures_name_the_spec(server: Served) -> None:
+    result = run("--json", "pull", "o/r:v2")
+    assert result.exit_code == 3 and result.stderr == ""
+    error = json.loads(result.stdout)["error"]
+    assert (error["code"], error["spec"]) == ("not_found", "o/r:v2")

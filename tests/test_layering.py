@@ -1,0 +1,268 @@
+"""Who may import whom: walks the `ast` of `engine/` and `hubcli/`, imports neither.
+
+The order of the layers is the table below.  A module without a row takes the layer of the highest
+module that it imports, so that new modules are held to the rule from their first line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+LAYERS = (
+    ("_checks", "dtypes", "device", "grad_mode", "hooks", "version"),
+    ("backends",),
+    ("storage",),
+    (
+        "autograd.graph",
+        "autograd.versions",
+        "autograd.saved",
+        "autograd.engine",
+        "autograd.inplace",
+        "autograd.anomaly",
+    ),
+    ("tensor", "_tensor_str"),
+    ("dispatch", "binder"),
+    ("ops",),
+    ("autograd", "linalg", "fft", "nn.functional"),
+    ("nn", "optim", "distributions", "amp", "jit", "plan"),
+    ("serialization",),
+    ("multiprocessing", "distributed"),
+    ("utils",),
+    ("torch_alias",),
+)
+RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
+# `import engine` gives torch's names, which the ops define
+RANKS["engine"] = RANKS["engine.ops"]
+
+# top-level package: the modules that may import it
+ONLY_IN = {
+    "git": ("hubcli.git",),
+    "requests": ("hubcli.http",),
+    "socket": ("hubcli.http",),
+    "urllib.request": ("hubcli.http",),
+    "http.client": ("hubcli.http",),
+    "cupy": ("engine.backends.cuda",),
+    "cffi": ("engine.backends.onednn",),
+}
+MAY_USE_THE_ENGINE = (
+    "hubcli.invoke",
+    "hubcli.weights",
+    "hubcli.isolation",
+    "hubcli.commands.convert",
+    "hubcli.commands.env",
+    "hubcli.commands.profile",
+)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module: `where` is module, function or typing (under TYPE_CHECKING)."""
+
+    importer: str
+    imported: str
+    where: str
+    line: int
+    star: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.imported} ({self.where})"
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    paths = [path for top in ("engine", "hubcli") for path in sorted((ROOT / top).rglob("*.py"))]
+    return {name_of(path): (path, ast.parse(path.read_bytes())) for path in paths}
+
+
+def is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def imports_of(name: str) -> Iterator[Import]:
+    path, tree = modules()[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def walk(node: ast.AST, where: str) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inner = where
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                inner = "function"
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                inner = "typing"
+            elif isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(name, alias.name, where, child.lineno)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    up = package.split(".")[: len(package.split(".")) - child.level + 1]
+                    base = ".".join([*up, *filter(None, [child.module])])
+                for alias in child.names:
+                    full = f"{base}.{alias.name}"
+                    target = full if full in modules() else base
+                    yield Import(name, target, where, child.lineno, alias.name == "*")
+            yield from walk(child, inner)
+
+    yield from walk(tree, "module")
+
+
+@cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for name in modules() for found in imports_of(name))
+
+
+@cache
+def listed_rank(name: str) -> int | None:
+    while name:
+        if name in RANKS and (name != "engine"):
+            return RANKS[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def rank(name: str, seen: frozenset[str] = frozenset()) -> int:
+    """The layer of an engine module; what has no row takes that of the highest it imports."""
+    if name == "engine":
+        return RANKS["engine"]
+    listed = listed_rank(name)
+    if listed is not None:
+        return listed
+    below = [
+        rank(found.imported, seen | {name})
+        for found in all_imports()
+        if found.importer == name
+        and found.where != "typing"
+        and is_within(found.imported, "engine")
+        and found.imported not in seen | {name}
+    ]
+    return max(below, default=0)
+
+
+def complain(found: list[Import]) -> None:
+    assert not found, "\n" + "\n".join(str(one) for one in found)
+
+
+def test_the_engines_layers() -> None:
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.importer, "engine")
+            and one.importer != "engine"
+            and one.where != "typing"
+            and is_within(one.imported, "engine")
+            and rank(one.imported) > rank(one.importer)
+        ]
+    )
+
+
+def test_the_engine_never_imports_the_hub() -> None:
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.importer, "engine") and is_within(one.imported, "hubcli")
+        ]
+    )
+
+
+def test_the_hub_uses_the_engine_in_few_places_and_late() -> None:
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.importer, "hubcli")
+            and is_within(one.imported, "engine")
+            and one.where != "typing"
+            and (one.importer not in MAY_USE_THE_ENGINE or one.where != "function")
+        ]
+    )
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_packages_with_one_home(package: str) -> None:
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.imported, package)
+            and one.where != "typing"
+            and not any(is_within(one.importer, home) for home in ONLY_IN[package])
+        ]
+    )
+
+
+def test_optional_and_heavy_packages_come_late() -> None:
+    heavy = ("cupy", "cffi", "git", "rich", "filelock", "platformdirs", "PIL", "mpi4py")
+    complain(
+        [
+            one
+            for one in all_imports()
+            if one.where == "module" and any(is_within(one.imported, name) for name in heavy)
+        ]
+    )
+
+
+def test_the_core_does_not_know_the_commands() -> None:
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.imported, "hubcli.commands")
+            and not is_within(one.importer, "hubcli.commands")
+        ]
+    )
+
+
+def test_no_star_imports() -> None:
+    complain([one for one in all_imports() if one.star])
+
+
+def test_no_environment_reads_at_import() -> None:
+    def reads(node: ast.AST) -> Iterator[int]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                yield from (line for default in defaults(child) for line in reads(default))
+                continue
+            if isinstance(child, ast.Attribute | ast.Name) and ast.unparse(child) in (
+                "os.environ",
+                "os.getenv",
+                "environ",
+                "getenv",
+            ):
+                yield child.lineno
+            yield from reads(child)
+
+    def defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
+        arguments = function.args
+        return [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
+
+    found = [f"{name}:{line}" for name, (_, tree) in modules().items() for line in reads(tree)]
+    assert not found
+
+
+def test_every_package_says_what_lives_there() -> None:
+    missing = [
+        name
+        for name, (path, tree) in modules().items()
+        if path.name == "__init__.py" and not ast.get_docstring(tree)
+    ]
+    assert not missing
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, (path, _) in modules().items()}
+    assert not {name: length for name, length in lengths.items() if length > 700}

@@ -1,0 +1,43 @@
+"""`hub --help` loads click and light standard modules only."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("numpy", "engine", "git", "requests", "rich", "filelock", "platformdirs", "asyncio")
+
+
+def loaded(*args: str) -> set[str]:
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", *args],
+        cwd=Path(__file__).parents[1],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return set(re.findall(r"^import time:\s+\d+ \|\s+\d+ \|\s+(\S+)$", result.stderr, re.M))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_options_that_print(option: str) -> None:
+    modules = loaded("-m", "hubcli", option)
+    assert "click" in modules
+    assert not modules.intersection(HEAVY)
+    assert not {name for name in modules if name.startswith("hubcli.commands")}
+
+
+def test_a_cached_list_loads_neither_git_nor_network() -> None:
+    modules = loaded("-m", "hubcli", "list")
+    assert not modules.intersection({"numpy", "engine", "git", "requests", "rich", "filelock"})
+
+
+def test_the_package_itself_is_light() -> None:
+    modules = loaded("-c", "import hubcli")
+    assert not modules.intersection({*HEAVY, "click"})
