@@ -112,7 +112,7 @@ def imports_of(name: str) -> Iterator[Import]:
                     base = ".".join([*up, *filter(None, [child.module])])
                 for alias in child.names:
                     full = f"{base}.{alias.name}"
-                    target = full if full in modules() else base
+                    target = full if full in modules() or full in RANKS else base
                     yield Import(name, target, where, child.lineno, alias.name == "*")
             yield from walk(child, inner)
 
@@ -263,6 +263,10 @@ def test_every_package_says_what_lives_there() -> None:
     assert not missing
 
 
-def test_no_file_is_too_long() -> None:
-    lengths = {name: len(path.read_text().splitlines()) for name, (path, _) in modules().items()}
+def test_no_file_of_the_hub_is_too_long() -> None:
+    lengths = {
+        name: len(path.read_text().splitlines())
+        for name, (path, _) in modules().items()
+        if is_within(name, "hubcli")
+    }
     assert not {name: length for name, length in lengths.items() if length > 700}
