@@ -138,7 +138,7 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
     where = _find(name, root)
     distribution = _distribution(name)
     # `scikit-learn` is no import name: there the distribution decides.
-    if where is None and (distribution is None or name in _INSTALL_NAMES):
+    if where is None and (distribution is None or name in _INSTALL_NAMES or "." in name):
         return Dependency(text, False, None)
     if specifier and where != "repository":
         from packaging.specifiers import SpecifierSet

@@ -88,8 +88,9 @@ def call(
     seconds = time.perf_counter() - started
     if outer is not None:
         outer.used.extend(now.used)
-    if not is_module(value):
-        _warn_no_module(entrypoint, value, command)
+    if outer is None and not is_module(value):
+        kind = _class_name(value, namespace)
+        _warn(f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module", command)
     return Result(value, entrypoint, now.framework, seconds, tuple(now.used), namespace)
 
 
@@ -124,9 +125,7 @@ def is_module(value: object) -> bool:
 
 def describe(result: Result) -> Description:
     """The model in numbers; an object that is no model has none."""
-    kind = type(result.value)
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix(result.namespace.prefix + ".")
-    name = name.removeprefix("builtins.")
+    name = _class_name(result.value, result.namespace)
     if not is_module(result.value):
         return Description(name, 0, 0, 0, None)
     parameters = list(result.value.parameters())
@@ -288,13 +287,18 @@ def _hosts(checkout: Checkout) -> Iterator[str]:
         yield urlsplit(checkout.url).netloc.rpartition("@")[2]
 
 
-def _warn_no_module(entrypoint: str, value: object, command: bool) -> None:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    text = f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module"
+def _class_name(value: object, namespace: Namespace) -> str:
+    """The class as the repository's code names it."""
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name.removeprefix(namespace.prefix + ".").removeprefix("builtins.")
+
+
+def _warn(text: str, command: bool) -> None:
     if command:
         output.warning(text)
     else:
-        warnings.warn(text, stacklevel=5)
+        warnings.warn(text, stacklevel=4)
 
 
 def _as_repository_error(error: BaseException, namespace: Namespace) -> RepositoryCodeError:

@@ -145,10 +145,10 @@ def load_state_dict_from_url(
     an error if the name has none.  Files are read without pickle, so that `weights_only` matters
     only where torch itself is the framework.
     """
-    _, path = weights.obtain(
+    weight, path = weights.obtain(
         url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
     )
-    return weights.read_state_dict(path, map_location, weights_only=weights_only)
+    return weights.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
 
 
 load_url = load_state_dict_from_url  # torch.utils.model_zoo

@@ -138,14 +138,14 @@ def obtain(
 
 
 def read_state_dict(
-    path: Path, map_location: Any = None, *, weights_only: bool | None = None
+    path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None
 ) -> Any:
-    """Read a checkpoint with the engine's safe reader, or with torch where that is the framework."""
+    """Read the checkpoint `name` at `path`: by the engine's safe reader, or by torch under torch."""
     from hubcli import isolation
 
     now = caller.get()
     framework = now.framework if now is not None else isolation.loaded_framework() or "engine"
-    with _unzipped(path) as file:
+    with _unzipped(path, name) as file:
         if framework == "torch":
             torch = isolation.import_framework("torch")
             return torch.load(
@@ -157,7 +157,7 @@ def read_state_dict(
             return serialization.load(file, map_location=map_location)
         except serialization.UnpicklingError as error:
             raise IntegrityError(
-                f"{path.name} was refused: {error}",
+                f"{name} was refused: {error}",
                 hint="only tensors and plain containers are read from a checkpoint",
             ) from None
 
@@ -544,7 +544,7 @@ def _note_use(record: _Record) -> _Record:
 
 
 @contextlib.contextmanager
-def _unzipped(path: Path) -> Iterator[Path]:
+def _unzipped(path: Path, name: str) -> Iterator[Path]:
     """The one member of a zip that somebody packed by hand, as before torch 1.6; else `path`."""
     member = None
     if zipfile.is_zipfile(path):
@@ -566,7 +566,7 @@ def _unzipped(path: Path) -> Iterator[Path]:
     folder = paths.partial(paths.ensure_root())
     folder.mkdir(parents=True, exist_ok=True)
     if member.file_size > shutil.disk_usage(folder).free:
-        raise HubError(f"no space in {folder} to unpack {path.name}: {member.file_size} bytes")
+        raise HubError(f"no space in {folder} to unpack {name}: {member.file_size} bytes")
     temporary = folder / f"unpacked.{paths.unique()}"
     try:
         with (
@@ -577,7 +577,7 @@ def _unzipped(path: Path) -> Iterator[Path]:
             shutil.copyfileobj(source, target)
         yield temporary
     except zipfile.BadZipFile as error:
-        raise IntegrityError(f"{path.name} is a damaged zip: {error}") from None
+        raise IntegrityError(f"{name} is a damaged zip: {error}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

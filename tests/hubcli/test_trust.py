@@ -1,0 +1,206 @@
+"""Who may execute: the record, the command line's gate, and torch.hub's."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+
+import pytest
+
+from hubcli import settings, store, trust
+from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
+from hubcli.spec import RepoSpec
+from hubcli.store import Checkout
+
+
+@pytest.fixture
+def checkout(sample_server) -> Checkout:
+    return store.ensure(RepoSpec.parse("o/r:v1"))
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings(monkeypatch):
+    monkeypatch.setattr(trust, "_warned", set())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def answer(monkeypatch, text: str) -> Terminal:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(text + "\n"))
+    monkeypatch.setattr("sys.stderr", screen)
+    return screen
+
+
+def test_without_a_terminal_the_way_out_is_named(checkout):
+    with pytest.raises(UntrustedError) as caught:
+        trust.require(checkout, "thing")
+    assert caught.value.status == 7
+    assert checkout.commit in str(caught.value)
+    assert "hub trust add o/r:v1 --commit" in str(caught.value.hint)
+
+
+def test_folders_of_ones_own_are_trusted(sample_folder, hub_root):
+    mine = store.ensure(RepoSpec.parse(str(sample_folder)))
+    trust.require(mine, "thing")
+    trust.consent(mine.spec, False, "load")
+    assert trust.describe(mine) == "local"
+    assert not hub_root.exists()
+
+
+@pytest.mark.parametrize(("choice", "scope"), [("commit", "commit"), ("repo", "repo")])
+def test_consent_is_recorded(checkout, choice, scope):
+    trust.require(checkout, "thing", choice)
+    trust.require(checkout, "thing")
+    trust.require(checkout, "thing", choice)
+    (entry,) = trust.entries()
+    assert (entry.repo, entry.spec) == ("github.com/o/r", "o/r")
+    assert (entry.scope, entry.how) == (scope, "option")
+    assert entry.commit == (checkout.commit if scope == "commit" else None)
+    assert trust.describe(checkout) == scope
+
+
+def test_once_is_not_recorded(checkout):
+    trust.require(checkout, "thing", "once")
+    assert trust.entries() == ()
+    assert trust.describe(checkout) == "untrusted"
+    with pytest.raises(UntrustedError):
+        trust.require(checkout, "thing")
+
+
+def test_a_commit_is_not_the_next_commit(checkout, sample):
+    trust.require(checkout, "thing", "commit")
+    sample.commit({"new.txt": "x"}, tag="v2")
+    other = store.ensure(RepoSpec.parse("o/r:v2"))
+    with pytest.raises(UntrustedError):
+        trust.require(other, "thing")
+    trust.require(checkout, "thing", "repo")
+    trust.require(other, "thing")
+
+
+def test_the_environment_consents_too(checkout, monkeypatch):
+    monkeypatch.setenv("HUB_TRUST", "commit")
+    trust.require(checkout, "thing")
+    assert trust.entries()[0].how == "environment"
+    monkeypatch.setenv("HUB_TRUST", "strict")
+    trust.remove(checkout.spec)
+    with pytest.raises(UntrustedError):
+        trust.require(checkout, "thing")
+
+
+@pytest.mark.parametrize("text", ["o", "once", "c", "commit", "r", "REPO"])
+def test_the_prompt(checkout, monkeypatch, text):
+    screen = answer(monkeypatch, text)
+    trust.require(checkout, "thing")
+    shown = screen.getvalue()
+    for part in ("'thing'", "o/r:v1", "tag v1", str(checkout.commit), str(checkout.path)):
+        assert part in shown
+    assert [entry.how for entry in trust.entries()] == ([] if text[0] == "o" else ["prompt"])
+
+
+@pytest.mark.parametrize("text", ["", "n", "no", "yes", "x"])
+def test_the_prompt_is_declined(checkout, monkeypatch, text):
+    answer(monkeypatch, text)
+    with pytest.raises(UntrustedError):
+        trust.require(checkout, "thing")
+    assert trust.entries() == ()
+
+
+def test_taking_it_back(checkout):
+    trust.require(checkout, "thing", "commit")
+    trust.require(checkout, "thing", "repo")
+    with pytest.raises(NotFoundError):
+        trust.remove(checkout.spec, "0" * 40)
+    assert len(trust.remove(checkout.spec, checkout.commit)) == 1
+    assert len(trust.remove(checkout.spec)) == 1
+    with pytest.raises(NotFoundError):
+        trust.remove(checkout.spec)
+
+
+def test_a_damaged_record_trusts_nobody(checkout, hub_root):
+    trust.require(checkout, "thing", "repo")
+    (hub_root / "trust.json").write_text("{")
+    with pytest.raises(HubError, match="cannot be read"):
+        trust.require(checkout, "thing")
+    (hub_root / "trust.json").write_text(json.dumps({"version": 2, "trusted": []}))
+    with pytest.raises(HubError, match="cannot be read"):
+        trust.entries()
+
+
+# torch.hub's gate
+
+
+def test_none_warns_once_per_repository(checkout):
+    with pytest.warns(UserWarning, match="load runs code of o/r, which is not among the trusted"):
+        trust.consent(checkout.spec, None, "load")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trust.consent(checkout.spec, None, "load")
+        trust.consent(RepoSpec.parse("o/r:other"), None, "load")
+
+
+def test_true_records_and_check_accepts(checkout):
+    trust.consent(checkout.spec, True, "load")
+    assert [entry.scope for entry in trust.entries()] == ["repo"]
+    trust.consent(checkout.spec, True, "load")
+    trust.consent(checkout.spec, "check", "load", lambda question: pytest.fail(question))
+    assert len(trust.entries()) == 1
+
+
+def test_check_accepts_a_trusted_commit(checkout):
+    trust.require(checkout, "thing", "commit")
+    trust.consent(checkout.spec, "check", "load", lambda question: pytest.fail(question))
+
+
+@pytest.mark.parametrize("value", [False, "check"])
+@pytest.mark.parametrize(
+    ("said", "error", "message"),
+    [
+        ("n", UntrustedError, "Untrusted repository."),
+        ("", UntrustedError, "Untrusted repository."),
+        ("maybe", ValueError, "Unrecognized response maybe."),
+        ("Y", None, ""),
+        ("yes", None, ""),
+    ],
+)
+def test_asking_as_torch_asks(sample_server, value, said, error, message):
+    spec = RepoSpec.parse("o/r:v1")
+    questions = []
+
+    def ask(question):
+        questions.append(question)
+        return said
+
+    if error is None:
+        trust.consent(spec, value, "load", ask)
+        assert [entry.scope for entry in trust.entries()] == ["repo"]
+    else:
+        with pytest.raises(error) as caught:
+            trust.consent(spec, value, "load", ask)
+        assert str(caught.value) == message
+    assert questions[0].startswith("The repository o_r does not belong to the list of trusted")
+    assert sample_server.requests == []
+
+
+def test_false_always_asks(checkout):
+    trust.consent(checkout.spec, True, "load")
+    with pytest.raises(UntrustedError):
+        trust.consent(checkout.spec, False, "load", lambda question: "n")
+
+
+def test_nobody_to_ask(checkout, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(UntrustedError, match="nobody to ask") as caught:
+        trust.consent(checkout.spec, "check", "load")
+    assert "hub trust add o/r:v1 --repo" in str(caught.value.hint)
+    with settings.overriding(trust="strict"), pytest.raises(UntrustedError):
+        trust.consent(checkout.spec, None, "load")
+
+
+def test_other_values(checkout):
+    with pytest.raises(UsageError, match="trust_repo must be"):
+        trust.consent(checkout.spec, "always", "load")
