@@ -53,8 +53,27 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-def shown(text: object, length: int = 120) -> str:
-    """`text` made safe for an error message: printable ASCII, at most `length` characters."""
-    short = str(text)[: length + 1]
+def _words(obj: object, depth: int = 2) -> str:
+    if isinstance(obj, str):
+        return obj[:1000]
+    if isinstance(obj, bytes):
+        return repr(obj[:200])
+    if obj is None or type(obj) in (bool, int, float, complex):
+        return str(obj)
+    if isinstance(obj, BaseException):
+        return ", ".join(_words(arg, 0) for arg in obj.args[:3])
+    if isinstance(obj, (tuple, list)) and depth:
+        inside = ", ".join(_words(item, depth - 1) for item in obj[:8]) + (", ..." if len(obj) > 8 else "")
+        return f"[{inside}]" if isinstance(obj, list) else f"({inside}{',' * (len(obj) == 1)})"
+    return f"<{type(obj).__name__}>"
+
+
+def shown(obj: object, length: int = 120) -> str:
+    """A value of a file made safe for an error message: printable, one line, at most `length` characters.
+
+    Only scalars and the beginnings of flat lists are written out: the text of a list that shares its halves would be
+    exponentially long, and that of a tensor may be costly.
+    """
+    short = _words(obj)[: length + 1]
     short = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
     return short if len(short) <= length else short[: length - 3] + "..."

@@ -412,7 +412,8 @@ def _np_setstate(u: Unpickler, target: Any, state: Any) -> None:
             raise UnpicklingError(f"a numpy dtype has the byte order {shown(order)}")
         # For strings size and alignment are part of the state; they must be those of the code already read.
         size, alignment = state[5:7]
-        if (size, alignment) != (-1, -1) and (target.kind not in "SU" or size != target.itemsize):
+        own = (target.itemsize, target.alignment) if target.kind in "SU" else (-1, -1)
+        if (size, alignment) not in ((-1, -1), own):
             raise UnpicklingError("a numpy dtype has a size that differs from its code")
         target.__setstate__((3, order, None, None, None, size, alignment, 0))
         return

@@ -261,6 +261,9 @@ def read_tar(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
             raise UnpicklingError(f"the tar file has the object {shown(key)} twice, or under no number")
         objects[key] = value
 
+    def is_storage(key: Any) -> bool:
+        return type(key) is int and type(objects.get(key)) is RawStorage
+
     def header(position: int, end: int) -> tuple[Any, int]:
         u = Unpickler(
             source.data[:end], position, resolver=resolver, encoding=encoding, limits=limits,
@@ -281,13 +284,16 @@ def read_tar(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
         if type(described) is not tuple or len(described) != 3 or not isinstance(described[2], StorageType):
             raise UnpicklingError("the tar file describes a storage wrongly")
         key, location, kind = described
+        location = _text(location)
+        if type(key) is not int or type(location) is not str:
+            raise UnpicklingError("the tar file describes a storage wrongly")
         array, at = _sized_storage(source, at, kind.element, str(key))
         if at > end:
             raise UnpicklingError(f"the storage {shown(key)} is truncated")
-        declare(key, RawStorage(array, kind.element, str(key), str(_text(location)), swap))
+        declare(key, RawStorage(array, kind.element, str(key), location, swap))
     views, at = header(at, end)
     for view in views if type(views) is list else ():
-        if type(view) is not tuple or len(view) != 4 or type(objects.get(view[1])) is not RawStorage:
+        if type(view) is not tuple or len(view) != 4 or not is_storage(view[1]) or type(view[0]) is not int:
             raise UnpicklingError("the tar file describes a part of a storage wrongly")
         declare(view[0], _part(objects[view[1]], str(view[0]), view[2], view[3], _Storages(source.view, swap)))
 
@@ -296,7 +302,7 @@ def read_tar(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     number, at = header(at, end)
     for _ in range(count(number, "tensors", size)):
         described, at = header(at, end)
-        if type(described) is not tuple or len(described) != 3 or type(objects.get(described[1])) is not RawStorage:
+        if type(described) is not tuple or len(described) != 3 or not is_storage(described[1]):
             raise UnpicklingError("the tar file describes a tensor wrongly")
         storage = objects[described[1]]
         ndim = struct.unpack_from("<i", source.data, at)[0] if at + 8 <= end else -1

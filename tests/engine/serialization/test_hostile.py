@@ -473,6 +473,35 @@ def test_laughs_by_memo_are_cheap_as_values_and_refused_as_keys():
     refused(zipped(M + b"c__builtin__\nset\n" + laughs + b"l\x85R."), "a key of more than 64 parts")
 
 
+def test_laughs_are_not_printed():
+    laughs = b")q\x000" + b"".join(b"h%ch%c\x86q%c0" % (i, i, i + 1) for i in range(60))
+    body = pickled(tensor())
+    at = body.index(b"Q") + 1  # the storage has been read; its offset follows
+    place = body.index(b"K\x00K\x04", at) if b"K\x00K\x04" in body[at:] else body.index(b"K\x00", at)
+    refused(
+        zipped(body[:2] + laughs + body[2:place] + b"h\x3c" + body[place + 2 :]), "a tensor has the storage offset"
+    )
+
+
+def test_laughs_in_a_tar():
+    laughs = M + b")q\x000" + b"".join(b"h%ch%c\x86q%c0" % (i, i, i + 1) for i in range(60))
+    kind = b"ctorch\nFloatStorage\n"
+    head = pickled(1)
+    floats = struct.pack("<q", 4) + forge.FLOATS
+    for first in (b"h\x3cX\x03\x00\x00\x00cpu", b"K\x0bh\x3c"):
+        parts = forge.tar_parts()
+        parts["storages"] = head + laughs + first + kind + b"\x87." + floats + pickled([])
+        refused(forge.tarred(parts), "describes a storage wrongly")
+    for body in (b"(h\x3cK\x0bK\x00K\x00t", b"(K\x0ch\x3cK\x00K\x00t"):
+        parts = forge.tar_parts()
+        parts["storages"] = head + pickled((11, "cpu", Global("torch", "FloatStorage"))) + floats
+        parts["storages"] += laughs + b"](" + body + b"e."
+        refused(forge.tarred(parts), "describes a part of a storage wrongly")
+    parts = forge.tar_parts()
+    parts["tensors"] = pickled(1) + laughs + b"K\x15h\x3cN\x87."
+    refused(forge.tarred(parts), "describes a tensor wrongly")
+
+
 def test_memo_bombs():
     text = b"X" + struct.pack("<L", 1 << 20) + b"a" * (1 << 20) + b"q\x00"
     copies = b"(" + text + b"c_codecs\nencode\nq\x010" + b"h\x01h\x00\x85R" * 10_000 + b"t."
