@@ -43,7 +43,7 @@ def scalar_name(array: Any) -> str:
 def refuse_dtype(array: Any, name: str) -> None:
     """NotImplementedError, as torch, for element types that have no product: bool and the wider unsigned integers."""
     if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.dtype.itemsize > 1):
-        raise NotImplementedError(f'"{name}" not implemented for \'{scalar_name(array)}\'')
+        raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_name(array)}'")
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
@@ -60,16 +60,6 @@ def straight(xp: Any, a: Any) -> Any:
         return a
     item, strides = a.dtype.itemsize, a.strides
     return a if item in (strides[-1], strides[-2]) else xp.ascontiguousarray(a)
-
-
-def scaled(array: Any, factor: Any) -> Any:
-    """`array * factor`, in the dtype of `array`; torch's error where the number does not fit it."""
-    kind = array.dtype.kind
-    if kind == "c":
-        return array * factor
-    if isinstance(factor, complex):
-        raise RuntimeError(f"value cannot be converted to type {cpp_name(array)} without overflow")
-    return array * (int(factor) if kind in "iu" else float(factor))
 
 
 def expandable(array: Any, shape: tuple[int, ...]) -> None:
@@ -89,17 +79,6 @@ def expandable(array: Any, shape: tuple[int, ...]) -> None:
                 f"The expanded size of the tensor ({shape[offset + i]}) must match the existing size ({have[i]}) at "
                 f"non-singleton dimension {offset + i}.  Target sizes: {list(shape)}.  Tensor sizes: {list(have)}"
             )
-
-
-def accumulate(xp: Any, input: Any, made: Any, beta: Any, alpha: Any) -> Any:
-    """beta * input + alpha * made; `made` is fresh; input is not read (nor its nan) where beta is 0."""
-    if alpha != 1:
-        made = scaled(made, alpha)
-    if beta == 0:
-        return made
-    if beta != 1:
-        input = scaled(input, beta)
-    return xp.add(made, input, out=made) if made.dtype.kind != "V" else made + input
 
 
 def widened(*arrays: Any) -> tuple[Any, ...]:
@@ -122,7 +101,9 @@ def check_matrices(a: Any, b: Any) -> None:
 def check_same(a: Any, b: Any) -> None:
     """RuntimeError unless both have one dtype, in the words of `mm`."""
     if a.dtype != b.dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {cpp_name(a)} != {cpp_name(b)}")
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {cpp_name(a)} != {cpp_name(b)}"
+        )
 
 
 # --- helpers of formulas
@@ -137,13 +118,6 @@ def adjoint(x: Tensor) -> Tensor:
 def conj(x: Tensor) -> Tensor:
     """The conjugate; `x` itself for real tensors."""
     return x.conj() if x._array.dtype.kind == "c" else x
-
-
-def scale(x: Tensor, factor: Any) -> Tensor:
-    """x * conj(factor); `x` itself for 1."""
-    if factor == 1:
-        return x
-    return x * (factor.conjugate() if isinstance(factor, complex) else factor)
 
 
 def flat(x: Tensor) -> Tensor:
@@ -171,7 +145,12 @@ def mm(xp, input, mat2):
     if input.shape[1] != mat2.shape[0]:
         check_matrices(input, mat2)
     dtype = input.dtype
-    if (dtype is _F32 or dtype is _F64) and mat2.dtype is dtype and input.flags.forc and mat2.flags.forc:
+    if (
+        (dtype is _F32 or dtype is _F64)
+        and mat2.dtype is dtype
+        and input.flags.forc
+        and mat2.flags.forc
+    ):
         return xp.matmul(input, mat2)
     check_same(input, mat2)
     refuse_dtype(input, "addmm_impl_cpu_")
@@ -183,20 +162,29 @@ def mm(xp, input, mat2):
     input=lambda grad, mat2: bmm(grad, adjoint(mat2)),
     mat2=lambda grad, input: bmm(adjoint(input), grad),
 )
-@samples(lambda t: [(t(2, 3, 4), t(2, 4, 2)), (t(3, 1, 2), t(3, 2, 1)), (t(0, 2, 3), t(0, 3, 2)), (t(2, 3, 0), t(2, 0, 2))])
+@samples(
+    lambda t: [
+        (t(2, 3, 4), t(2, 4, 2)),
+        (t(3, 1, 2), t(3, 2, 1)),
+        (t(0, 2, 3), t(0, 3, 2)),
+        (t(2, 3, 0), t(2, 0, 2)),
+    ]
+)
 def bmm(xp, input, mat2):
     """The matrix product of each batch.  input (b, n, k), mat2 (b, k, m) -> (b, n, m).
 
     RuntimeError for other ranks, sizes that do not fit, or two dtypes.
     """
-    _check_batches(input, mat2)
+    check_batches(input, mat2)
     if input.dtype != mat2.dtype:
-        raise RuntimeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(mat2)}")
+        raise RuntimeError(
+            f"expected scalar type {scalar_name(input)} but found {scalar_name(mat2)}"
+        )
     refuse_dtype(input, "bmm")
     return product(xp, input, mat2)
 
 
-def _check_batches(a: Any, b: Any) -> None:
+def check_batches(a: Any, b: Any) -> None:
     if a.ndim != 3 or b.ndim != 3:
         raise RuntimeError(f"batch{1 if a.ndim != 3 else 2} must be a 3D tensor")
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
@@ -206,9 +194,11 @@ def _check_batches(a: Any, b: Any) -> None:
         )
 
 
-def _check_mv(name: str, mat: Any, vec: Any, out: int, *more: Any) -> None:
+def check_mv(name: str, mat: Any, vec: Any, out: int, *more: Any) -> None:
     if mat.ndim != 2 or vec.ndim != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {more[0].ndim if more else 1}, {mat.ndim}, {vec.ndim}")
+        raise RuntimeError(
+            f"vector + matrix @ vector expected, got {more[0].ndim if more else 1}, {mat.ndim}, {vec.ndim}"
+        )
     if mat.shape[1] != vec.shape[0] or out not in (mat.shape[0], 1):
         raise RuntimeError(
             f"size mismatch, got input ({out}), mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]})"
@@ -233,7 +223,7 @@ def mv(xp, input, vec):
 
     RuntimeError for other ranks, sizes that do not fit, or two dtypes.
     """
-    _check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
+    check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
     return product(xp, input, vec)
 
 
@@ -325,13 +315,17 @@ def batched(xp, input, other):
             f"[{size}, {other.shape[-2]}]."
         )
     if input.dtype != other.dtype:
-        raise RuntimeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}")
+        raise RuntimeError(
+            f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
+        )
     refuse_dtype(input, "bmm")
     return product(xp, input, other)
 
 
 def _not_a_tensor(name: str, param: str, position: int, value: Any) -> TypeError:
-    return TypeError(f"{name}(): argument '{param}' (position {position}) must be Tensor, not {type(value).__name__}")
+    return TypeError(
+        f"{name}(): argument '{param}' (position {position}) must be Tensor, not {type(value).__name__}"
+    )
 
 
 @overload()
@@ -360,7 +354,9 @@ def matmul(input, other, *, out=None):
     if n > 2 and m >= 2:
         return batched(input, other)
     if not n or not m:
-        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D"
+        )
     if m == 1:
         if n == 1:
             return dot(input, other)
@@ -461,7 +457,9 @@ def linear(xp, input, weight, bias=None):
 
 
 def _check_linear_dtypes(input: Any, weight: Any, bias: Any) -> None:
-    for a, b in ((bias, weight), (input, weight)) if input.dtype == weight.dtype else ((input, weight),):
+    for a, b in (
+        ((bias, weight), (input, weight)) if input.dtype == weight.dtype else ((input, weight),)
+    ):
         if a.dtype != b.dtype:
             raise RuntimeError(
                 f"self and mat2 must have the same dtype, but got {scalar_name(a)} and {scalar_name(b)}"
@@ -476,12 +474,20 @@ def _linear_vector(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     check_same(input, weight)
     if input.shape[-1] != weight.shape[0]:
         n = numel(input.shape[:-1])
-        raise RuntimeError(f"size mismatch, got input ({n}), mat ({n}x{input.shape[-1]}), vec ({weight.shape[0]})")
+        raise RuntimeError(
+            f"size mismatch, got input ({n}), mat ({n}x{input.shape[-1]}), vec ({weight.shape[0]})"
+        )
     return product(xp, input, weight)
 
 
 @composite(public=False, method=False)
-@samples(lambda t: [(t(2, 3), t(2, 4), t(5, 3, 4), t(5)), (t(2, 2, 3), t(2, 2, 4), t(5, 3, 4)), (t(3), t(4), t(2, 3, 4))])
+@samples(
+    lambda t: [
+        (t(2, 3), t(2, 4), t(5, 3, 4), t(5)),
+        (t(2, 2, 3), t(2, 2, 4), t(5, 3, 4)),
+        (t(3), t(4), t(2, 3, 4)),
+    ]
+)
 def bilinear(input1, input2, weight, bias=None):
     """x1 A_o x2 + b_o for every o.  input1 (*, i), input2 (*, j), weight (o, i, j), bias (o) -> (*, o).
 
@@ -544,157 +550,3 @@ def inner(input, other, *, out=None):
     if a.ndim == 1 == b.ndim:
         return dot(input, other)
     return mm(flat(input), flat(other).t()).view(*a.shape[:-1], *b.shape[:-1])
-
-
-# --- beta * input + alpha * product
-
-
-def _check_addend(input: Any, mat2: Any) -> None:
-    if input.dtype != mat2.dtype:
-        raise RuntimeError(
-            f"self and mat2 must have the same dtype, but got {scalar_name(input)} and {scalar_name(mat2)}"
-        )
-
-
-@op(inplace=True)
-@derivative(
-    input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    mat1=lambda grad, mat2, alpha: scale(mm(grad, adjoint(mat2)), alpha),
-    mat2=lambda grad, mat1, alpha: scale(mm(adjoint(mat1), grad), alpha),
-)
-@samples(
-    lambda t: [
-        (t(2, 4), t(2, 3), t(3, 4)), (t(4), t(2, 3), t(3, 4)), (t(2, 4), t(2, 3), t(3, 4), {"beta": 2, "alpha": 0.5}),
-        (t(), t(2, 3), t(3, 4)), (t(2, 4), t(2, 0), t(0, 4)), (t(2, 1), t(2, 3), t(3, 4), {"beta": 0.5}),
-    ]
-)  # fmt: skip
-def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat1 @ mat2).  input broadcasts to (n, m), mat1 (n, k), mat2 (k, m) -> (n, m).
-
-    beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
-    """
-    if mat1.ndim != 2 or mat2.ndim != 2:
-        which, x = ("mat1", mat1) if mat1.ndim != 2 else ("mat2", mat2)
-        raise RuntimeError(f"{which} must be a matrix, got {x.ndim}-D tensor")
-    check_matrices(mat1, mat2)
-    if mat1.dtype != mat2.dtype:
-        _check_addend(mat1, mat2)
-    _check_addend(input, mat2)
-    expandable(input, (mat1.shape[0], mat2.shape[1]))
-    refuse_dtype(mat1, "addmm_impl_cpu_")
-    dtype = mat1.dtype
-    input, mat1, mat2 = widened(input, mat1, mat2)
-    made = xp.matmul(straight(xp, mat1), straight(xp, mat2))
-    return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
-
-
-@op(inplace=True)
-@derivative(
-    input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    mat=lambda grad, vec, alpha: scale(grad.unsqueeze(1) * conj(vec), alpha),
-    vec=lambda grad, mat, alpha: scale(mv(adjoint(mat), grad), alpha),
-)
-@samples(lambda t: [(t(2), t(2, 3), t(3)), (t(1), t(2, 3), t(3)), (t(2), t(2, 3), t(3), {"beta": 2, "alpha": 0.5}), (t(2), t(2, 0), t(0))])
-def addmv(xp, input, mat, vec, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat @ vec).  input broadcasts to (n), mat (n, k), vec (k) -> (n).
-
-    beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
-    """
-    _check_mv("addmv", mat, vec, input.shape[0] if input.ndim == 1 else 1, input)
-    expandable(input, (mat.shape[0],))
-    dtype = mat.dtype
-    input, mat, vec = widened(input, mat, vec)
-    return accumulate(xp, input, xp.matmul(mat, vec), beta, alpha).astype(dtype, copy=False)
-
-
-def _check_scalar(name: str, target: Any, value: Any) -> None:
-    """A float factor on integers is refused, a bool factor on anything but bools too."""
-    kind = target.dtype.kind
-    if kind in "iub" and isinstance(value, float | complex):
-        raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
-    if kind != "b" and isinstance(value, bool):
-        raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
-
-
-@op(inplace=True, promote="default", tensors=("vec1",))
-@derivative(
-    input=lambda grad, beta: scale(grad, beta),
-    vec1=lambda grad, vec2, alpha: scale((grad * conj(vec2)).sum(1), alpha),
-    vec2=lambda grad, vec1, alpha: scale((grad * conj(vec1).unsqueeze(1)).sum(0), alpha),
-)
-@samples(lambda t: [(t(3, 2), t(3), t(2)), (t(2), t(3), t(2)), (t(3, 2), t(3), t(2), {"beta": 2, "alpha": 0.5}), (t(0, 2), t(0), t(2))])
-def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
-    """beta * input + alpha * outer(vec1, vec2).  input broadcasts to (n, m), vec1 (n), vec2 (m) -> (n, m).
-
-    beta 0 ignores input, nan included.  RuntimeError for sizes that do not fit.
-    """
-    for label, x in (("vec1", vec1), ("vec2", vec2)):
-        if x.ndim != 1:
-            raise RuntimeError(f"addr: Expected 1-D argument {label}, but got {x.ndim}-D")
-    expandable(input, (vec1.shape[0], vec2.shape[0]))
-    _check_scalar("beta", input, beta)
-    _check_scalar("alpha", input, alpha)
-    made = xp.multiply(vec1[:, None], vec2)
-    if made.dtype.kind == "b":
-        return made & bool(alpha) | (input if beta else False)
-    return accumulate(xp, input, made, beta, alpha)
-
-
-@op(inplace=True)
-@derivative(
-    input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    batch1=lambda grad, batch2, alpha: scale(batched(grad, adjoint(batch2)), alpha),
-    batch2=lambda grad, batch1, alpha: scale(batched(adjoint(batch1), grad), alpha),
-)
-@samples(lambda t: [(t(3, 2), t(2, 3, 4), t(2, 4, 2)), (t(2), t(2, 3, 4), t(2, 4, 2)), (t(3, 2), t(2, 3, 4), t(2, 4, 2), {"beta": 2, "alpha": 0.5})])
-def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * the sum over batches of batch1 @ batch2.
-
-    input broadcasts to (n, m), batch1 (b, n, k), batch2 (b, k, m) -> (n, m).  RuntimeError for sizes or dtypes that do not fit.
-    """
-    for i, x in ((1, batch1), (2, batch2)):
-        if x.ndim != 3:
-            raise RuntimeError(f"batch{i} must be a 3D tensor")
-    expandable(input, (batch1.shape[1], batch2.shape[2]))
-    if batch1.shape[0] != batch2.shape[0]:
-        raise RuntimeError(
-            f"batch1 and batch2 must have same number of batches, got {batch1.shape[0]} and {batch2.shape[0]}"
-        )
-    if batch1.shape[2] != batch2.shape[1]:
-        (_, n, k), (_, l, m) = batch1.shape, batch2.shape
-        raise RuntimeError(f"Incompatible matrix sizes for bmm ({n}x{k} and {l}x{m})")
-    _check_addend(batch1, batch2)
-    _check_addend(input, batch2)
-    refuse_dtype(batch1, "addmm_impl_cpu_")
-    dtype = batch1.dtype
-    input, batch1, batch2 = widened(input, batch1, batch2)
-    (b, n, k), m = batch1.shape, batch2.shape[2]
-    made = xp.matmul(batch1.transpose(1, 0, 2).reshape(n, b * k), batch2.reshape(b * k, m))
-    return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
-
-
-@op(inplace=True)
-@derivative(
-    input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    batch1=lambda grad, batch2, alpha: scale(bmm(grad, adjoint(batch2)), alpha),
-    batch2=lambda grad, batch1, alpha: scale(bmm(adjoint(batch1), grad), alpha),
-)
-@samples(lambda t: [(t(2, 3, 2), t(2, 3, 4), t(2, 4, 2)), (t(2), t(2, 3, 4), t(2, 4, 2)), (t(2, 3, 2), t(2, 3, 4), t(2, 4, 2), {"beta": 2, "alpha": 0.5})])
-def baddbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (batch1 @ batch2).  input broadcasts to (b, n, m), batch1 (b, n, k), batch2 (b, k, m) -> (b, n, m).
-
-    beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
-    """
-    for i, x in ((1, batch1), (2, batch2)):
-        if x.ndim != 3:
-            raise RuntimeError(f"batch{i} must be a 3D tensor")
-    expandable(input, (batch1.shape[0], batch1.shape[1], batch2.shape[2]))
-    _check_batches(batch1, batch2)
-    if not input.dtype == batch1.dtype == batch2.dtype:
-        raise RuntimeError(
-            f"Input dtypes must be the same, got: input {cpp_name(input)}, batch1: {cpp_name(batch1)}, batch2: {cpp_name(batch2)}"
-        )
-    refuse_dtype(batch1, "baddbmm")
-    dtype = batch1.dtype
-    input, batch1, batch2 = widened(input, batch1, batch2)
-    return accumulate(xp, input, xp.matmul(straight(xp, batch1), straight(xp, batch2)), beta, alpha).astype(dtype, copy=False)

@@ -1,0 +1,190 @@
+"""Distances between all pairs of rows: `cdist`, `pdist`."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from engine import dtypes
+from engine._checks import broadcast_shapes, numel
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.blas import matmul, scalar_name
+from engine.tensor import Tensor
+
+_CHUNK = 1 << 22  # elements of differences in memory at once
+
+
+def _differences(xp: Any, x1: Any, x2: Any, reduce: Any) -> Any:
+    """`reduce(x1_i - x2_j)` over the last dim for all i, j, in pieces of rows."""
+    lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    n, m, d = x1.shape[-2], x2.shape[-2], x1.shape[-1]
+    step = builtins.max(1, _CHUNK // builtins.max(1, numel(lead) * m * d))
+    pieces = [
+        reduce(x1[..., i : i + step, None, :] - x2[..., None, :, :])
+        for i in range(0, builtins.max(n, 1), step)
+    ]
+    return pieces[0] if len(pieces) == 1 else xp.concatenate(pieces, axis=-2)
+
+
+def _euclidean_ratio(grad: Tensor, result: Tensor) -> Tensor:
+    return (grad / result).masked_fill(result == 0, 0)
+
+
+def _euclidean_first(
+    grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]
+) -> Tensor:
+    ratio = _euclidean_ratio(grad, result)
+    return (x1 * ratio.sum(-1, True) - matmul(ratio, x2)).sum_to_size(shape)
+
+
+def _euclidean_second(
+    grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]
+) -> Tensor:
+    ratio = _euclidean_ratio(grad, result).transpose(-2, -1)
+    return (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(shape)
+
+
+@op(public=False, method=False, node="EuclideanDistBackward0")
+@derivative(
+    x1=lambda grad, x1, x2, result, x1_shape: _euclidean_first(grad, x1, x2, result, x1_shape),
+    x2=lambda grad, x1, x2, result, x2_shape: _euclidean_second(grad, x1, x2, result, x2_shape),
+)
+@samples(
+    lambda t: [
+        (t(3, 2), t(4, 2)),
+        (t(2, 3, 2), t(4, 2)),
+        (t(3, 2), t(4, 2), True),
+        (t(1, 2), t(0, 2)),
+    ]
+)
+def euclidean_cdist(xp, x1, x2, by_product=False):
+    """Euclidean distances of all pairs of rows.  x1 (*a, n, d), x2 (*b, m, d) -> (*, n, m).
+
+    by_product: through |x|^2 + |y|^2 - 2xy, one matrix product; faster, less exact for near points.
+    """
+    if not by_product:
+        return _differences(xp, x1, x2, lambda diff: xp.sqrt((diff * diff).sum(-1)))
+    squares = (x1 * x1).sum(-1)[..., :, None] + (x2 * x2).sum(-1)[..., None, :]
+    return xp.sqrt(xp.maximum(squares - 2 * xp.matmul(x1, xp.swapaxes(x2, -1, -2)), 0))
+
+
+def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, result: Tensor) -> Tensor:
+    """The gradient for x1_i - x2_j, all pairs.  (*, n, m, d)"""
+    diff = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    grad = grad.unsqueeze(-1)
+    if p == 0:
+        return diff * 0 * grad
+    if p == 1:
+        return diff.sign() * grad
+    far = result.unsqueeze(-1)
+    if p == float("inf"):
+        return diff.sign() * (diff.abs() == far) * grad
+    size = diff.abs()
+    if p < 1 or 1 < p < 2:
+        size = size.masked_fill(size == 0, 1)  # sign is 0 there
+    slope = diff.sign() * size ** (p - 1) * (grad / far ** (p - 1))
+    return slope.masked_fill(far == 0, 0)
+
+
+@op(public=False, method=False, node="CdistBackward0")
+@derivative(
+    x1=lambda grad, x1, x2, p, result, x1_shape: (
+        _cdist_slope(grad, x1, x2, p, result).sum(-2).sum_to_size(x1_shape)
+    ),
+    x2=lambda grad, x1, x2, p, result, x2_shape: (
+        -_cdist_slope(grad, x1, x2, p, result).sum(-3).sum_to_size(x2_shape)
+    ),
+)
+@samples(
+    lambda t: [
+        (t(3, 2), t(4, 2), 1.0),
+        (t(2, 3, 2), t(4, 2), 3.0),
+        (t(3, 2), t(4, 2), 1.5),
+        (t(3, 2), t(4, 2), float("inf")),
+        (t(3, 2), t(4, 2), 0.0),
+    ]
+)
+def general_cdist(xp, x1, x2, p):
+    """Distances in the p-norm of all pairs of rows.  x1 (*a, n, d), x2 (*b, m, d) -> (*, n, m)."""
+    if p == 0:
+        return _differences(xp, x1, x2, lambda diff: (diff != 0).sum(-1).astype(x1.dtype))
+    if p == 1:
+        return _differences(xp, x1, x2, lambda diff: xp.abs(diff).sum(-1))
+    if p == float("inf"):
+        return _differences(xp, x1, x2, lambda diff: xp.abs(diff).max(-1, initial=0))
+    return _differences(xp, x1, x2, lambda diff: (xp.abs(diff) ** p).sum(-1) ** (1 / p))
+
+
+def _distance_dtype(name: str, array: Any, label: str = "") -> None:
+    if (
+        array.dtype not in dtypes.NATIVE
+        and dtypes.from_numpy(array.dtype).category != dtypes.FLOATING
+    ):
+        found = f", {label} got: {scalar_name(array)}" if label else ""
+        raise RuntimeError(f"{name} only supports floating-point dtypes{found}")
+    if array.dtype.itemsize == 2:
+        raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_name(array)}'")
+
+
+_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 2), t(4, 2)), (t(2, 3, 2), t(4, 2), 1.0)])
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
+    """Distances in the p-norm between the rows of x1 and of x2; the gradient is 0 where points coincide.
+
+    x1 (*a, n, d), x2 (*b, m, d) -> (*broadcast, n, m).  RuntimeError for sizes or dtypes that do not fit, or p < 0.
+    https://docs.pytorch.org/docs/2.13/generated/torch.cdist.html
+    """
+    if compute_mode not in _MODES:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    if not isinstance(p, int | float):
+        raise TypeError(f"cdist(): argument 'p' (position 3) must be float, not {type(p).__name__}")
+    a, b = x1._array, x2._array
+    for label, x in (("X1", a), ("X2", b)):
+        if x.ndim < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, {label} got: {x.ndim}D")
+    if a.shape[-1] != b.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {a.shape[-1]} X2: {b.shape[-1]}"
+        )
+    _distance_dtype("cdist", a, "X1")
+    _distance_dtype("cdist", b, "X2")
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"expected scalar type {scalar_name(a)} but found {scalar_name(b)}")
+    if p != 2:
+        return general_cdist(x1, x2, float(p))
+    large = a.shape[-2] > 25 or b.shape[-2] > 25
+    return euclidean_cdist(
+        x1, x2, compute_mode == _MODES[1] or (large and compute_mode == _MODES[0])
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(4, 2),), (t(4, 2), 1.0), (t(3, 2), 3.0)])
+def pdist(input, p=2.0):
+    """Distances in the p-norm between all pairs of rows i < j.  input (n, d) -> (n (n - 1) / 2).
+
+    RuntimeError for other ranks, dtypes or p < 0.
+    """
+    array = input._array
+    if array.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {array.ndim}D")
+    if dtypes.from_numpy(array.dtype).category != dtypes.FLOATING:
+        raise RuntimeError("pdist only supports floating-point dtypes")
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
+    _distance_dtype("pdist", array)
+    n = array.shape[0]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    first = input[[i for i, _ in pairs]] if pairs else input[:0]
+    second = input[[j for _, j in pairs]] if pairs else input[:0]
+    return general_cdist(first.unsqueeze(1), second.unsqueeze(1), float(p)).reshape(len(pairs))
