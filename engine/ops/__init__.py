@@ -4,10 +4,27 @@ Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it
 """
 
 from engine.ops import (  # noqa: F401
+    activation,
     blas,
+    blas_add,
+    comparison,
+    contractions,
+    convolution,
     creation,
+    distance,
     indexing,
+    padding,
+    joining,
+    lapack,
+    lapack_factor,
+    lapack_old,
+    lapack_spectral,
+    norms,
     pointwise,
+    pointwise_bits,
+    pointwise_math,
+    pointwise_select,
     reduction,
     shape,
+    spectral,
 )

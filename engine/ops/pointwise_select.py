@@ -1,0 +1,319 @@
+"""Elementwise choices: clamp, where, maximum and minimum; nan_to_num."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from engine import backends, dtypes
+from engine._checks import broadcast_shapes
+from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
+from engine.ops.pointwise import keep_where
+from engine.tensor import Tensor, wrap
+
+# --- clamp
+
+
+def _no_complex_clamp(*arrays: Any) -> None:
+    for a in arrays:
+        if hasattr(a, "dtype") and a.dtype.kind == "c":
+            raise NotImplementedError("clamp is not supported for complex types")
+
+
+def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
+    """`grad` where min <= input <= max, else 0."""
+    if min is None:
+        return keep_where(grad, input <= max)
+    if max is None:
+        return keep_where(grad, input >= min)
+    return keep_where(grad, (input >= min) & (input <= max))
+
+
+@op(inplace=True, public=False, method=False)
+@derivative(input=_within)
+@samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
+                    (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
+def clamp_numbers(xp, input, min=None, max=None):
+    """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
+    _no_complex_clamp(input)
+    if min is not None:
+        input = xp.maximum(input, min)
+    if max is not None:
+        input = xp.minimum(input, max)
+    return input
+
+
+@op(broadcast=True, inplace=True, tensors=("min", "max"), public=False, method=False)
+@derivative(
+    input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
+    min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
+    max=lambda grad, input, min, max: keep_where(grad, ~_all_of(grad, ~((input > max) | (max < min)))),
+)
+@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.5, -0.4, 3, 4), t.uniform(0.3, 0.34, 3, 4)),
+                    (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)), (t(0), t(0), t(0))])  # fmt: skip
+def clamp_tensors(xp, input, min, max):
+    """input limited to [min, max].  input (*a), min (*b), max (*c) -> (broadcast of a, b, c)."""
+    _no_complex_clamp(input)
+    return xp.minimum(xp.maximum(input, min), max)
+
+
+def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
+    """The masks together, in the shape of `grad`."""
+    result = masks[0] if len(masks) == 1 else masks[0] & masks[1]
+    return result if result._array.shape == grad._array.shape else result.expand(grad._array.shape)
+
+
+@op(broadcast=True, inplace=True, tensors=("min",))
+@derivative(
+    input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
+    min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
+)
+@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)), (t.distinct(3), 0.1), (t(), -9), (t(0), 1.0)])
+def clamp_min(xp, input, min):
+    """The larger of input and `min`.  input (*a), min (*b) or number -> (broadcast of a and b)."""
+    _no_complex_clamp(input)
+    return xp.maximum(input, min)
+
+
+@op(broadcast=True, inplace=True, tensors=("max",))
+@derivative(
+    input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
+    max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
+)
+@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)), (t.distinct(3), 0.1), (t(), 9), (t(0), 1.0)])
+def clamp_max(xp, input, max):
+    """The smaller of input and `max`.  input (*a), max (*b) or number -> (broadcast of a and b)."""
+    _no_complex_clamp(input)
+    return xp.minimum(input, max)
+
+
+def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The op for these bounds, and its arguments."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"clamp(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if max is None:
+        if min is None:
+            raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        return clamp_min, (input, min)
+    if min is None:
+        return clamp_max, (input, max)
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        return clamp_tensors, (input, min, max)
+    kind = input._array.dtype
+    if kind in dtypes.NATIVE:
+        return clamp_numbers, (input, min, max)
+    target = result_dtype([input, min, max])
+    if target is not input.dtype:
+        input = input.to(target)
+    return clamp_numbers, (input, min, max)
+
+
+@overload(names=("clip",))
+@samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
+                    (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
+def clamp(input, min=None, max=None, *, out=None):
+    """input limited to [min, max], each a number, a Tensor or None.  input (*) -> (*).
+
+    RuntimeError when both are None.
+    """
+    function, args = _clamp_form(input, min, max)
+    return function(*args) if out is None else function(*args, out=out)
+
+
+@overload(public=True, names=("clip_",))
+def clamp_(input, min=None, max=None):
+    """In place: see `clamp`."""
+    function, args = _clamp_form(input, min, max)
+    if args[0] is not input:
+        args = (input, *args[1:])
+    return function.op.inplace_function(*args)
+
+
+# --- maximum and minimum
+
+
+def _tensors_only(name: str, input: Any, other: Any) -> None:
+    for position, (label, x) in enumerate((("input", input), ("other", other)), 1):
+        if not hasattr(x, "ndim"):
+            raise TypeError(
+                f"{name}(): argument '{label}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
+    if input.dtype.kind == "c":
+        raise RuntimeError(f"{name} not implemented for complex tensors.")
+
+
+@op(public=False, method=False)
+@derivative(grad_output=lambda grad, input, other: share_larger(grad, input, other))
+@samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), t.constant(t(4)))])
+def share_larger(xp, grad_output, input, other):
+    """The part of a gradient that goes to the larger `input`: half where equal.  grad_output (*), input (*a), other (*b) -> (*)."""
+    one = grad_output.dtype.type
+    return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
+
+
+@op(broadcast=True)
+@derivative(
+    input=lambda grad, input, other: share_larger(grad, input, other),
+    other=lambda grad, input, other: share_larger(grad, other, input),
+)
+@samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
+def maximum(xp, input, other):
+    """The larger of each pair; nan if one is; a tie shares its gradient.  input (*a), other (*b) -> (broadcast)."""
+    _tensors_only("maximum", input, other)
+    return xp.maximum(input, other)
+
+
+@op(broadcast=True)
+@derivative(
+    input=lambda grad, input, other: share_larger(grad, other, input),
+    other=lambda grad, input, other: share_larger(grad, input, other),
+)
+@samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
+def minimum(xp, input, other):
+    """The smaller of each pair; nan if one is; a tie shares its gradient.  input (*a), other (*b) -> (broadcast)."""
+    _tensors_only("minimum", input, other)
+    return xp.minimum(input, other)
+
+
+@op(broadcast=True)
+@derivative(
+    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input >= other) | other.isnan())),
+    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input >= other) | other.isnan()))),
+)
+@samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
+def fmax(xp, input, other):
+    """The larger of each pair, nan only if both are.  input (*a), other (*b) -> (broadcast of a and b)."""
+    _tensors_only("fmax", input, other)
+    return xp.fmax(input, other)
+
+
+@op(broadcast=True)
+@derivative(
+    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input <= other) | other.isnan())),
+    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input <= other) | other.isnan()))),
+)
+@samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
+def fmin(xp, input, other):
+    """The smaller of each pair, nan only if both are.  input (*a), other (*b) -> (broadcast of a and b)."""
+    _tensors_only("fmin", input, other)
+    return xp.fmin(input, other)
+
+
+# --- where
+
+
+def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
+    """`grad` where `mask`, summed to the operand's shape."""
+    found = keep_where(grad, _all_of(grad, mask))
+    return found if found._array.shape == shape else found.sum_to_size(shape)
+
+
+@op(tensors=("condition",), public=False, method=False)
+@derivative(
+    input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
+    other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
+)
+@samples(lambda t: [(t.boolean(3, 4), t(3, 4), t(3, 4)), (t.boolean(3, 1), t(4), t()), (t.boolean(0), t(0), t(0))])
+def where_tensors(xp, condition, input, other):
+    """input where condition, else other.  condition (*c), input (*a), other (*b) -> (broadcast of c, a, b)."""
+    return xp.where(condition, input, other)
+
+
+def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -> Tensor:
+    """`x` as a Tensor of `dtype` on the device of the array `like`."""
+    if isinstance(x, Tensor):
+        return x if x.dtype is dtype else x.to(dtype)
+    if not isinstance(x, int | float | complex):
+        raise TypeError(
+            f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+        )
+    return wrap(backends.xp_of(like).asarray(x, dtypes.to_numpy(dtype)))
+
+
+@overload(method=False)
+@samples(lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))])
+def where(condition, input=None, other=None, *, out=None):
+    """input where condition (bool), else other.  condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
+
+    With the condition alone: the indices of its true elements, a tuple of one Tensor a dim.
+    """
+    if not isinstance(condition, Tensor):
+        raise TypeError(
+            f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}"
+        )
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    array = condition._array
+    if array.dtype.kind != "b":
+        if array.dtype != "uint8":
+            raise RuntimeError(
+                "where expected condition to be a boolean tensor, but got a tensor with dtype "
+                f"{dtypes.scalar_name(condition.dtype)}"
+            )
+        warnings.warn(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version "
+            "of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2,
+        )  # fmt: skip
+        condition = condition != 0
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor) and input._array.dtype is other._array.dtype):
+        for name, position, x in (("input", 2, input), ("other", 3, other)):
+            if not isinstance(x, Tensor | int | float | complex):
+                raise TypeError(
+                    f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+                )
+        target = result_dtype([input, other])
+        input, other = _operand("input", 2, array, input, target), _operand("other", 3, array, other, target)
+    try:
+        return where_tensors(condition, input, other) if out is None else where_tensors(condition, input, other, out=out)
+    except ValueError:
+        broadcast_shapes(array.shape, input._array.shape, other._array.shape)
+        raise
+
+
+def _where_method(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """`engine.where(condition, self, other)`."""
+    return where(condition, self, other)
+
+
+Tensor.where = _where_method  # type: ignore[attr-defined]
+
+
+# --- replacing nan and infinity
+
+
+@op(inplace=True)
+@derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
+@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]),), (t(), 1.0, 2.0, 3.0),
+                    (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
+def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
+    """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).  input (*) -> (*)."""
+    if input.dtype.kind in "iub":
+        return input.copy()
+    if input.dtype.kind == "c":
+        real = nan_to_num.op.kernel(xp, input.real, nan, posinf, neginf)
+        imag = nan_to_num.op.kernel(xp, input.imag, nan, posinf, neginf)
+        return (real + 1j * imag).astype(input.dtype)
+    limits = dtypes.finfo(dtypes.from_numpy(input.dtype))
+    of = input.dtype.type
+    result = xp.where(input != input, of(0.0 if nan is None else nan), input)
+    result = xp.where(input == float("inf"), of(limits.max if posinf is None else posinf), result)
+    return xp.where(input == float("-inf"), of(limits.min if neginf is None else neginf), result)
+
+
+@composite()
+@samples(lambda t: [(t.distinct(3), {"other": 2})])
+def ldexp(input, other, *, out=None):
+    """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
+    return input.mul(_power_of_two(other), out=out)
+
+
+@composite(public=False)
+def ldexp_(input, other):
+    """In place: see `ldexp`."""
+    return input.mul_(_power_of_two(other))
+
+
+def _power_of_two(other: Any) -> Any:
+    return 2.0 ** other.detach() if isinstance(other, Tensor) else 2.0**other
+
+
