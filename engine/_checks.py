@@ -55,8 +55,17 @@ def size_of(*size: Any) -> tuple[int, ...]:
 
     Raises TypeError for anything that is not an int.
     """
-    if len(size) == 1 and isinstance(size[0], Sequence | tuple | list):
-        size = tuple(size[0])
+    if len(size) == 1:
+        first = size[0]
+        if first.__class__ is int:
+            return size
+        if isinstance(first, tuple | list) or (not hasattr(first, "__index__") and isinstance(first, Sequence)):
+            size = tuple(first)
+    for s in size:
+        if s.__class__ is not int:
+            break
+    else:
+        return size
     try:
         return tuple(operator.index(s) for s in size)
     except TypeError:

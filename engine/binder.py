@@ -227,15 +227,15 @@ def source(record: Op, inplace: bool = False) -> str:
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
     pick = "kernel" if first is None else "(kernel if _xp is np else _op.choose(kind_of(_xp)))"
-    w("try:")
-    w(f"_r = {pick}{call}", 1)
-    w("except RuntimeWarning:")  # Note [Floating point warnings]
-    w("with np.errstate(all='ignore'):", 1)
-    w(f"_r = {pick}{call}", 2)
-    if record.broadcast and len(tensors) > 1:
-        w("except ValueError:")
-        w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
-        w("raise", 1)
+    if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
+        w("with np.errstate(all='ignore'):")
+        w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
+    else:
+        _call_kernel(w, f"{pick}{call}")
+        if record.broadcast and len(tensors) > 1:
+            w("except ValueError:")
+            w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
+            w("raise", 1)
     if inplace:
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
@@ -262,6 +262,14 @@ def source(record: Op, inplace: bool = False) -> str:
             w("_t._edge = None")
         w("return _t")
     return w.text()
+
+
+def _call_kernel(w: _Text, call: str) -> None:
+    w("try:")
+    w(f"_r = {call}", 1)
+    w("except RuntimeWarning:")  # Note [Floating point warnings]
+    w("with np.errstate(all='ignore'):", 1)
+    w(f"_r = {call}", 2)
 
 
 def _step(record: Op) -> str:

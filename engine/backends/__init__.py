@@ -64,6 +64,11 @@ def of_array(array: Any) -> Backend:
     return found
 
 
+def is_array(value: Any) -> bool:
+    """Whether `value` is an array of a known backend."""
+    return type(value) in _by_type
+
+
 def of_device(where: device) -> Backend:
     """The backend of a device.  Raises RuntimeError when this machine or build has none."""
     found = _by_kind.get(where.type)

@@ -1,30 +1,730 @@
-"""Views, reshaping, joining and splitting."""
+"""Views: the same memory under other sizes and strides.
+
+Note [View kernels]
+A view's kernel gives a fresh array object over the same memory, and depends on nothing but the shape and strides of
+`input`, so that replaying it on another tensor laid out as the base gives the same view (Note [Views and in-place] in
+graph.py).  numpy answers an integer index with a scalar: every index tuple here ends in an Ellipsis.
+"""
 
 from __future__ import annotations
 
-from engine._checks import infer_size, wrap_dim
-from engine.dispatch import derivative, op, samples
+import builtins
+import operator
+import warnings
+from typing import Any
+
+from engine import dtypes
+from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
+from engine.binder import MISSING
+from engine.dispatch import composite, derivative, op, samples
+from engine.layouts import restride, view_strides
+from engine.storage import strided
+from engine.tensor import Tensor, wrap
+
+_ALL = slice(None)
+PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 
 
-@op(view=True, varargs="size")
-@derivative(input=lambda grad, input_shape: grad.sum_to_size(input_shape))
-@samples(lambda t: [(t(1, 3), (4, 3))])
-def expand(xp, input, size):
-    """input with dims of size 1 repeated without copying; -1 keeps a size.  input (*a) -> (*size)."""
-    return xp.broadcast_to(input, size)
+# --- sizes
+
+
+@op(view=True, varargs="size", public=False, method=False, node="ViewBackward0")
+@derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
+def view_size(xp, input, size):
+    """The same elements under other sizes, without copying.  input (*) -> (*size).
+
+    RuntimeError when the strides do not allow it; `reshape` copies then.
+    """
+    if -1 in size or input.size != numel(size):
+        size = infer_size(size, input.size)
+    if not input.flags.c_contiguous and view_strides(input.shape, input.strides, size) is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
+        )
+    return input.reshape(size)
+
+
+@op(view=True, public=False, method=False, node="ViewBackward0")
+@samples(lambda t: [(t(3, 4).detach(), dtypes.float32), (t(3, 4).detach(), dtypes.int64)])
+def view_dtype(xp, input, dtype):
+    """The same bytes read as another dtype.  input (*, n) -> (*, n * old size / new size)."""
+    target = dtypes.to_numpy(dtype)
+    old, new = input.dtype.itemsize, target.itemsize
+    if old == new:
+        return input.view(target)
+    name = f"self.dim() cannot be 0 to view {dtypes.from_numpy(input.dtype).name} as {dtype.name} (different element sizes)"
+    if not input.ndim:
+        raise RuntimeError(_scalar_names(name, input.dtype, dtype))
+    if input.size and input.strides[-1] != old:
+        raise RuntimeError(
+            _scalar_names(
+                f"self.stride(-1) must be 1 to view {dtypes.from_numpy(input.dtype).name} as {dtype.name} (different "
+                f"element sizes), but got {input.strides[-1] // old}", input.dtype, dtype,
+            )
+        )  # fmt: skip
+    if new > old:
+        ratio = new // old
+        if input.shape[-1] % ratio:
+            raise RuntimeError(
+                _scalar_names(
+                    f"self.size(-1) must be divisible by {ratio} to view {dtypes.from_numpy(input.dtype).name} as "
+                    f"{dtype.name} (different element sizes), but got {input.shape[-1]}", input.dtype, dtype,
+                )
+            )  # fmt: skip
+        for d in range(input.ndim - 1):
+            if input.shape[d] > 1 and input.strides[d] % new:
+                raise RuntimeError(
+                    _scalar_names(
+                        f"self.stride({d}) must be divisible by {ratio} to view {dtypes.from_numpy(input.dtype).name} as "
+                        f"{dtype.name} (different element sizes), but got {input.strides[d] // old}",
+                        input.dtype, dtype,
+                    )
+                )  # fmt: skip
+    return input.view(target)
+
+
+def _scalar_names(text, old, new):
+    have = dtypes.from_numpy(old)
+    return text.replace(f"view {have.name} as {new.name}", f"view {dtypes.scalar_name(have)} as {dtypes.scalar_name(new)}")
+
+
+def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
+    """The same elements under other sizes, or the same bytes as another dtype, without copying.
+
+    input (*) -> (*size).  RuntimeError when the strides do not allow it; `reshape` copies then.
+    """
+    if len(size) == 1 and isinstance(size[0], dtypes.dtype):
+        dtype = size[0]
+    if dtype is not None:
+        return _view_as_dtype(input, dtype)
+    if more:
+        return view_size(input, **more)
+    return view_size(input, *size)
+
+
+def _view_as_dtype(input, dtype):
+    if dtype is input.dtype:
+        return view_size(input, input._array.shape)
+    return view_dtype(input, dtype)
+
+
+Tensor.view = view
+
+
+@op(public=False, method=False, node="UnsafeViewBackward0")
+@derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@samples(lambda t: [(t(3, 4), (2, 6))])
+def reshape_copy(xp, input, shape):
+    """A copy under other sizes.  input (*) -> (*shape)."""
+    return input.copy("C").reshape(shape)
+
+
+def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`input` under other sizes: a view where the strides allow one, else a copy."""
+    array = input._array
+    if not array.flags.c_contiguous:
+        shape = infer_size(shape, array.size)
+        if view_strides(array.shape, array.strides, shape) is None:
+            return reshape_copy(input, shape)
+    return view_size(input, shape)
+
+
+@composite(method=True)
+def reshape(input, *shape, **more):
+    """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
+
+
+@composite()
+def flatten(input, start_dim=0, end_dim=-1):
+    """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).  A view where possible; `input` if nothing is to do."""
+    shape = input._array.shape
+    start, end = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
+    if start > end:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return reshape_to(input, (1,))
+    if start == end:
+        return input
+    return reshape_to(input, (*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :]))
+
+
+@composite()
+def ravel(input):
+    """All elements in one dim.  input (*) -> (n).  A view where possible."""
+    return reshape_to(input, (input._array.size,))
+
+
+@composite()
+def unflatten(input, dim, sizes):
+    """One dim split into several.  input (*, n, *) -> (*, *sizes, *)."""
+    shape = input._array.shape
+    dim = wrap_dim(dim, len(shape))
+    sizes = size_of(sizes)
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    try:
+        full = infer_size(sizes, shape[dim] if shape else 1)
+    except RuntimeError as error:
+        if "invalid for input" not in str(error):
+            raise
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({shape[dim]}) in the "
+            "input tensor"
+        ) from None
+    return view_size(input, (*shape[:dim], *full, *shape[dim + 1 :]))
+
+
+@composite()
+def view_as(input, other):
+    """`input` under the sizes of `other`, without copying.  input (*), other (*b) -> (*b)."""
+    return view_size(input, other._array.shape)
+
+
+@composite()
+def reshape_as(input, other):
+    """`input` under the sizes of `other`.  input (*), other (*b) -> (*b)."""
+    return reshape_to(input, other._array.shape)
+
+
+Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
+
+
+@op(view=True, varargs="dim")
+@derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),)])
+def squeeze(xp, input, dim):
+    """Without dims of size 1 (all of them, or those of `dim`).  input (*) -> (*)."""
+    shape = input.shape
+    if not dim:
+        return input.reshape([n for n in shape if n != 1])
+    if not shape:
+        wrap_dims(dim, 0)
+        return input[...]
+    drop = [d for d in wrap_dims(dim, len(shape)) if shape[d] == 1]
+    return input.squeeze(tuple(drop)) if drop else input[...]
 
 
 @op(view=True)
 @derivative(input=lambda grad, dim: grad.squeeze(dim))
-@samples(lambda t: [(t(3, 4), 0), (t(3), -1)])
+@samples(lambda t: [(t(3, 4), 0), (t(3), -1), (t(), 0)])
 def unsqueeze(xp, input, dim):
     """A dim of size 1 inserted at `dim`.  input (*) -> (*, 1, *)."""
-    return xp.expand_dims(input, wrap_dim(dim, input.ndim + 1))
+    return input[(*PREFIX[wrap_dim(dim, input.ndim + 1)], None, ...)]
+
+
+# --- order of dims
+
+
+@op(view=True, names=("swapaxes", "swapdims"), aliases={"axis0": "dim0", "axis1": "dim1"})
+@derivative(input=lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
+@samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
+def transpose(xp, input, dim0=MISSING, dim1=MISSING):
+    """Two dims swapped.  input (*) -> (*)."""
+    ndim = input.ndim
+    dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
+    return input.swapaxes(dim0, dim1) if ndim else input[...]
+
+
+@op(view=True)
+@derivative(input=lambda grad: grad.t())
+@samples(lambda t: [(t(3, 4),), (t(3),), (t(),)])
+def t(xp, input):
+    """The transpose of a matrix; vectors and scalars as they are.  input (n, m) -> (m, n)."""
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return input.T if input.ndim == 2 else input[...]
+
+
+@op(view=True, varargs="dims")
+@derivative(input=lambda grad, dims: grad.permute(inverse(dims)))
+@samples(lambda t: [(t(2, 3, 4), (2, 0, 1)), (t(2, 3), (-1, 0)), (t(), ())])
+def permute(xp, input, dims):
+    """Dims in the order `dims`.  input (*) -> (*)."""
+    ndim = input.ndim
+    if len(dims) != ndim:
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
+        )
+    dims = [wrap_dim(d, ndim) for d in dims]
+    if len(set(dims)) != ndim:
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return input.transpose(dims) if ndim else input[...]
+
+
+def inverse(dims):
+    """The permutation that undoes `dims`."""
+    result = [0] * len(dims)
+    for i, d in enumerate(dims):
+        result[d] = i
+    return result
+
+
+@composite(names=("moveaxis",))
+def movedim(input, source, destination):
+    """Dims `source` moved to the places `destination`, the rest in order.  input (*) -> (*)."""
+    source = (source,) if isinstance(source, int) else tuple(source)
+    destination = (destination,) if isinstance(destination, int) else tuple(destination)
+    if len(source) != len(destination):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number of "
+            f"dims as destination ({list(destination)} dims)"
+        )
+    ndim = input._array.ndim
+    from_, to = [wrap_dim(d, ndim) for d in source], [wrap_dim(d, ndim) for d in destination]
+    for name, dims, given in (("source", from_, source), ("destination", to, destination)):
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(given)})")
+    if not ndim:
+        return view_size(input, ())
+    order = [-1] * ndim
+    for a, b in zip(from_, to):
+        order[b] = a
+    rest = iter([d for d in range(ndim) if d not in from_])
+    return permute(input, [next(rest) if d < 0 else d for d in order])
+
+
+@composite()
+def adjoint(input):
+    """The conjugate transpose of the last two dims.  input (*, n, m) -> (*, m, n)."""
+    if input._array.ndim < 2:
+        raise RuntimeError(
+            f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {input._array.ndim}-D tensor."
+        )
+    result = transpose(input, -2, -1)
+    return result.conj() if input.is_complex() else result
+
+
+def _T(self: Tensor) -> Tensor:
+    """All dims reversed."""
+    ndim = self._array.ndim
+    if ndim == 2:
+        return t(self)
+    if ndim != 2:
+        warnings.warn(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will "
+            "throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
+            "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
+            stacklevel=2,
+        )
+    return permute(self, tuple(range(ndim - 1, -1, -1)))
+
+
+def _batched(name: str, conjugate: bool) -> Any:
+    def get(self: Tensor) -> Tensor:
+        ndim = self._array.ndim
+        if ndim < 2:
+            raise RuntimeError(
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got {ndim}-D tensor."
+            )
+        result = transpose(self, -2, -1)
+        return result.conj() if conjugate and self.is_complex() else result
+
+    return property(get, doc="The last two dims swapped" + (", conjugated." if conjugate else "."))
+
+
+def _H(self: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix."""
+    ndim = self._array.ndim
+    if ndim not in (0, 2):
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {ndim}-D tensor."
+            + (" For batches of matrices, consider using tensor.mH" if ndim > 2 else "")
+        )
+    result = t(self)
+    return result.conj() if self.is_complex() else result
+
+
+Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = property(_T), _batched("mT", False), _batched("mH", True), property(_H)
+
+
+# --- broadcasting
 
 
 @op(view=True, varargs="size")
-@derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
-@samples(lambda t: [(t(3, 4), (2, 6))])
-def view(xp, input, size):
-    """The same elements under other sizes.  input (*) -> (*size)."""
-    return input.reshape(infer_size(size, input.size))
+@derivative(input=lambda grad, input_shape: grad.sum_to_size(input_shape))
+@samples(lambda t: [(t(1, 3), (4, 3)), (t(3), (2, -1)), (t(), (2, 2)), (t(2, 1, 3), (5, 2, 4, 3))])
+def expand(xp, input, size, *, implicit=False):
+    """input with dims of size 1 repeated without copying; -1 keeps a size.  input (*a) -> (*size)."""
+    shape, strides = input.shape, input.strides
+    if shape == size:
+        return input[...]
+    extra = len(size) - len(shape)
+    if extra < 0:
+        raise RuntimeError(
+            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): the number "
+            f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(shape)})"
+        )
+    sizes, steps = list(size), [0] * extra + list(strides)
+    for d, n in enumerate(size):
+        have = shape[d - extra] if d >= extra else 1
+        if n == have:
+            if d < extra:
+                steps[d] = 0
+        elif n == -1:
+            if d < extra:
+                raise RuntimeError(
+                    f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {d}"
+                )
+            sizes[d] = have
+        elif have == 1 and n >= 0:
+            steps[d] = 0
+        else:
+            raise RuntimeError(
+                f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton dimension "
+                f"{d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
+            )
+    return restride(xp, input, tuple(sizes), tuple(steps))
+
+
+@composite()
+def expand_as(input, other):
+    """input expanded to the shape of `other`.  input (*a), other (*b) -> (*b)."""
+    return expand(input, other._array.shape)
+
+
+Tensor.expand_as = expand_as
+
+
+@composite(method=True)
+def broadcast_to(input, size):
+    """input expanded to `size`.  input (*a) -> (*size)."""
+    return expand(input, size_of(size))
+
+
+@composite(method=False)
+def broadcast_tensors(*tensors):
+    """Views of all tensors in their common shape.  tensors (*a), (*b) ... -> (*), (*) ..."""
+    from engine._checks import broadcast_shapes
+
+    if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
+        tensors = tuple(tensors[0])
+    shape = broadcast_shapes(*(x._array.shape for x in tensors))
+    return tuple(expand(x, shape) for x in tensors)
+
+
+@composite(method=False)
+def broadcast_shapes(*shapes):
+    """The shape that all shapes broadcast to, as a Size."""
+    from engine import _checks
+    from engine.tensor import Size
+
+    sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    try:
+        return Size(_checks.broadcast_shapes(*sizes))
+    except RuntimeError:
+        raise RuntimeError(
+            "Shape mismatch: objects cannot be broadcast to a single shape"
+        ) from None
+
+
+# --- basic indexing
+
+
+@op(view=True, public=False, method=False, node="SliceBackward0", plain=("index",))
+@derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
+@samples(lambda t: [(t(3, 4), (slice(1, 3), 2, ...)), (t(3, 4), (None, ..., slice(0, 4, 2))), (t(), (None, ...))])
+def basic_index(xp, input, index):
+    """input[index] for a tuple of ints, slices, None and one Ellipsis.  input (*) -> (*)."""
+    return input[index]
+
+
+@op(view=True, public=False, method=False, node="SelectBackward0", plain=("index",))
+@derivative(input=lambda grad, input_shape, index: place(grad, input_shape, (index, ...)))
+@samples(lambda t: [(t(3, 4), 1), (t(3), -1)])
+def item_index(xp, input, index):
+    """input[index] for an int.  input (n, *) -> (*)."""
+    try:
+        return input[index, ...]
+    except IndexError:
+        if not input.ndim:
+            raise IndexError(
+                "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+                "0-dim tensor to a number"
+            ) from None
+        raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
+
+
+@op(public=False, method=False, node="SelectBackwardBackward0", plain=("index",))
+@derivative(grad_output=lambda grad, index: basic_index(grad, index))
+@samples(lambda t: [(t(2), (3, 4), (slice(1, 3), 2, ...)), (t(), (3,), (1, ...))])
+def place(xp, grad_output, shape, index):
+    """Zeros with `grad_output` at `index`.  grad_output (*) -> (*shape)."""
+    result = xp.zeros(shape, grad_output.dtype)
+    result[index] = grad_output
+    return result
+
+
+@op(view=True, plain=("index",))
+@derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
+@samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
+def select(xp, input, dim, index):
+    """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
+    if not input.ndim:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, input.ndim)
+    index = operator.index(index)
+    n = input.shape[dim]
+    if not -n <= index < n:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
+        )
+    return input[(*PREFIX[dim], index, ...)]
+
+
+def _at(shape, dim, index):
+    return (*PREFIX[wrap_dim(dim, len(shape))], operator.index(index), ...)
+
+
+@composite()
+def narrow(input, dim, start, length):
+    """`length` entries of `dim` from `start` on.  input (*, n, *) -> (*, length, *)."""
+    array = input._array
+    if not array.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, array.ndim)
+    start, length = operator.index(start), operator.index(length)
+    n = array.shape[dim]
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    if not -n <= start <= n:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-n}, {n}], but got {start})"
+        )
+    if start < 0:
+        start += n
+    if start + length > n:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
+    return basic_index(input, (*PREFIX[dim], slice(start, start + length), ...))
+
+
+@composite()
+def narrow_copy(input, dim, start, length):
+    """As `narrow`, with memory of its own.  input (*, n, *) -> (*, length, *)."""
+    return narrow(input, dim, start, length).clone()
+
+
+# --- strides
+
+
+@op(view=True)
+@derivative(input=lambda grad, input_shape, offset, dim1, dim2: diagonal_backward(grad, input_shape, offset, dim1, dim2))
+@samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1), (t(2, 3, 3), 0, 1, 2), (t(2, 3), 5)])
+def diagonal(xp, input, offset=0, dim1=0, dim2=1):
+    """The diagonal of dims dim1 and dim2, as the last dim.  input (*, n, m) -> (*, k)."""
+    ndim = input.ndim
+    a, b = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    shape, strides = list(input.shape), list(input.strides)
+    n, m = shape[a], shape[b]
+    count = builtins.max(builtins.min(n, m - offset) if offset >= 0 else builtins.min(n + offset, m), 0)
+    if count:
+        start = [_ALL] * ndim
+        start[b if offset >= 0 else a] = slice(abs(offset), None)
+        input = input[tuple(start)]
+    step = strides[a] + strides[b]
+    for d in sorted((a, b), reverse=True):
+        del shape[d], strides[d]
+    return restride(xp, input, (*shape, count), (*strides, step))
+
+
+@op(public=False, method=False)
+@derivative(grad_output=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
+@samples(lambda t: [(t(3), (3, 4), 1, 0, 1)])
+def diagonal_backward(xp, grad_output, shape, offset, dim1, dim2):
+    """Zeros with `grad_output` on a diagonal.  grad_output (*, k) -> (*shape)."""
+    result = xp.zeros(shape, grad_output.dtype)
+    diagonal.op.kernel(xp, result, offset, dim1, dim2)[...] = grad_output
+    return result
+
+
+@op(view=True, public=False)
+@derivative(
+    input=lambda grad, input_shape, dimension, size, step: unfold_backward(grad, input_shape, dimension, size, step)
+)
+@samples(lambda t: [(t(7), 0, 3, 2), (t(2, 5), 1, 2, 1), (t(2, 5), 0, 2, 1)])
+def unfold(xp, input, dimension, size, step):
+    """Windows of `size` every `step` along a dim, as a last dim.  input (*, n, *) -> (*, windows, *, size)."""
+    ndim = input.ndim
+    dim = wrap_dim(dimension, ndim)
+    n = input.shape[dim] if ndim else 1
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    if not ndim:
+        return restride(xp, input, (size,), (input.dtype.itemsize,))
+    shape, strides = list(input.shape), list(input.strides)
+    shape[dim] = (n - size) // step + 1
+    last = strides[dim]
+    strides[dim] = last * step
+    return restride(xp, input, (*shape, size), (*strides, last))
+
+
+@op(public=False, method=False)
+@derivative(grad_output=lambda grad, dimension, size, step: grad.unfold(dimension, size, step))
+@samples(lambda t: [(t(3, 3), (7,), 0, 3, 2), (t(2, 4, 2), (2, 5), 1, 2, 1)])
+def unfold_backward(xp, grad_output, shape, dimension, size, step):
+    """Windows added up where they lie.  grad_output (*, windows, *, size) -> (*shape)."""
+    result = xp.zeros(shape, grad_output.dtype)
+    if not shape:
+        result += grad_output.sum()
+        return result
+    dim = wrap_dim(dimension, len(shape))
+    windows = unfold.op.kernel(xp, result, dim, size, step)
+    if step >= size:
+        windows[...] = grad_output
+        return result
+    for k in range(size):
+        part = windows[..., k]
+        part += grad_output[..., k]
+    return result
+
+
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the memory of `input` by sizes, strides and offset, in elements.  input (*) -> (*size).
+
+    RuntimeError when it would reach outside the memory.
+    """
+    offset = 0 if storage_offset is None else storage_offset - input.storage_offset()
+    return as_strided_relative(input, size_of(size), size_of(stride), offset, input.stride())
+
+
+composite(method=True)(as_strided)
+
+
+@op(view=True, public=False, method=False, node="AsStridedBackward0")
+@derivative(
+    input=lambda grad, input_shape, own, size, stride, offset: as_strided_backward(
+        grad, input_shape, own, size, stride, offset
+    )
+)
+@samples(
+    lambda t: [(t(8), (2, 3), (3, 1), 1, (1,)), (t(8), (3, 3), (2, 1), 0, (1,)), (t(2, 3), (2,), (3,), 2, (3, 1))]
+)
+def as_strided_relative(xp, input, size, stride, offset, own):
+    """`as_strided` with the offset counted from the first element of `input`.  input (*) -> (*size).
+
+    own: the strides of `input` in elements, for the gradient.
+    """
+    return strided(input, size, stride, wrap(input).storage_offset() + offset)
+
+
+def _cells(shape: Any, strides: Any, offset: int = 0) -> Any:
+    """The memory cell of each element."""
+    import numpy as np
+
+    cells = np.full(shape, offset, np.int64)
+    for d, (n, s) in enumerate(zip(shape, strides)):
+        cells += (np.arange(n) * s).reshape((n,) + (1,) * (len(shape) - d - 1))
+    return cells
+
+
+# Note [Gradient of as_strided]
+# Several elements of the result, and of the input, may lie in one cell of memory.  The gradients of the result are
+# summed by cell; an element of the input gets its cell's sum, divided among the elements that share the cell.
+
+
+@op(public=False, method=False)
+@derivative(
+    grad_output=lambda grad, shape, strides, size, stride, offset: as_strided_double(
+        grad, shape, strides, size, stride, offset
+    )
+)
+@samples(lambda t: [(t(2, 3), (8,), (1,), (2, 3), (3, 1), 1), (t(3, 3), (8,), (1,), (3, 3), (2, 1), 0)])
+def as_strided_backward(xp, grad_output, shape, strides, size, stride, offset):
+    """Gradients gathered by memory cell.  grad_output (*size) -> (*shape)."""
+    low, high, own, shared = _geometry(shape, strides, size, stride, offset)
+    buffer = xp.zeros(high - low, grad_output.dtype)
+    cells = _cells(size, stride, offset - low).reshape(-1)
+    xp.add.at(buffer, xp.asarray(cells), grad_output.reshape(-1))
+    result = buffer[xp.asarray(own)]
+    if shared is not None:
+        result = result / xp.asarray(shared).astype(result.dtype)
+    return result
+
+
+@op(public=False, method=False)
+@derivative(
+    grad_output=lambda grad, shape, strides, size, stride, offset: as_strided_backward(
+        grad, shape, strides, size, stride, offset
+    )
+)
+@samples(lambda t: [(t(8), (8,), (1,), (3, 3), (2, 1), 0)])
+def as_strided_double(xp, grad_output, shape, strides, size, stride, offset):
+    """The transpose of `as_strided_backward`.  grad_output (*shape) -> (*size)."""
+    low, high, own, shared = _geometry(shape, strides, size, stride, offset)
+    buffer = xp.zeros(high - low, grad_output.dtype)
+    if shared is not None:
+        grad_output = grad_output / xp.asarray(shared).astype(grad_output.dtype)
+    xp.add.at(buffer, xp.asarray(own.reshape(-1)), grad_output.reshape(-1))
+    return buffer[xp.asarray(_cells(size, stride, offset - low))]
+
+
+def _geometry(shape, strides, size, stride, offset):
+    """The range of cells touched, the cell of each input element, and how many elements share it (None = one each)."""
+    import numpy as np
+
+    low = builtins.min(0, offset)
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
+    view_reach = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else 0
+    high = builtins.max(reach, view_reach)
+    own = _cells(shape, strides, -low)
+    counts = np.bincount(own.reshape(-1), minlength=builtins.max(high - low, 1))
+    return low, high, own, counts[own] if (counts > 1).any() else None
+
+
+@op(view=True, public=False, method=False, node="AliasBackward0")
+@derivative(input=lambda grad: grad)
+@samples(lambda t: [(t(3, 4),)])
+def alias(xp, input):
+    """The same tensor again.  input (*) -> (*)."""
+    return input[...]
+
+
+# --- in place
+
+
+def _reshaping(name: str, function: Any) -> Any:
+    """`x.NAME_()`: the tensor itself becomes that view of itself."""
+    from engine.autograd.graph import requires_grad_of
+    from engine.autograd.inplace import check_writable
+    from engine.grad_mode import mode
+
+    def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if input._requires_grad and mode.enabled and requires_grad_of(input):
+            strides = input._array.strides
+            if 0 not in strides:
+                check_writable(input)
+        result = function(input, *args, **kwargs)
+        made = result._view
+        input._vc[0] += 1
+        if input._view is not None:
+            made.version = input._vc[0]
+            input._view = made
+        elif made.edge is not None:
+            input._edge = made.edge
+        input._array = result._array
+        return input
+
+    twin.__name__ = twin.__qualname__ = name
+    twin.__doc__ = f"In place: {function.__doc__}"
+    setattr(Tensor, name, twin)
+    return twin
+
+
+for _name, _function in {
+    "squeeze_": squeeze, "unsqueeze_": unsqueeze, "transpose_": transpose, "t_": t, "swapaxes_": transpose,
+    "swapdims_": transpose, "as_strided_": as_strided,
+}.items():  # fmt: skip
+    _reshaping(_name, _function)
+as_strided_ = Tensor.as_strided_

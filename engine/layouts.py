@@ -1,0 +1,208 @@
+"""Memory formats and layouts: the constants, and arrays laid out by strides.
+
+`contiguous_format`, `channels_last`, `channels_last_3d`, `preserve_format` and `strided`, `sparse_coo` ... are torch's
+objects; the functions below work on arrays and `xp`.  Strides here are in bytes, as the arrays have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "channels_last", "channels_last_3d", "contiguous_format", "layout", "memory_format", "preserve_format",
+    "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
+]  # fmt: skip
+
+
+class memory_format:
+    """How the elements of a tensor lie in memory: one object a format, `repr` `torch.channels_last`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class layout(memory_format):
+    """How a tensor is stored: `strided` here; the sparse ones exist as names only."""
+
+    __slots__ = ()
+
+
+contiguous_format = memory_format("contiguous_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")
+preserve_format = memory_format("preserve_format")
+strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
+sparse_bsr = layout("sparse_bsr")
+sparse_bsc = layout("sparse_bsc")
+
+# The order of dims in memory, outermost first.
+_ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+
+
+def is_in_format(array: Any, wanted: memory_format) -> bool:
+    """Whether `array` lies as `wanted` says; False where the number of dims does not fit."""
+    if wanted is contiguous_format:
+        return bool(array.flags.c_contiguous)
+    order = _ORDERS.get(wanted)
+    if order is None:
+        raise RuntimeError(f"Unsupported memory format {wanted!r}")
+    if array.ndim != len(order):
+        return False
+    expected = array.dtype.itemsize
+    for d in reversed(order):
+        n = array.shape[d]
+        if n == 0:
+            return True
+        if n != 1:
+            if array.strides[d] != expected:
+                return False
+            expected *= n
+    return True
+
+
+def dense_order(array: Any) -> tuple[int, ...]:
+    """The dims from outermost to innermost in memory, as torch sorts them: by stride; a stride of 0 decides nothing."""
+    strides, shape = array.strides, array.shape
+    order = list(range(array.ndim))[::-1]  # innermost first
+
+    def compare(a: int, b: int) -> int:
+        if strides[a] == 0 or strides[b] == 0:
+            return 0
+        if strides[a] != strides[b]:
+            return -1 if strides[a] < strides[b] else 1
+        return 1 if shape[a] > shape[b] else 0
+
+    for i in range(1, len(order)):
+        at = i
+        for j in range(i - 1, -1, -1):
+            found = compare(order[j], order[at])
+            if found > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif found < 0:
+                break
+    return tuple(reversed(order))
+
+
+def empty_ordered(xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None) -> Any:
+    """A new array with dims laid out in `order` (outermost first)."""
+    make = xp.empty if fill is None else xp.zeros
+    back = [0] * len(order)
+    for position, d in enumerate(order):
+        back[d] = position
+    return make(tuple(shape[d] for d in order), dtype).transpose(back)
+
+
+def empty_preserved(xp: Any, array: Any, dtype: Any) -> Any:
+    """A new array of the shape of `array`, laid out as `array` is where that is dense."""
+    if array.flags.c_contiguous:
+        return xp.empty(array.shape, dtype)
+    return empty_ordered(xp, array.shape, dtype, dense_order(array))
+
+
+def copy_preserved(xp: Any, array: Any) -> Any:
+    """A copy with memory of its own, laid out as `array` is where that is dense."""
+    flags = array.flags
+    if flags.c_contiguous:
+        return array.copy()
+    if flags.f_contiguous and 1 not in array.shape:
+        return array.copy("F")
+    result = empty_ordered(xp, array.shape, array.dtype, dense_order(array))
+    result[...] = array
+    return result
+
+
+def check_rank(ndim: int, wanted: memory_format) -> None:
+    """torch's error for channels_last of a tensor without the dims for it."""
+    order = _ORDERS.get(wanted)
+    if order is not None and len(order) != ndim:
+        raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
+
+
+def empty_in_format(xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None) -> Any:
+    """A new array in a memory format; None and preserve_format follow `like`."""
+    if wanted is None or wanted is preserve_format:
+        if like is not None and like.shape == tuple(shape):
+            return empty_preserved(xp, like, dtype)
+        return xp.empty(shape, dtype)
+    if wanted is contiguous_format:
+        return xp.empty(shape, dtype)
+    check_rank(len(shape), wanted)
+    return empty_ordered(xp, shape, dtype, _ORDERS[wanted])
+
+
+def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
+    """A copy in a memory format."""
+    if wanted is None or wanted is preserve_format:
+        return copy_preserved(xp, array)
+    if wanted is contiguous_format:
+        return array.copy()
+    result = empty_in_format(xp, array.shape, array.dtype, wanted)
+    result[...] = array
+    return result
+
+
+def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
+    """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's."""
+    if type(array) is np.ndarray:
+        if array.flags.c_contiguous and 0 not in shape:
+            try:
+                return np.ndarray(shape, array.dtype, array, offset, strides)
+            except (ValueError, TypeError):  # bfloat16 has no buffer protocol
+                raw = array.view(np.uint16) if array.dtype.itemsize == 2 else None
+                if raw is not None:
+                    return np.ndarray(shape, raw.dtype, raw, offset, strides).view(array.dtype)
+        if offset:
+            array = array.reshape(-1)[offset // array.dtype.itemsize :]
+        return np.lib.stride_tricks.as_strided(array, shape, strides)
+    if offset:
+        array = array.reshape(-1)[offset // array.dtype.itemsize :]
+    return xp.lib.stride_tricks.as_strided(array, shape, strides)
+
+
+def empty_strided(xp: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+    """A new array with these byte strides."""
+    item = np.dtype(dtype).itemsize
+    reach = 0 if 0 in shape else 1 + sum((n - 1) * (s // item) for n, s in zip(shape, strides))
+    if not reach:
+        return xp.empty(shape, dtype)
+    return restride(xp, xp.empty(reach, dtype), shape, strides)
+
+
+def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides that show an array of `shape` and `strides` under the sizes `new`; None if only a copy could."""
+    if 0 in shape:
+        return (0,) * len(new)
+    if not shape:
+        return (1,) * len(new)
+    result = [0] * len(new)
+    at = len(new) - 1
+    base = strides[-1]
+    count = view_count = 1
+    for d in range(len(shape) - 1, -1, -1):
+        count *= shape[d]
+        if d == 0 or (shape[d - 1] != 1 and strides[d - 1] != count * base):
+            while at >= 0 and (view_count < count or new[at] == 1):
+                result[at] = view_count * base
+                view_count *= new[at]
+                at -= 1
+            if view_count != count:
+                return None
+            if d > 0:
+                base = strides[d - 1]
+                count = view_count = 1
+    return tuple(result) if at == -1 else None

@@ -1,0 +1,616 @@
+"""Copies and conversions: of memory, dtype, device and layout; and the in-place writes `copy_`, `fill_`, `zero_`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes, layouts
+from engine._checks import broadcast_shapes, numel, size_of
+from engine.autograd.graph import Node, edge_of, handed, requires_grad_of
+from engine.autograd.inplace import check_writable, rebase
+from engine.device import CPU, device
+from engine.dispatch import composite, derivative, op, samples
+from engine.grad_mode import mode
+from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
+from engine.storage import Memory, UntypedStorage, strided
+from engine.tensor import Tensor, wrap
+
+_COMPLEX = "Casting complex values to real discards the imaginary part"
+
+
+# --- arrays
+
+
+def cast_array(xp: Any, array: Any, target: Any) -> Any:
+    """`array` as another numpy dtype, always a copy; complex to real takes the real part and warns."""
+    if array.dtype.kind == "c" and target.kind != "c":
+        if target.kind != "b":
+            warnings.warn(_COMPLEX, stacklevel=2)
+            array = array.real
+    if type(array) is np.ndarray:
+        with np.errstate(all="ignore"):
+            return array.astype(target)
+    return array.astype(target)
+
+
+def move_array(array: Any, where: device) -> Any:
+    """`array` on a device; itself when it is there already."""
+    source = backends.of_array(array)
+    target = backends.of_device(where)
+    if source is target and (where.index is None or source.device_of(array) == where):
+        return array
+    return target.from_host(source.to_host(array), where)
+
+
+def same_place(array: Any, where: device) -> bool:
+    """Whether `array` is on the device meant by `where`."""
+    if type(array) is np.ndarray:
+        return where.type == "cpu"
+    have = backends.of_array(array).device_of(array)
+    return have.type == where.type and (where.index is None or have.index == where.index)
+
+
+def number_for(value: Any, dtype: Any) -> Any:
+    """A Python number for a numpy dtype; torch's error when the dtype cannot hold it."""
+    kind = dtype.kind
+    if kind == "b":
+        return bool(value)
+    if kind in "iu":
+        if isinstance(value, complex):
+            if value.imag:
+                _overflow(dtype)
+            value = value.real
+        if isinstance(value, float) and not math.isfinite(value):
+            _overflow(dtype)
+        value = int(value)
+        info = np.iinfo(dtype)
+        if not (info.min if kind == "i" else -info.max) <= value <= info.max:
+            _overflow(dtype)
+        return value if value >= 0 or kind == "i" else value + info.max + 1
+    if kind != "c" and isinstance(value, complex):
+        if value.imag:
+            _overflow(dtype)
+        return value.real
+    if kind != "c":
+        value = float(value)
+        if dtype.itemsize < 8 and math.isfinite(value):
+            limit = _LIMITS.get(dtype.name)
+            if limit is None:
+                limit = _LIMITS[dtype.name] = dtypes.finfo(dtypes.from_numpy(dtype)).max
+            if abs(value) > limit:
+                _overflow(dtype)
+    return value
+
+
+_LIMITS: dict[str, float] = {}
+_CPP = {
+    "int64": "int64_t", "int32": "int", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "uint16": "uint16_t",
+    "uint32": "uint32_t", "uint64": "uint64_t", "float16": "at::Half", "bfloat16": "at::BFloat16", "float32": "float",
+    "float64": "double",
+}  # fmt: skip
+
+
+def _overflow(dtype: Any) -> None:
+    name = dtypes.from_numpy(dtype).name
+    raise RuntimeError(f"value cannot be converted to type {_CPP.get(name, name)} without overflow")
+
+
+# --- copies
+
+
+@op(out=False)
+@derivative(input=lambda grad: grad)
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def clone(xp, input, *, memory_format=None):
+    """A copy with memory of its own, in the graph.  input (*) -> (*)."""
+    if input.flags.c_contiguous and memory_format is None:
+        return input.copy()
+    return copy_in_format(xp, input, memory_format)
+
+
+@op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
+@derivative(input=lambda grad, input_dtype, back: converted(grad, input_dtype, back))
+@samples(lambda t: [(t(3, 4), dtypes.float32, None, None, None), (t(2), None, CPU, None, None)])
+def to_copy(xp, input, dtype, where, memory_format, back):
+    """A copy of another dtype, device or layout.  input (*) -> (*).  back: the device to send the gradient to."""
+    if dtype is None or dtypes.to_numpy(dtype) == input.dtype:
+        result = copy_in_format(xp, input, memory_format)
+    else:
+        target = dtypes.to_numpy(dtype)
+        result = cast_array(xp, input, target)
+        if memory_format is not None or not input.flags.forc:
+            fresh = empty_in_format(xp, input.shape, target, memory_format, input)
+            fresh[...] = result
+            result = fresh
+    return result if where is None else move_array(result, where)
+
+
+def converted(tensor: Tensor, dtype: Any = None, where: Any = None, copy: bool = False, memory_format: Any = None) -> Tensor:
+    """`tensor` of that dtype, on that device; itself when nothing changes."""
+    array = tensor._array
+    if dtype is not None and dtype is tensor.dtype:
+        dtype = None
+    if where is not None and same_place(array, where):
+        where = None
+    if dtype is None and where is None and not copy:
+        if memory_format is None or memory_format is layouts.preserve_format or layouts.is_in_format(array, memory_format):
+            return tensor
+    if dtype is not None and not isinstance(dtype, dtypes.dtype):
+        dtype = dtypes.from_numpy(dtype)
+    return to_copy(tensor, dtype, where, memory_format, None if where is None else tensor.device)
+
+
+def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor as `to(dtype)`, `to(device, dtype)` or `to(other)`; itself when nothing changes.  (*) -> (*).
+
+    non_blocking is accepted; copy=True always copies; memory_format lays the result out.
+    """
+    kwargs.pop("non_blocking", None)
+    copy = kwargs.pop("copy", False)
+    memory_format = kwargs.pop("memory_format", None)
+    dtype, where, other = kwargs.pop("dtype", None), kwargs.pop("device", None), kwargs.pop("other", None)
+    if kwargs:
+        raise TypeError(f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}")
+    rest = list(args)
+    if rest:
+        first = rest.pop(0)
+        if isinstance(first, dtypes.dtype):
+            dtype = first
+        elif isinstance(first, Tensor):
+            other = first
+        elif first is None or isinstance(first, str | int | device):
+            where = first
+            if rest and (isinstance(rest[0], dtypes.dtype) or rest[0] is None):
+                dtype = rest.pop(0)
+        else:
+            raise TypeError(
+                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected one of: "
+                "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, "
+                "torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
+            )
+        if rest:
+            rest.pop(0)  # non_blocking
+        if rest:
+            copy = rest.pop(0)
+    if other is not None:
+        dtype, where = other.dtype, other.device
+    if where is not None and not isinstance(where, device):
+        where = device(where)
+    return converted(self, dtype, where, copy, memory_format)
+
+
+Tensor.to = _to
+
+
+def _caster(name: str, target: dtypes.dtype) -> Any:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        return converted(self, target, None, False, memory_format)
+
+    cast.__name__ = cast.__qualname__ = name
+    cast.__doc__ = f"The tensor as {target!r}; itself if it is that already.  (*) -> (*)."
+    return cast
+
+
+for _name, _target in {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+    "bool": dtypes.bool, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
+}.items():  # fmt: skip
+    setattr(Tensor, _name, _caster(_name, _target))
+
+
+def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor in host memory; itself if it is there.  (*) -> (*)."""
+    return converted(self, None, CPU, False, memory_format)
+
+
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """The tensor on a CUDA device; itself if it is there.  (*) -> (*).  RuntimeError without CuPy or a GPU."""
+    from engine.device import device as make
+
+    where = make("cuda" if device is None else device)
+    return converted(self, None, where, False, memory_format)
+
+
+Tensor.cpu, Tensor.cuda = _cpu, _cuda
+
+
+def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor in the dtype and on the device of `other`.  (*) -> (*)."""
+    return converted(self, other.dtype, other.device)
+
+
+Tensor.type_as = _type_as
+
+
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """The name of the legacy type (`torch.FloatTensor`), or the tensor converted to a dtype, a type or its name."""
+    if dtype is None:
+        return dtypes.tensor_type(self.dtype, self.device.type)
+    where = None
+    if isinstance(dtype, str):
+        dtype, where = type_named(dtype)
+    elif isinstance(dtype, type) and issubclass(dtype, Tensor):
+        dtype, where = getattr(dtype, "dtype", None), getattr(dtype, "_where", None)
+        if not isinstance(dtype, dtypes.dtype):
+            dtype = dtypes.get_default_dtype()
+    elif not isinstance(dtype, dtypes.dtype):
+        raise TypeError("dtype must be a type, str, or dtype object")
+    return converted(self, dtype, where)
+
+
+Tensor.type = _type
+
+
+def type_named(name: str) -> tuple[dtypes.dtype, device]:
+    """`"torch.cuda.LongTensor"` -> (int64, cuda).  ValueError for a name that is no type's."""
+    where = CPU
+    short = name.removeprefix("torch.")
+    if short.startswith("cuda."):
+        short, where = short[5:], device("cuda")
+    if short == "Tensor":
+        return dtypes.get_default_dtype(), where
+    for d in dtypes.ALL:
+        if dtypes.scalar_name(d) + "Tensor" == short:
+            return d, where
+    raise ValueError(f"invalid type: '{name}'")
+
+
+def is_contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> bool:
+    """Whether the elements lie in memory in the order of `memory_format`."""
+    return layouts.is_in_format(self._array, memory_format)
+
+
+Tensor.is_contiguous = is_contiguous
+Tensor.layout = layouts.strided
+
+
+def contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> Tensor:
+    """The tensor in that memory format; itself if it is, else a copy in the graph.  (*) -> (*)."""
+    if memory_format is layouts.preserve_format:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    layouts.check_rank(self._array.ndim, memory_format)
+    if layouts.is_in_format(self._array, memory_format):
+        return self
+    return clone(self, memory_format=memory_format)
+
+
+Tensor.contiguous = contiguous
+
+
+# --- writes
+
+
+def record_write(target: Tensor, node: Node) -> None:
+    """Make `node` the history of `target`, whose data has been written and whose version has been raised."""
+    if target._view is None:
+        target._edge = (node, 0)
+        target._requires_grad = True
+    else:
+        rebase(target, node)
+
+
+class WriteBackward0(Node):
+    """The history of a write that keeps nothing of the old values: zero gradient to them."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], needs: Any) -> Any:
+        return (zeros_like_array(grads[0]) if needs[0] else None,)
+
+
+class ZeroBackward0(WriteBackward0):
+    """The node of `zero_`."""
+
+    __slots__ = ()
+
+
+def zeros_like_array(tensor: Tensor) -> Tensor:
+    """Zeros of the shape, dtype and device of `tensor`, without history."""
+    array = tensor._array
+    return wrap(backends.xp_of(array).zeros(array.shape, array.dtype))
+
+
+def overwrite(target: Tensor, node_class: Any = WriteBackward0) -> None:
+    """Raise the version of `target` and cut its history after a write of values that need no gradient."""
+    target._vc[0] += 1
+    if target._requires_grad and mode.enabled and requires_grad_of(target):
+        record_write(target, node_class((edge_of(target),)))
+
+
+def writable(target: Tensor) -> Any:
+    """The array of `target`, after the checks that come before an in-place write."""
+    array = target._array
+    if target._requires_grad or 0 in array.strides:
+        check_writable(target)
+    return array
+
+
+class CopyBackwards(Node):
+    """The node of `copy_`: zero to the overwritten values, the gradient as it is to the source."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], needs: Any) -> Any:
+        grad = grads[0]
+        shape, dtype, where = self.args
+        source = None
+        if needs[1]:
+            source = grad if grad._array.shape == shape else handed.sum_to_size(grad, shape)
+            if dtype is not None:
+                source = converted(source, dtype)
+            if where is not None:
+                source = converted(source, None, where)
+        return (zeros_like_array(grad) if needs[0] else None, source)
+
+
+def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Write the elements of `src`, broadcast and converted to the dtype and device of `input`.  (*), src (*b) -> (*)."""
+    if not isinstance(src, Tensor):
+        if isinstance(src, np.ndarray):
+            src = wrap(src)
+        elif isinstance(src, int | float | complex):
+            return fill_(input, src)
+        else:
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+    array, values = writable(input), src._array
+    store(array, values)
+    input._vc[0] += 1
+    if mode.enabled:
+        mine = input._requires_grad and requires_grad_of(input)
+        yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcV"
+        if mine or yours:
+            node = CopyBackwards((edge_of(input) if mine else None, edge_of(src) if yours else None))
+            node.args = (
+                values.shape,
+                src.dtype if values.dtype != array.dtype else None,
+                None if type(values) is type(array) else src.device,
+            )
+            record_write(input, node)
+    return input
+
+
+def store(array: Any, values: Any) -> None:
+    """array[...] = values, with torch's checks of shape; any dtype and device."""
+    if values.shape != array.shape and broadcast_shapes(array.shape, values.shape) != array.shape:
+        raise RuntimeError(
+            f"output with shape {list(array.shape)} doesn't match the broadcast shape "
+            f"{list(broadcast_shapes(array.shape, values.shape))}"
+        )
+    if type(values) is not type(array):
+        values = move_array(values, backends.of_array(array).device_of(array))
+    if values.dtype.kind == "c" and array.dtype.kind not in "cb":
+        warnings.warn(_COMPLEX, stacklevel=3)
+        values = values.real
+    if values.dtype is not array.dtype and type(array) is np.ndarray:
+        with np.errstate(all="ignore"):
+            array[...] = values
+    else:
+        array[...] = values
+
+
+@composite(method=False)
+def fill(input, value):
+    """A tensor as `input` with every element `value` (a number or a 0-dim tensor).  input (*) -> (*)."""
+    result = clone(input)
+    fill_(result, value)
+    return result
+
+
+def fill_(input: Tensor, value: Any) -> Tensor:
+    """Set every element to `value`, a number or a 0-dim tensor.  input (*) -> (*)."""
+    if isinstance(value, Tensor):
+        if value._array.ndim:
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value._array.ndim} dimensions."
+            )
+        array = writable(input)
+        store(array, value._array)
+        input._vc[0] += 1
+        if mode.enabled:
+            mine = input._requires_grad and requires_grad_of(input)
+            yours = value._requires_grad and requires_grad_of(value)
+            if mine or yours:
+                node = FillBackward1((edge_of(input) if mine else None, edge_of(value) if yours else None))
+                node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
+                record_write(input, node)
+        return input
+    if not isinstance(value, int | float | complex | np.generic):
+        raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
+    array = writable(input)
+    array[...] = number_for(value, array.dtype)
+    overwrite(input, FillBackward0)
+    return input
+
+
+class FillBackward0(WriteBackward0):
+    """The node of `fill_` with a number."""
+
+    __slots__ = ()
+
+
+class FillBackward1(CopyBackwards):
+    """The node of `fill_` with a tensor."""
+
+    __slots__ = ()
+
+
+def zero_(input: Tensor) -> Tensor:
+    """Set every element to 0.  input (*) -> (*)."""
+    writable(input)[...] = 0
+    overwrite(input, ZeroBackward0)
+    return input
+
+
+composite(method=True, public=False)(copy_)
+composite(method=True)(fill_)
+composite(method=True)(zero_)
+
+
+# --- memory
+
+
+def _no_grad_resize(input: Tensor) -> None:
+    if input._requires_grad and requires_grad_of(input):
+        raise RuntimeError("cannot resize variables that require grad")
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Change the sizes in place; elements beyond the old memory are undefined.  (*) -> (*sizes).
+
+    Memory that is too small is replaced for this tensor (its aliases keep the old).
+    """
+    _no_grad_resize(self)
+    _resize(self, size_of(*sizes))
+    return self
+
+
+def _resize(self: Tensor, shape: tuple[int, ...]) -> None:
+    array = self._array
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+    self._vc[0] += 1
+    if shape == array.shape:
+        return
+    need = numel(shape)
+    xp = backends.xp_of(array)
+    memory = Memory.of(array)
+    offset = self.storage_offset()
+    flat = memory.flat(self.dtype)
+    if offset + need <= flat.size:
+        self._array = flat[offset : offset + need].reshape(shape)
+        return
+    fresh = xp.zeros(need, array.dtype)
+    have = flat[offset:]
+    fresh[: have.size] = have
+    self._array = fresh.reshape(shape)
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`resize_` to the sizes of another tensor.  (*) -> (*b)."""
+    return resize_(self, the_template._array.shape)
+
+
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Make this tensor look at the memory of `source` (a Tensor or a storage).  (*) -> (*size)."""
+    if self._requires_grad and mode.enabled and requires_grad_of(self) and self._edge is None:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if source is None:
+        array = backends.xp_of(self._array).zeros((0,), self._array.dtype)
+    elif isinstance(source, Tensor):
+        if source.dtype is not self.dtype:
+            raise RuntimeError(
+                f"Could not set tensor of type {_cpp_type(source.dtype)} to a tensor of type {_cpp_type(self.dtype)}"
+            )
+        array = source._array
+        if size is not None:
+            shape = size_of(size)
+            array = strided(array, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
+    elif isinstance(source, UntypedStorage):
+        flat = source._memory.flat(self.dtype)
+        shape = (flat.size - storage_offset,) if size is None else size_of(size)
+        array = strided(flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
+    else:
+        raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
+    self._array = array
+    self._vc[0] += 1
+    return self
+
+
+def _cpp_type(d: dtypes.dtype) -> str:
+    return {"float32": "float", "float64": "double", "int64": "long", "int32": "int"}.get(d.name, d.name)
+
+
+def _steps(shape: Any) -> tuple[int, ...]:
+    from engine._checks import contiguous_strides
+
+    return contiguous_strides(shape)
+
+
+Tensor.resize_, Tensor.resize_as_, Tensor.set_ = resize_, resize_as_, set_
+composite(method=False)(resize_as_)
+
+
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """The tensor in page-locked host memory; on a build without CUDA an error that says so.  (*) -> (*)."""
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+Tensor.pin_memory = pin_memory
+
+
+# --- what the graph needs
+
+
+@op(public=False, method=False, node="CopyBackwards", out=False)
+@derivative(input=lambda grad: grad)
+@samples(lambda t: [(t(3, 4), (3, 4), (8, 24))])
+def clone_strided(xp, input, shape, strides):
+    """A copy laid out in these byte strides (as another dtype's, if they are).  input (*) -> (*)."""
+    if input.flags.c_contiguous and (0 in strides or _dense_c(shape, strides, input.dtype.itemsize)):
+        return input.copy()
+    if 0 in strides or any(s % input.dtype.itemsize for s in strides):
+        return copy_preserved(xp, input)
+    result = empty_strided(xp, shape, strides, input.dtype)
+    result[...] = input
+    return result
+
+
+def _dense_c(shape: Any, strides: Any, item: int) -> bool:
+    for n, s in zip(reversed(shape), reversed(strides)):
+        if n != 1 and s != item:
+            return False
+        item *= n
+    return True
+
+
+def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
+    array = tensor._array
+    flags = like._array.flags
+    if flags.c_contiguous or like._array.shape != array.shape:
+        return wrap(array.copy("C"))
+    xp = backends.xp_of(array)
+    result = layouts.empty_preserved(xp, like._array, array.dtype)
+    result[...] = array
+    return wrap(result)
+
+
+def _cast(tensor: Tensor, dtype: Any) -> Tensor:
+    target = dtype if isinstance(dtype, dtypes.dtype) else dtypes.from_numpy(dtype)
+    if tensor._array.dtype.kind == "c" and not target.is_complex:
+        tensor = tensor.real
+    return converted(tensor, target)
+
+
+def _resize_out(target: Tensor, shape: tuple[int, ...]) -> None:
+    if target._array.size:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, which does "
+            f"not match the required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch "
+            "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out tensor "
+            "t by resizing it, inplace, to zero elements with t.resize_(0).",
+            stacklevel=4,
+        )
+    version = target._vc[0]
+    _resize(target, tuple(shape))
+    target._vc[0] = version
+
+
+def _zeros(shape: Any, dtype: Any, like: Any) -> Tensor:
+    target = dtypes.to_numpy(dtype) if isinstance(dtype, dtypes.dtype) else dtype
+    return wrap(backends.xp_of(like).zeros(shape, target))
+
+
+handed.clone = clone
+handed.clone_strided = clone_strided
+handed.contiguous_copy = _contiguous_copy
+handed.copy_ = copy_
+handed.zero_ = zero_
+handed.cast = _cast
+handed.zeros = _zeros
+handed.resize_out = _resize_out

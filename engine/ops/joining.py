@@ -1,0 +1,480 @@
+"""Joining and splitting: `cat`, `stack`, `split`, `chunk`, `unbind` and what is made of them."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from typing import Any
+
+from engine import dtypes
+from engine._checks import size_of, wrap_dim
+from engine.dispatch import composite, derivative, op, samples
+from engine.layouts import channels_last, channels_last_3d, empty_in_format, is_in_format
+from engine.ops.copying import converted, zeros_like_array
+from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, unsqueeze, view_size
+from engine.tensor import Tensor, wrap
+
+# --- joining
+
+
+@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"))
+@derivative(tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim))
+@samples(
+    lambda t: [([t(2, 3), t(4, 3)],), ([t(2, 1), t(2, 2), t(2, 1)], 1), ([t(2), t(0), t(1)], -1), ([t(2, 3)],)]
+)
+def cat(xp, tensors, dim=0):
+    """Tensors one after the other along `dim`.  tensors (*, n, *), (*, m, *) ... -> (*, n + m + ..., *).
+
+    Empty 1-d tensors are passed over, as torch does.
+    """
+    kept = [a for a in tensors if a.shape != (0,)] or tensors[:1]
+    first = kept[0]
+    for i, a in enumerate(tensors):
+        if not a.ndim:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    dim = wrap_dim(dim, first.ndim)
+    try:
+        return joined(xp, kept, dim)
+    except ValueError:
+        for i, a in enumerate(tensors):
+            if a.shape == (0,):
+                continue
+            if a.ndim != first.ndim:
+                raise RuntimeError(
+                    f"Tensors must have same number of dimensions: got {first.ndim} and {a.ndim}"
+                ) from None
+            for d, (n, m) in enumerate(zip(first.shape, a.shape)):
+                if n != m and d != dim:
+                    raise RuntimeError(
+                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for "
+                        f"tensor number {i} in the list."
+                    ) from None
+        raise
+
+
+def joined(xp, arrays, dim):
+    """xp.concatenate, row-major as torch's unless all arrays are channels-last."""
+    for a in arrays:
+        if not a.flags.c_contiguous:
+            break
+    else:
+        return xp.concatenate(arrays, axis=dim)
+    first = arrays[0]
+    wanted = {4: channels_last, 5: channels_last_3d}.get(first.ndim)
+    if wanted is None or not all(is_in_format(a, wanted) for a in arrays):
+        wanted = None
+    shape = list(first.shape)
+    shape[dim] = builtins.sum(a.shape[dim] for a in arrays)
+    result = empty_in_format(xp, shape, first.dtype, wanted)
+    xp.concatenate(arrays, axis=dim, out=result)
+    return result
+
+
+def cat_backward(grad, shapes, types, dim):
+    """The pieces of a gradient of `cat`."""
+    dim = wrap_dim(dim, len(next((s for s in shapes if s != (0,)), (0,))))
+    pieces, start = [], 0
+    for shape, dtype in zip(shapes, types):
+        if shape == (0,):
+            piece = basic_index(grad, (0,) * (grad._array.ndim - 1) + (slice(0, 0), ...)) if grad._array.size else None
+        else:
+            piece = narrow(grad, dim, start, shape[dim])
+            start += shape[dim]
+        if piece is not None and dtype is not piece.dtype:
+            if piece.is_complex() and not dtype.is_complex:
+                piece = piece.real
+            piece = converted(piece, dtype)
+        pieces.append(piece)
+    return pieces
+
+
+def _not_empty(name: str, tensors: Any, sentence: str) -> Any:
+    if not isinstance(tensors, list | tuple) or not tensors:
+        if isinstance(tensors, list | tuple):
+            raise RuntimeError(sentence)
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
+    return tensors
+
+
+@op(promote="default", public=False, node="StackBackward0")
+@derivative(tensors=lambda grad, tensors_dtype, dim: stack_backward(grad, tensors_dtype, dim))
+@samples(lambda t: [([t(2, 3), t(2, 3)],), ([t(2), t(2), t(2)], -1), ([t(), t()], 0)])
+def stack_tensors(xp, tensors, dim=0):
+    """Tensors of one shape along a new dim.  tensors (*), (*) ... -> (*, count, *)."""
+    shape = tensors[0].shape
+    dim = wrap_dim(dim, len(shape) + 1)
+    for i, a in enumerate(tensors):
+        if a.shape != shape:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} at entry "
+                f"{i}"
+            )
+    at = (*PREFIX[dim], None, ...)
+    return joined(xp, [a[at] for a in tensors], dim)
+
+
+def stack_backward(grad, types, dim):
+    """The pieces of a gradient of `stack`."""
+    pieces = unbind(grad, dim)
+    return [p if d is p.dtype else converted(p.real if p.is_complex() and not d.is_complex else p, d) for p, d in zip(pieces, types)]
+
+
+@composite(method=False)
+def stack(tensors, dim=0, *, out=None):
+    """Tensors of one shape along a new dim.  tensors (*), (*) ... -> (*, count, *)."""
+    _not_empty("stack", tensors, "stack expects a non-empty TensorList")
+    return stack_tensors(tensors, dim) if out is None else stack_tensors(tensors, dim, out=out)
+
+
+def _at_least(n: int) -> Any:
+    def at_least(*tensors: Any) -> Any:
+        if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
+            return tuple(_grown(x, n) for x in tensors[0])
+        if len(tensors) == 1:
+            return _grown(tensors[0], n)
+        return tuple(_grown(x, n) for x in tensors)
+
+    at_least.__name__ = at_least.__qualname__ = f"atleast_{n}d"
+    at_least.__doc__ = f"Tensors with at least {n} dims; those that have them as they are.  (*) -> (*)."
+    return composite(method=False)(at_least)
+
+
+def _grown(x: Tensor, n: int) -> Tensor:
+    ndim = x._array.ndim
+    if ndim >= n:
+        return x
+    if ndim == 0:
+        return reshape_to(x, (1,) * n)
+    if ndim == 1:
+        x = unsqueeze(x, 0)
+        return x if n == 2 else unsqueeze(x, -1)
+    return unsqueeze(x, -1)
+
+
+atleast_1d, atleast_2d, atleast_3d = _at_least(1), _at_least(2), _at_least(3)
+
+
+@composite(method=False)
+def hstack(tensors, *, out=None):
+    """Tensors joined along dim 1 (dim 0 for vectors).  -> joined."""
+    _not_empty("hstack", tensors, "hstack expects a non-empty TensorList")
+    grown = [_grown(x, 1) for x in tensors]
+    return cat(grown, 0 if grown[0]._array.ndim == 1 else 1, out=out)
+
+
+@composite(method=False, names=("row_stack",))
+def vstack(tensors, *, out=None):
+    """Tensors joined along dim 0, vectors as rows.  -> joined."""
+    _not_empty("vstack", tensors, "vstack expects a non-empty TensorList")
+    return cat([_grown(x, 2) for x in tensors], 0, out=out)
+
+
+@composite(method=False)
+def dstack(tensors, *, out=None):
+    """Tensors joined along dim 2.  -> joined."""
+    _not_empty("dstack", tensors, "dstack expects a non-empty TensorList")
+    return cat([_grown(x, 3) for x in tensors], 2, out=out)
+
+
+@composite(method=False)
+def column_stack(tensors, *, out=None):
+    """Vectors as columns, matrices beside each other.  -> joined."""
+    _not_empty("column_stack", tensors, "column_stack expects a non-empty TensorList")
+    grown = [reshape_to(x, (x._array.size, 1)) if x._array.ndim <= 1 else x for x in tensors]
+    return cat(grown, 1, out=out)
+
+
+@composite(method=False)
+def block_diag(*tensors):
+    """Matrices along the diagonal of one.  (n1, m1), (n2, m2) ... -> (n1 + n2 + ..., m1 + m2 + ...)."""
+    from engine.ops.creation import zeros
+
+    if not tensors:
+        return zeros(1, 0)
+    for i, x in enumerate(tensors):
+        if x._array.ndim > 2:
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._array.ndim} dimensions"
+            )
+    blocks = [_grown(x, 2) for x in tensors]
+    dtype = blocks[0].dtype
+    for x in blocks[1:]:
+        dtype = dtypes.promote_types(dtype, x.dtype)
+    width = builtins.sum(x._array.shape[1] for x in blocks)
+    rows, start = [], 0
+    for x in blocks:
+        n, m = x._array.shape
+        left = zeros(n, start, dtype=dtype, device=x.device)
+        right = zeros(n, width - start - m, dtype=dtype, device=x.device)
+        rows.append(cat([left, converted(x, dtype), right], 1))
+        start += m
+    return cat(rows, 0)
+
+
+@composite(method=False)
+def meshgrid(*tensors, indexing=None):
+    """Grids of coordinates: vectors expanded against each other.  (n), (m) -> (n, m), (n, m); (m, n) for indexing="xy"."""
+    if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
+        tensors = tuple(tensors[0])
+    if not tensors:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing is None:
+        import warnings
+
+        warnings.warn(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", stacklevel=2
+        )
+        indexing = "ij"
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    for x in tensors:
+        if x._array.ndim > 1:
+            raise RuntimeError(
+                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {_shown(x)}"
+            )
+        if x.dtype is not tensors[0].dtype:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+        if x.device != tensors[0].device:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
+    swap = indexing == "xy" and len(tensors) >= 2
+    given = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
+    shape = tuple(x._array.size for x in given)
+    grids = []
+    for i, x in enumerate(given):
+        grid = expand(view_size(x, (1,) * i + (-1,) + (1,) * (len(given) - i - 1)), shape)
+        grids.append(grid.transpose(0, 1) if swap else grid)
+    if swap:
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+def _shown(x: Tensor) -> str:
+    return repr(x.detach())
+
+
+@composite(method=False)
+def cartesian_prod(*tensors):
+    """All combinations of the elements of vectors, one a row.  (n), (m) ... -> (n * m * ..., count)."""
+    if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
+        tensors = tuple(tensors[0])
+    for x in tensors:
+        if x._array.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._array.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([reshape_to(g, (g._array.size,)) for g in meshgrid(*tensors, indexing="ij")], 1)
+
+
+@composite(method=False)
+def combinations(input, r=2, with_replacement=False):
+    """Combinations of r elements of a vector, in order, one a row.  input (n) -> (count, r)."""
+    import itertools
+
+    import numpy as np
+
+    if input._array.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._array.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return input.new_empty(0)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = np.array(list(choose(range(input._array.size), r)), np.int64).reshape(-1, r)
+    from engine.ops.copying import move_array
+
+    chosen = wrap(move_array(rows.reshape(-1), input.device))
+    return reshape_to(input.index_select(0, chosen), rows.shape)
+
+
+Tensor.combinations = combinations
+
+
+# --- splitting
+
+
+def _pieces(array, sizes, dim):
+    head, start, result = PREFIX[dim], 0, []
+    for n in sizes:
+        result.append(array[(*head, slice(start, start + n), ...)])
+        start += n
+    return result
+
+
+def split_backward(grads, shape, sizes, dim):
+    """Gradients of the pieces joined; zeros for pieces without one."""
+    dim = wrap_dim(dim, len(shape))
+    given = next(g for g in grads if g is not None)
+    if not shape[dim]:
+        return given.new_zeros(shape)
+    parts = []
+    for g, n in zip(grads, sizes):
+        if g is None:
+            g = given.new_zeros((*shape[:dim], n, *shape[dim + 1 :]))
+        parts.append(g)
+    return cat(parts, dim)
+
+
+@op(view=True, returns="many", aliases={"axis": "dim"})
+@derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
+@samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
+def split_with_sizes(xp, input, split_sizes, dim=0):
+    """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
+    if not input.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    dim = wrap_dim(dim, input.ndim)
+    n = input.shape[dim]
+    for s in split_sizes:
+        if s < 0:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(split_sizes)}"
+            )
+    if builtins.sum(split_sizes) != n:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but got "
+            f"split_sizes={list(split_sizes)}"
+        )
+    return _pieces(input, split_sizes, dim)
+
+
+@op(view=True, returns="many", public=False, method=False, node="SplitBackward0")
+@derivative(
+    input=lambda grads, input_shape, split_size, dim: split_backward(
+        grads, input_shape, split_lengths(input_shape, split_size, dim), dim
+    )
+)
+@samples(lambda t: [(t(5, 2), 2), (t(2, 4), 2, 1)])
+def split_every(xp, input, split_size, dim=0):
+    """Views of one size along `dim`, the last one smaller if need be.  input (*, n, *) -> (*, size, *) ..."""
+    return _pieces(input, split_lengths(input.shape, split_size, dim), wrap_dim(dim, input.ndim))
+
+
+def split_lengths(shape, size, dim):
+    """The lengths of the pieces of a dim split every `size`."""
+    if not shape:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    n = shape[wrap_dim(dim, len(shape))]
+    if size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    if size == 0:
+        if n:
+            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
+        return [0]
+    count = builtins.max((n + size - 1) // size, 1)
+    return [size] * (count - 1) + [n - size * (count - 1)]
+
+
+def split(input, split_size_or_sections, dim=0):
+    """Views along `dim`: of one size, or of the given sizes.  input (*, n, *) -> (*, size, *) ..."""
+    if isinstance(split_size_or_sections, list | tuple):
+        return split_with_sizes(input, size_of(split_size_or_sections), dim)
+    try:
+        size = operator.index(split_size_or_sections)
+    except TypeError:
+        return split_with_sizes(input, size_of(split_size_or_sections), dim)
+    return split_every(input, size, dim)
+
+
+def _split(tensor, split_size_or_sections, dim=0):
+    return split(tensor, split_size_or_sections, dim)
+
+
+_split.__name__, _split.__doc__ = "split", split.__doc__
+composite(method=False)(_split)
+
+
+def _split_method(self, split_size, dim=0):
+    return split(self, split_size, dim)
+
+
+_split_method.__name__, _split_method.__doc__ = "split", split.__doc__
+Tensor.split = _split_method
+
+
+@composite()
+def chunk(input, chunks, dim=0):
+    """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
+    shape = input._array.shape
+    if not shape:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    n = shape[wrap_dim(dim, len(shape))]
+    size = (n + chunks - 1) // chunks
+    if not size:
+        return split_with_sizes(input, [0] * chunks, dim)
+    return split_every(input, size, dim)
+
+
+@op(view=True, returns="many")
+@derivative(input=lambda grads, input_shape, dim: unbind_backward(grads, input_shape, dim))
+@samples(lambda t: [(t(3, 2),), (t(2, 3), 1)])
+def unbind(xp, input, dim=0):
+    """All slices along `dim`, as views.  input (*, n, *) -> n of (*, *)."""
+    if not input.ndim:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    dim = wrap_dim(dim, input.ndim)
+    head = PREFIX[dim]
+    return [input[(*head, i, ...)] for i in range(input.shape[dim])]
+
+
+def unbind_backward(grads, shape, dim):
+    """Gradients of the slices stacked; zeros for slices without one."""
+    given = next(g for g in grads if g is not None)
+    return stack_tensors([zeros_like_array(given) if g is None else g for g in grads], wrap_dim(dim, len(shape)))
+
+
+@composite()
+def tensor_split(input, indices_or_sections, dim=0):
+    """Views along `dim`: so many of nearly equal size, or cut at the given indices.  input (*, n, *) -> (*, size, *) ..."""
+    shape = input._array.shape
+    if not shape:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    dim = wrap_dim(dim, len(shape))
+    n = shape[dim]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, int):
+        sections = indices_or_sections
+        if sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {sections}")
+        small, extra = divmod(n, sections)
+        cuts, at = [], 0
+        for i in range(sections - 1):
+            at += small + (i < extra)
+            cuts.append(at)
+    else:
+        cuts = [operator.index(i) for i in indices_or_sections]
+    head = PREFIX[dim]
+    bounds = [0, *cuts, n]
+    return tuple(
+        basic_index(input, (*head, slice(a, b if i < len(cuts) else n), ...))
+        for i, (a, b) in enumerate(zip(bounds, bounds[1:]))
+    )
+
+
+def _axis_split(name: str, least: int, dim: int) -> Any:
+    def function(input, indices_or_sections):
+        ndim = input._array.ndim
+        if ndim < least:
+            raise RuntimeError(
+                f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with "
+                f"{ndim} dimensions!"
+            )
+        along = 0 if name == "hsplit" and ndim == 1 else dim
+        n = input._array.shape[along]
+        if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or n % indices_or_sections):
+            raise RuntimeError(
+                f"torch.{name} attempted to split along dimension {along}, but the size of the dimension {n} is not "
+                f"divisible by the split_size {indices_or_sections}!"
+            )
+        return tensor_split(input, indices_or_sections, along)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`tensor_split` along dim {dim}.  input (*) -> (*) ..."
+    return composite(method=True)(function)
+
+
+hsplit, vsplit, dsplit = _axis_split("hsplit", 1, 1), _axis_split("vsplit", 2, 0), _axis_split("dsplit", 3, 2)
