@@ -1,0 +1,2 @@
+from engine.ops.convolution import *  # noqa
+from engine.ops.padding import *  # noqa

@@ -1,0 +1,424 @@
+"""Convolutions and transposed convolutions, with forward, backward-data and backward-weight as ops of their own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from engine import dtypes
+from engine.dispatch import composite, joint_derivative, op, samples
+from engine.ops import _conv
+from engine.tensor import Tensor
+
+
+def _conj(tensor):
+    return tensor.conj() if tensor.is_complex() else tensor
+
+
+def _channel_sum(grad):
+    return grad.sum((0, *range(2, grad.dim())))
+
+
+def _cropped(tensor, size):
+    """`tensor` without what it has beyond `size` (an output padding wider than the stride)."""
+    for d, (have, want) in enumerate(zip(tensor.shape, size)):
+        if have != want:
+            tensor = tensor.narrow(d, 0, want)
+    return tensor
+
+
+def _convolution_grads(
+    grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups
+):
+    geometry = (stride, padding, dilation, groups)
+    of_input = of_weight = None
+    if needs[0]:
+        factor = _conj(weight)
+        if transposed:
+            of_input = convolution(grad, factor, None, stride, padding, dilation, False, output_padding, groups)
+            of_input = _cropped(of_input, input.shape)
+        else:
+            of_input = convolution_backward_input(grad, factor, tuple(input.shape), *geometry)
+    if needs[1]:
+        factor = _conj(input)
+        pair = (factor, grad) if transposed else (grad, factor)
+        of_weight = convolution_backward_weight(*pair, tuple(weight.shape), *geometry)
+    return of_input, of_weight, _channel_sum(grad) if needs[2] else None
+
+
+def _wide(xp, *arrays):
+    """Half precision arrays as float32; others as they are."""
+    return [a.astype("float32") if a is not None and a.dtype.itemsize == 2 and a.dtype.kind in "fV" else a
+            for a in arrays]  # fmt: skip
+
+
+def _narrow(array, dtype):
+    return array if array.dtype == dtype else array.astype(dtype)
+
+
+def _cross(sizes):
+    return "(" + " x ".join(map(str, sizes)) + ")"
+
+
+def _named(label, values):
+    names = ("depth", "height", "width")[-len(values) :]
+    return " ".join(f"{label}_{n}: {v}" for n, v in zip(names, values))
+
+
+def _type_error(input, other, which):
+    a, b = dtypes.from_numpy(input.dtype), dtypes.from_numpy(other.dtype)
+    if which == "bias":
+        short = {"float32": "float", "float64": "double"}
+        return RuntimeError(
+            f"Input type ({short.get(a.name, a.name)}) and bias type ({short.get(b.name, b.name)}) should be the same"
+        )
+    if a.is_complex != b.is_complex or a.itemsize == 2:
+        return RuntimeError(
+            f"Input type (CPU{dtypes.scalar_name(a)}Type) and weight type (torch.{dtypes.scalar_name(b)}Tensor) "
+            "should be the same"
+        )
+    return RuntimeError(f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}")
+
+
+def _check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    shape, size = weight.shape, input.shape
+    if any(p < 0 for p in padding):
+        raise RuntimeError("negative padding is not supported")
+    if any(p < 0 for p in output_padding):
+        raise RuntimeError("negative output_padding is not supported")
+    if any(s <= 0 for s in stride):
+        raise RuntimeError("non-positive stride is not supported")
+    if any(d <= 0 for d in dilation):
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if shape[0] < groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
+            f"{list(shape)} instead"
+        )
+    if shape[0] % groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
+            f"[{list(shape)}] instead"
+        )
+    outputs, label = (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
+    wanted = shape[0] if transposed else shape[1] * groups
+    if size[1] != wanted:
+        raise RuntimeError(
+            f"Given {label}, weight of size {list(shape)}, expected input{list(size)} to have {wanted} channels, but "
+            f"got {size[1]} channels instead"
+        )
+    if bias is not None and (bias.ndim != 1 or bias.shape[0] != outputs):
+        which = "Given transposed=1, weight" if transposed else "Given weight"
+        raise RuntimeError(
+            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, but got bias of "
+            f"size {list(bias.shape)} instead"
+        )
+    if input.dtype != weight.dtype:
+        raise _type_error(input, weight, "weight")
+    if bias is not None and bias.dtype != input.dtype:
+        raise _type_error(input, bias, "bias")
+    if input.dtype.kind == "b":
+        raise NotImplementedError(f'"slow_conv{len(stride)}d_cpu" not implemented for \'Bool\'')
+    kernel = shape[2:]
+    if not all(kernel):
+        raise RuntimeError(f"kernel size should be greater than zero, but got {_named('kernel', kernel)}")
+    if transposed:
+        if any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation)):
+            raise RuntimeError(
+                "output padding must be smaller than either stride or dilation, but got "
+                f"{_named('output_padding', output_padding)} {_named('stride', stride)} {_named('dilation', dilation)}"
+            )
+        return
+    reach = [n + 2 * p for n, p in zip(size[2:], padding)]
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
+    if any(n < k for n, k in zip(reach, spans)):
+        raise RuntimeError(
+            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. Kernel size can't "
+            "be greater than actual input size"
+        )
+
+
+def _geometries(t):
+    """(spatial dims, kernel, stride, padding, dilation, groups, C/G, O) of the samples."""
+    return [
+        ((7, 6), (3, 2), (1, 1), (1, 0), (1, 1), 1, 2, 3),
+        ((7, 8), (3, 3), (2, 2), (1, 1), (1, 2), 2, 2, 4),
+        ((5, 5), (1, 1), (2, 2), (0, 0), (1, 1), 1, 3, 2),
+        ((6, 6), (3, 3), (2, 1), (1, 1), (1, 1), 3, 1, 6),
+        ((9,), (4,), (3,), (2,), (1,), 1, 2, 2),
+        ((4, 4, 5), (2, 1, 3), (1, 2, 1), (0, 0, 1), (1, 1, 1), 1, 1, 2),
+    ]
+
+
+def _zeros(values):
+    return (0,) * len(values)
+
+
+@op(out=False, node="ConvolutionBackward0", method=False)
+@joint_derivative("input", "weight", "bias", by=_convolution_grads)
+@samples(
+    lambda t: [
+        (t(2, cg * g, *n), t(o, cg, *k), t(o), s, p, d, False, _zeros(n), g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+    + [
+        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(o, cg, *k), t(cg * g), s, p, d, True, _zeros(n), g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+    + [
+        (t(1, 2, 3, 3), t(2, 3, 3, 3), None, (2, 2), (1, 1), (1, 1), True, (1, 0), 1),
+        (t(1, 2, 4), t(2, 1, 3), None, (1,), (0,), (2,), True, (1,), 1),
+        (t(0, 2, 5), t(3, 2, 3), t(3), (1,), (0,), (1,), False, (0,), 1),
+    ]
+)
+def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
+                output_padding=(0,), groups=1):  # fmt: skip
+    """Cross-correlation, or (transposed) its gradient with respect to the input, in any number of dims.
+
+    input (N, C, *size), weight (O, C/groups, *kernel), bias (O) -> (N, O, *out); transposed: weight
+    (C, O/groups, *kernel).  out = floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, transposed
+    out = (size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
+    """
+    stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
+    _check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    x, w, b = _wide(xp, input, weight, bias)
+    if not transposed:
+        return _narrow(_conv.forward(xp, x, w, b, stride, padding, dilation, groups), input.dtype)
+    size, kernel = input.shape[2:], weight.shape[2:]
+    out = tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+        for n, s, p, d, k, o in zip(size, stride, padding, dilation, kernel, output_padding)
+    )
+    if any(n < 1 for n in out):
+        raise RuntimeError(
+            f"Given input size per channel: {_cross(size)}. Calculated output size per channel: {_cross(out)}. Output "
+            "size is too small"
+        )
+    whole = (input.shape[0], weight.shape[1] * groups, *out)
+    result = _conv.backward_input(xp, x, w, whole, stride, padding, dilation, groups)
+    if b is not None:
+        result += b.reshape(-1, *(1,) * len(out))
+    return _narrow(result, input.dtype)
+
+
+@op(out=False, public=False, method=False)
+@joint_derivative(
+    "grad_output", "weight",
+    by=lambda grad, grad_output, weight, needs, stride, padding, dilation, groups: (
+        _cropped(
+            convolution(grad, _conj(weight), None, stride, padding, dilation, False, _zeros(stride), groups),
+            grad_output.shape,
+        ) if needs[0] else None,
+        convolution_backward_weight(
+            _conj(grad_output), grad, tuple(weight.shape), stride, padding, dilation, groups
+        ) if needs[1] else None,
+    ),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(o, cg, *k), (2, cg * g, *n), s, p, d, g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+)
+def convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
+    """The gradient of a convolution with respect to its input of shape `size`.
+
+    grad_output (N, O, *out), weight (O, C/groups, *kernel) -> (N, C, *size).
+    """
+    g, w = _wide(xp, grad_output, weight)
+    return _narrow(
+        _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups), grad_output.dtype
+    )
+
+
+@op(out=False, public=False, method=False)
+@joint_derivative(
+    "grad_output", "input",
+    by=lambda grad, grad_output, input, needs, stride, padding, dilation, groups: (
+        _cropped(
+            convolution(_conj(input), grad, None, stride, padding, dilation, False, _zeros(stride), groups),
+            grad_output.shape,
+        ) if needs[0] else None,
+        convolution_backward_input(
+            _conj(grad_output), grad, tuple(input.shape), stride, padding, dilation, groups
+        ) if needs[1] else None,
+    ),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(2, cg * g, *n), (o, cg, *k), s, p, d, g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+)
+def convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
+    """The gradient of a convolution with respect to its weight of shape `size`.
+
+    grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
+    """
+    g, x = _wide(xp, grad_output, input)
+    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), g.dtype)
+
+
+# --- the public functions
+
+
+def _each(value, n, label):
+    """`value` as a tuple of n ints."""
+    if value.__class__ is tuple and len(value) == n:
+        return value
+    if not isinstance(value, Iterable):
+        return (_int(value, label),) * n
+    values = tuple(_int(v, label) for v in value)
+    if len(values) == 1:
+        return values * n
+    if len(values) != n:
+        raise RuntimeError(
+            f"expected {label} to be a single integer value or a list of {n} values to match the convolution dimensions, "
+            f"but got {label}={list(values)}"
+        )
+    return values
+
+
+def _int(value, label):
+    if hasattr(value, "__index__"):
+        return value.__index__()
+    raise TypeError(
+        f"conv(): argument '{label}' must be tuple of ints, but found element of type {type(value).__name__}"
+    )
+
+
+def _batched(name, n, input, weight):
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        which, position, value = ("input", 1, input) if not isinstance(input, Tensor) else ("weight", 2, weight)
+        raise TypeError(f"{name}(): argument '{which}' (position {position}) must be Tensor, not {type(value).__name__}")
+    ndim = input._array.ndim
+    if ndim == n + 2:
+        return True
+    if ndim != n + 1:
+        raise RuntimeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
+            f"{list(input.shape)}"
+        )
+    return False
+
+
+def _match(weight, n, stride):
+    if weight._array.ndim != n + 2:
+        raise RuntimeError(
+            f"expected stride to be a single integer value or a list of {weight._array.ndim - 2} values to match the "
+            f"convolution dimensions, but got stride={list(stride)}"
+        )
+
+
+def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
+    batched = _batched(name, n, input, weight)
+    if not batched:
+        input = input.unsqueeze(0)
+    stride, dilation = _each(stride, n, "stride"), _each(dilation, n, "dilation")
+    _match(weight, n, stride)
+    if isinstance(padding, str):
+        input, padding = _string_padding(input, weight, padding, stride, dilation)
+    else:
+        padding = _each(padding, n, "padding")
+    result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
+    return result if batched else result.squeeze(0)
+
+
+def _string_padding(input, weight, padding, stride, dilation):
+    if padding == "valid":
+        return input, (0,) * len(stride)
+    if padding != "same":
+        raise RuntimeError(f"Invalid padding string: '{padding}'")
+    if any(s != 1 for s in stride):
+        raise RuntimeError("padding='same' is not supported for strided convolutions")
+    total = [d * (k - 1) for d, k in zip(dilation, weight._array.shape[2:])]
+    if all(t % 2 == 0 for t in total):
+        return input, tuple(t // 2 for t in total)
+    warnings.warn(
+        "Using padding='same' with even kernel lengths and odd dilation may require a zero-padded copy of the input be "
+        "created (Triggered internally at /__w/pytorch/pytorch/aten/src/ATen/native/Convolution.cpp:1101.)",
+        stacklevel=4,
+    )
+    from engine.ops.padding import constant_pad_nd
+
+    more = [x for t in reversed(total) for x in (0, t % 2)]
+    return constant_pad_nd(input, more, 0), tuple(t // 2 for t in total)
+
+
+def _conv_transpose_nd(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    batched = _batched(name, n, input, weight)
+    if not batched:
+        input = input.unsqueeze(0)
+    stride = _each(stride, n, "stride")
+    _match(weight, n, stride)
+    result = convolution(
+        input, weight, bias, stride, _each(padding, n, "padding"), _each(dilation, n, "dilation"),
+        True, _each(output_padding, n, "output_padding"), groups,
+    )  # fmt: skip
+    return result if batched else result.squeeze(0)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 3, 7), t(4, 3, 2), t(4), 2, 1), (t(2, 5), t(1, 2, 3), None, 1, "same")])
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation.  input (N, C, L) or (C, L), weight (O, C/groups, K), bias (O) -> (N, O, L')."""
+    return _conv_nd("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False)
+@samples(
+    lambda t: [
+        (t(2, 3, 5, 6), t(4, 3, 3, 2), t(4), 1, (1, 0)),
+        (t(2, 5, 5), t(2, 1, 3, 3), t(2), 2, 0, 1, 2),
+        (t(1, 1, 4, 4), t(1, 1, 3, 3), None, 1, "same", 2),
+    ]
+)
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation; padding also "valid", "same".
+
+    input (N, C, H, W) or (C, H, W), weight (O, C/groups, kH, kW), bias (O) -> (N, O, H', W').
+    """
+    return _conv_nd("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(1, 2, 3, 4, 4), t(2, 2, 2, 2, 2), t(2), 1, 1)])
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation.  input (N, C, D, H, W), weight (O, C/groups, kD, kH, kW), bias (O) -> (N, O, D', H', W')."""
+    return _conv_nd("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
+    return _conv_transpose_nd(
+        "conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
+    return _conv_transpose_nd(
+        "conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
+    return _conv_transpose_nd(
+        "conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
+def conv_tbc(input, weight, bias, pad=0):
+    """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
