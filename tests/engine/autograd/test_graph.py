@@ -132,7 +132,13 @@ def test_gf04_class_names(expected, f):
     if expected != "CopySlices":
         assert re.search(r"Backward\d*$", name)
         assert node.name() == name
-    assert repr(node).startswith(f"<{name}")
+
+
+def test_gf04_repr():
+    """GF04: node class names say the operation and end in Backward (a digit may follow); name()
+    gives it.
+    """
+    assert repr((leaf(2) * 2).grad_fn).startswith("<MulBackward0 object at 0x")
 
 
 def test_gf04_python_functions():
