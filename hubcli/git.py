@@ -62,6 +62,7 @@ _CONFIG = (
     ("core.attributesFile", os.devnull),
     ("core.autocrlf", "false"),
     ("core.symlinks", "true"),
+    ("checkout.workers", "0"),
     ("core.protectHFS", "true"),
     ("core.protectNTFS", "true"),
     ("transfer.fsckObjects", "true"),

@@ -448,29 +448,44 @@ def _refuse_bad_names(spec: RepoSpec, listing: list[git.Entry]) -> None:
 def _seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
     """Refuse links that leave the tree, make files read-only, sync them; the LFS pointers found."""
     root = os.path.realpath(folder)
-    filtered = False
+    files = []
     for entry in listing:
         path = os.path.join(folder, entry.path)
-        if entry.mode == "120000":
-            target = os.readlink(path)
-            inside = os.path.realpath(path)
-            if os.path.isabs(target) or os.path.commonpath((root, inside)) != root:
-                raise _refused(
-                    spec, f"{entry.path!r} links to {target!r}, outside the tree", "refused"
-                )
+        if entry.mode != "120000":
+            files.append((path, 0o555 if entry.mode == "100755" else 0o444))
             continue
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            if entry.path.endswith(".gitattributes"):
-                filtered |= b"filter=lfs" in os.read(descriptor, 1 << 20)
-            os.fchmod(descriptor, 0o555 if entry.mode == "100755" else 0o444)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        target = os.readlink(path)
+        if os.path.isabs(target) or os.path.commonpath((root, os.path.realpath(path))) != root:
+            what = f"{entry.path!r} links to {target!r}, outside the tree"
+            raise _refused(spec, what, "running it could reach any file of yours")
+    if len(files) > 50:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # each waits for the disk: together they wait once
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(_seal_file, files))
+    else:
+        for file in files:
+            _seal_file(file)
     for parent, _, _ in os.walk(folder):
         os.chmod(parent, 0o755)
         _sync(Path(parent))
+    filtered = any(
+        b"filter=lfs" in Path(path).read_bytes()
+        for path, _ in files
+        if os.path.basename(path) == ".gitattributes"
+    )
     return [entry.path for entry in listing if _is_pointer(folder, entry)] if filtered else []
+
+
+def _seal_file(file: tuple[str, int]) -> None:
+    path, mode = file
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.chmod(path, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_pointer(folder: Path, entry: git.Entry) -> bool:
