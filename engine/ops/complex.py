@@ -1,0 +1,210 @@
+"""Complex numbers: their parts as views, conjugation, angle, and making them of reals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine import dtypes
+from engine._checks import broadcast_shapes
+from engine.autograd.graph import handed
+from engine.dispatch import composite, derivative, op, overload, samples
+from engine.ops.pointwise import keep_where, zeros_of
+from engine.tensor import Tensor
+
+REAL_OF = {"complex64": "float32", "complex128": "float64"}
+COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+
+
+def _tensor(name: str, input: Any) -> Any:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input._array
+
+
+# --- parts
+
+
+@op(public=False, method=False)
+@derivative(input=lambda grad: real(grad))
+@samples(lambda t: [(t(3),), (t(),)])
+def as_complex(xp, input):
+    """Real numbers as complex ones.  input (*) -> (*)."""
+    return input.astype(COMPLEX_OF[input.dtype.name])
+
+
+@op(view=True, public=False, method=False)
+@derivative(input=lambda grad: as_complex(grad))
+@samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
+def real_part(xp, input):
+    """The real parts, sharing memory.  input (*) complex -> (*)."""
+    return input.real
+
+
+@op(view=True, public=False, method=False)
+@derivative(input=lambda grad: as_complex(grad) * 1j)
+@samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
+def imaginary_part(xp, input):
+    """The imaginary parts, sharing memory.  input (*) complex -> (*)."""
+    return input.imag
+
+
+@overload(method=False)
+def real(input):
+    """The real part, sharing memory; a real tensor itself.  input (*) -> (*)."""
+    return real_part(input) if _tensor("real", input).dtype.kind == "c" else input
+
+
+@overload(method=False)
+def imag(input):
+    """The imaginary part, sharing memory.  RuntimeError for real tensors.  input (*) -> (*)."""
+    if _tensor("imag", input).dtype.kind != "c":
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return imaginary_part(input)
+
+
+def _set_real(self: Tensor, value: Any) -> None:
+    handed.copy_(real(self), value)
+
+
+def _set_imag(self: Tensor, value: Any) -> None:
+    handed.copy_(imag(self), value)
+
+
+Tensor.real = property(real, _set_real, doc=real.__doc__)  # type: ignore[attr-defined]
+Tensor.imag = property(imag, _set_imag, doc=imag.__doc__)  # type: ignore[attr-defined]
+
+
+@op(view=True, method=False)
+@derivative(input=lambda grad: view_as_complex(grad.contiguous()))
+@samples(lambda t: [(t.complex(3, 2),), (t.complex(),), (t.complex(0),)])
+def view_as_real(xp, input):
+    """Complex numbers as pairs (real, imaginary), sharing memory.  input (*) complex -> (*, 2)."""
+    if input.dtype.kind != "c":
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return input[..., None].view(REAL_OF[input.dtype.name])
+
+
+@op(view=True, method=False)
+@derivative(input=lambda grad: view_as_real(grad))
+@samples(lambda t: [(t(3, 2),), (t(2),), (t(0, 2),)])
+def view_as_complex(xp, input):
+    """Pairs (real, imaginary) in the last dim as complex numbers, sharing memory.  input (*, 2) -> (*) complex."""
+    kind = COMPLEX_OF.get(input.dtype.name)
+    if kind is None:
+        raise RuntimeError(
+            "view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
+            f"{dtypes.scalar_name(dtypes.from_numpy(input.dtype))}"
+        )
+    if not input.ndim:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if input.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    item = input.dtype.itemsize
+    if input.strides[-1] != item and input.size:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    if any(s % (2 * item) for s, n in zip(input.strides[:-1], input.shape) if n > 1):
+        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    return input.view(kind)[..., 0]
+
+
+# --- conjugation
+
+
+@op(inplace=True, public=False, method=False)
+@derivative(input=lambda grad: conj_physical(grad))
+@samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
+def conjugate(xp, input):
+    """The complex conjugate.  input (*) -> (*)."""
+    return xp.conj(input) if input.dtype.kind == "c" else input.copy()
+
+
+@overload(names=("conj_physical",))
+def conj(input):
+    """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
+    return conjugate(input) if _tensor("conj", input).dtype.kind == "c" else input
+
+
+conj_physical = conj
+
+
+@composite(public=False)
+def conj_physical_(input):
+    """In place: see `conj`."""
+    return conjugate.op.inplace_function(input) if input._array.dtype.kind == "c" else input
+
+
+@composite(names=("resolve_neg",))
+def resolve_conj(input):
+    """`input` itself: conjugation and negation are never lazy here.  input (*) -> (*)."""
+    return input
+
+
+# --- polar form
+
+
+def _angle_backward(grad: Tensor, input: Tensor) -> Tensor:
+    if input._array.dtype.kind != "c":
+        return zeros_of(grad)
+    x, y = input.real, input.imag
+    slope = grad / (x * x + y * y)
+    return keep_where(complex(-y * slope, x * slope), input != 0)
+
+
+@op(promote="float")
+@derivative(input=_angle_backward)
+@samples(lambda t: [(t.complex(3, 4),), (t(3),), (t.integers(-2, 3, 4),), (t.complex(),)])
+def angle(xp, input):
+    """The argument in radians; of real numbers 0 or pi.  input (*) -> (*)."""
+    if input.dtype.kind == "c":
+        return xp.arctan2(input.imag, input.real)
+    of = input.dtype.type
+    return xp.where(input != input, input, xp.where(input < 0, of(math.pi), of(0)))
+
+
+def _check_pair(name: str, first: Any, second: Any) -> None:
+    kinds = [dtypes.from_numpy(x.dtype) for x in (first, second)]
+    if any(k.category != dtypes.FLOATING or k is dtypes.bfloat16 for k in kinds):
+        found = " and ".join(dtypes.scalar_name(k) for k in kinds)
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {found}")
+    if kinds[0] is not kinds[1]:
+        raise RuntimeError(
+            f"Expected object of scalar type {dtypes.scalar_name(kinds[0])} but got scalar type "
+            f"{dtypes.scalar_name(kinds[1])} for second argument"
+        )
+    dtypes.to_numpy(kinds[0].to_complex())
+
+
+def _assembled(xp: Any, real: Any, imag: Any) -> Any:
+    result = xp.empty(broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype.name])
+    result.real[...] = real
+    result.imag[...] = imag
+    return result
+
+
+@op(broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays))
+@derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
+def complex(xp, real, imag):
+    """real + i imag.  real (*a), imag (*b) -> (broadcast of a and b) complex."""
+    _check_pair("complex", real, imag)
+    return _assembled(xp, real, imag)
+
+
+def _polar_abs(grad: Tensor, angle: Tensor) -> Tensor:
+    return (grad * complex(angle.cos(), angle.sin()).conj()).real
+
+
+def _polar_angle(grad: Tensor, abs: Tensor, angle: Tensor) -> Tensor:
+    return (grad * (complex(-angle.sin(), angle.cos()) * abs).conj()).real
+
+
+@op(broadcast=True, method=False, check=lambda arrays: _check_pair("polar", *arrays))
+@derivative(abs=_polar_abs, angle=_polar_angle)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
+def polar(xp, abs, angle):
+    """abs * e ** (i angle).  abs (*a), angle (*b) in radians -> (broadcast of a and b) complex."""
+    _check_pair("polar", abs, angle)
+    return _assembled(xp, abs * xp.cos(angle), abs * xp.sin(angle))
+
+

@@ -1,0 +1,218 @@
+"""Running sums, products and extremes along a dim; differences and the trapezoidal rule."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from engine import dtypes
+from engine._checks import wrap_dim
+from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.ops.pointwise import conj_if_complex as _conj
+from engine.ops.pointwise import not_implemented
+from engine.ops.reduction import cast_back, int64_if_integer, take_along, wide
+from engine.tensor import Tensor
+
+
+def _accumulate(xp: Any, name: str, input: Any, dim: int, dtype: Any) -> Any:
+    axis = wrap_dim(dim, input.ndim)
+    if dtype is not None:
+        input = input.astype(dtypes.to_numpy(dtype))
+        to = None
+    else:
+        to = int64_if_integer(input)
+    if not input.ndim:
+        return input.astype(to) if to else input.copy()
+    work = to or wide(input) or input.dtype
+    found = getattr(xp, name)(input, axis=axis, dtype=work)
+    return found if to else found.astype(input.dtype, copy=False)
+
+
+def _scan_samples(t: Any) -> list[Any]:
+    return [(t(3, 4), 1), (t(2, 3, 4), 0), (t(3), -1), (t(), 0), (t(0, 2), 0), (t.integers(0, 9, 3), 0),
+            (t(3), 0, {"dtype": dtypes.float64})]  # fmt: skip
+
+
+@op(inplace=True, aliases={"axis": "dim"})
+@derivative(
+    input=lambda grad, input_dtype, dim: cast_back(
+        grad if not grad._array.ndim else grad.flip(dim).cumsum(dim).flip(dim), input_dtype
+    )
+)
+@samples(_scan_samples)
+def cumsum(xp, input, dim, *, dtype=None):
+    """Running sums along `dim`; integers in int64.  input (*) -> (*)."""
+    return _accumulate(xp, "cumsum", input, dim, dtype)
+
+
+def _after(x: Tensor, dim: int) -> Tensor:
+    """For each element the sum of itself and all behind it along `dim`."""
+    return x.flip(dim).cumsum(dim).flip(dim)
+
+
+def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int) -> Tensor:
+    """(sum of grad * result behind each element) / element; without division where an element is 0."""
+    if not input._array.ndim:
+        return cast_back(grad, input_dtype)
+    wide_input = input if input.dtype is result.dtype else input.to(result.dtype)
+    if not (input._array == 0).any():
+        return cast_back(_after(grad * _conj(result), dim) / _conj(wide_input), input_dtype)
+    dim = wrap_dim(dim, input._array.ndim)
+    n = input._array.shape[dim]
+    pieces = []
+    before = None  # the product of the elements before the k-th
+    for k in range(n):
+        ahead = wide_input.narrow(dim, k + 1, n - k - 1)
+        one = wide_input.narrow(dim, k, 1)
+        ones = (one * 0 + 1).detach()
+        run = ones if k == n - 1 else PUBLIC["cat"]([ones, ahead.cumprod(dim)], dim)
+        if before is not None:
+            run = run * before
+        pieces.append((grad.narrow(dim, k, n - k) * _conj(run)).sum(dim, True))
+        before = one if before is None else before * one
+    return cast_back(PUBLIC["cat"](pieces, dim), input_dtype)
+
+
+@op(inplace=True, aliases={"axis": "dim"})
+@derivative(input=_cumprod_backward)
+@samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
+def cumprod(xp, input, dim, *, dtype=None):
+    """Running products along `dim`; integers in int64; exact gradient at zeros.  input (*) -> (*)."""
+    return _accumulate(xp, "cumprod", input, dim, dtype)
+
+
+def _running_extreme(xp: Any, input: Any, dim: int, largest: bool) -> tuple[Any, Any]:
+    """(running extremes, index of the last element that attained them)."""
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim or not input.size:
+        return input.copy(), xp.zeros(input.shape, "int64")
+    values = (xp.maximum if largest else xp.minimum).accumulate(input, axis=axis)
+    shape = [1] * input.ndim
+    shape[axis] = input.shape[axis]
+    places = xp.arange(shape[axis]).reshape(shape)
+    attained = (input == values) | (input != input)
+    return values, xp.maximum.accumulate(xp.where(attained, places, 0), axis=axis)
+
+
+def _extreme_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int) -> Tensor:
+    if not input_shape:
+        return grad0
+    return add_along(grad0, result1, input_shape, dim)
+
+
+@op(public=False, method=False)
+@derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
+@samples(lambda t: [(t(3, 3), t.of([[0, 0, 2], [1, 1, 1], [0, 1, 2]]), (3, 4), 1)])
+def add_along(xp, grad_output, index, shape, dim):
+    """Zeros of `shape` with grad_output added at `index` along `dim`.  grad_output (*), index (*) -> (*shape)."""
+    result = xp.zeros(shape, grad_output.dtype)
+    axis = wrap_dim(dim, len(shape))
+    places = []
+    for d, n in enumerate(index.shape):
+        sizes = [1] * index.ndim
+        sizes[d] = n
+        places.append(index if d == axis else xp.arange(n).reshape(sizes))
+    xp.add.at(result, tuple(places), grad_output)
+    return result
+
+
+def _distinct_samples(t: Any) -> list[Any]:
+    return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), 0), (t(), 0), (t(0, 2), 0), (t.integers(0, 3, 6), 0)]
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=_extreme_backward)
+@samples(_distinct_samples)
+def cummax(xp, input, dim):
+    """(values, indices) of the running largest along `dim`, the last of equals.  input (*) -> (*), (*)."""
+    return _running_extreme(xp, input, dim, True)
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=_extreme_backward)
+@samples(_distinct_samples)
+def cummin(xp, input, dim):
+    """(values, indices) of the running smallest along `dim`, the last of equals.  input (*) -> (*), (*)."""
+    return _running_extreme(xp, input, dim, False)
+
+
+def _logcumsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: int) -> Tensor:
+    """Positive and negative parts of the gradient apart, in logarithms (as torch): nothing overflows."""
+    if not grad._array.ndim:
+        return grad
+    tiny = float("-inf")
+    positive = PUBLIC["where"](grad > 0, grad.abs().log(), tiny)
+    negative = PUBLIC["where"](grad < 0, grad.abs().log(), tiny)
+    parts = [
+        ((p - result).flip(dim).logcumsumexp(dim).flip(dim) + input).exp() for p in (positive, negative)
+    ]
+    return parts[0] - parts[1]
+
+
+@op()
+@derivative(input=_logcumsumexp_backward)
+@samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0)])
+def logcumsumexp(xp, input, dim):
+    """log of the running sums of exp along `dim`, without overflow.  input (*) -> (*)."""
+    if input.dtype.kind in "iub":
+        raise not_implemented("logcumsumexp_out_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim or not input.size:
+        return input.copy()
+    if wide(input):
+        return xp.logaddexp.accumulate(input.astype("float32"), axis=axis).astype(input.dtype)
+    return xp.logaddexp.accumulate(input, axis=axis)
+
+
+# --- differences
+
+
+@composite()
+@samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
+    if not input._array.ndim:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    dim = wrap_dim(dim, input._array.ndim)
+    parts = [p for p in (prepend, input, append) if p is not None]
+    if len(parts) > 1:
+        input = PUBLIC["cat"](parts, dim)
+    if not n:
+        return input.clone()
+    for _ in range(builtins.min(n, input._array.shape[dim])):
+        size = input._array.shape[dim]
+        late, early = input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1)
+        input = late.logical_xor(early) if input._array.dtype.kind == "b" else late - early
+    return input
+
+
+def _neighbours(y: Tensor, dim: int) -> Tensor:
+    size = y._array.shape[dim]
+    return y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
+
+
+def _spacing(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
+    if x is None:
+        return dx
+    if x._array.ndim == 1:
+        gap = diff(x)
+        return gap.reshape([-1 if d == dim else 1 for d in range(y._array.ndim)])
+    return diff(x, 1, dim)
+
+
+@composite(method=False, names=("trapz",))
+@samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
+def trapezoid(y, x=None, *, dx=None, dim=-1):
+    """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).  y (*) -> (* without dim)."""
+    dim = wrap_dim(dim, y._array.ndim)
+    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
+def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
+    """The running integral along `dim`, see `trapezoid`.  y (*) -> (*, shorter by 1 along dim)."""
+    dim = wrap_dim(dim, y._array.ndim)
+    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2
