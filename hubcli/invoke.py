@@ -8,6 +8,7 @@ before the call, and file descriptor 1 points to stderr while foreign code runs.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import sys
 import time
@@ -33,6 +34,7 @@ class Result:
     """What an entrypoint returned, and what the call took: seconds, and the weight files read."""
 
     value: Any
+    spec: str
     entrypoint: str
     framework: str
     seconds: float
@@ -91,7 +93,7 @@ def call(
     if outer is None and not is_module(value):
         kind = _class_name(value, namespace)
         _warn(f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module", command)
-    return Result(value, entrypoint, now.framework, seconds, tuple(now.used), namespace)
+    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace)
 
 
 def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:
@@ -178,7 +180,7 @@ def _require_module(result: Result, what: str) -> None:
 @contextlib.contextmanager
 def running(result: Result, *, command: bool = False) -> Iterator[None]:
     """Go on running the model's code, a forward pass for instance, under the same rules."""
-    with _guarded(result.namespace, command):
+    with _guarded(result.namespace, result.spec, command):
         yield
 
 
@@ -191,17 +193,19 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
             spec=str(checkout.spec),
         )
     _check_dependencies(checkout, now.framework)
+    if command and now.framework == "torch":
+        _replace_torch_hub()
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
     token = weights.caller.set(now)
     try:
-        with _guarded(namespace, command):
+        with _guarded(namespace, now.spec, command):
             yield namespace
     finally:
         weights.caller.reset(token)
 
 
 @contextlib.contextmanager
-def _guarded(namespace: Namespace, command: bool) -> Iterator[None]:
+def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if command:
             stack.enter_context(output.fd1_to_stderr())
@@ -213,7 +217,23 @@ def _guarded(namespace: Namespace, command: bool) -> Iterator[None]:
         except BaseException as error:
             if not command:
                 raise
-            raise _as_repository_error(error, namespace) from error
+            raise _as_repository_error(error, namespace, spec) from error
+
+
+def _replace_torch_hub() -> None:
+    """Let torch's own hub functions be ours, in the process of a command.
+
+    Else weights would bypass the cache, its checks and its records.  A Python program's torch is
+    left as it is.
+    """
+    from hubcli import torch_hub
+
+    isolation.import_framework("torch")
+    modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
+    for module in modules:
+        for name in torch_hub.__all__:
+            if hasattr(module, name):
+                setattr(module, name, getattr(torch_hub, name))
 
 
 def _check_dependencies(checkout: Checkout, framework: str) -> None:
@@ -301,7 +321,9 @@ def _warn(text: str, command: bool) -> None:
         warnings.warn(text, stacklevel=4)
 
 
-def _as_repository_error(error: BaseException, namespace: Namespace) -> RepositoryCodeError:
+def _as_repository_error(
+    error: BaseException, namespace: Namespace, spec: str
+) -> RepositoryCodeError:
     """One line, `file:line: Type: message`, where the repository's own code stood last."""
     where = _place(error, namespace)
     text = " ".join(str(error).split()) or "no message"
@@ -314,7 +336,7 @@ def _as_repository_error(error: BaseException, namespace: Namespace) -> Reposito
         hint = "a checkout is read-only; give the entrypoint a folder of your own to write to"
     elif isinstance(error, SystemExit):
         text = f"the code called sys.exit({error.code!r})"
-    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint)
+    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec)
 
 
 def _text(path: object) -> str | None:

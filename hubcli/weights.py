@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pickle
 import re
 import shutil
 import time
@@ -146,20 +147,39 @@ def read_state_dict(
     now = caller.get()
     framework = now.framework if now is not None else isolation.loaded_framework() or "engine"
     with _unzipped(path, name) as file:
-        if framework == "torch":
-            torch = isolation.import_framework("torch")
-            return torch.load(
-                file, map_location=map_location, weights_only=weights_only is not False
-            )
-        from engine import serialization
-
         try:
+            if framework == "torch":
+                return _read_with_torch(file, map_location, weights_only is not False)
+            from engine import serialization
+
             return serialization.load(file, map_location=map_location)
-        except serialization.UnpicklingError as error:
+        except pickle.UnpicklingError as error:
             raise IntegrityError(
-                f"{name} was refused: {error}",
+                f"{name} was refused: {' '.join(str(error).split())[:300]}",
                 hint="only tensors and plain containers are read from a checkpoint",
             ) from None
+
+
+def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
+    """torch.load; safetensors, which it does not know, go through the engine's reader."""
+    from hubcli import isolation
+
+    torch = isolation.import_framework("torch")
+    with file.open("rb") as opened:
+        head = opened.read(9)
+    if head[8:] != b"{":
+        return torch.load(file, map_location=map_location, weights_only=weights_only)
+    from engine import serialization
+
+    state = {}
+    for key, array in serialization.read_arrays(file).items():
+        if str(array.dtype) == "bfloat16":
+            tensor = torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(array.copy())
+        device = isinstance(map_location, str | torch.device)
+        state[key] = tensor.to(map_location) if device else tensor
+    return state
 
 
 # What `store`, `hub show` and `hub cache` ask

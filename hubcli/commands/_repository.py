@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hubcli import hubconf, settings, store
-from hubcli.errors import UsageError
+from hubcli.errors import HubError, UsageError
 from hubcli.hubconf import HubConf
 from hubcli.spec import RepoSpec
 from hubcli.store import CachedRepo, Checkout
@@ -47,7 +47,7 @@ def read(checkout: Checkout, execute: bool, trust: str | None, framework: str | 
         for option, value in (("--trust", trust), ("--framework", framework)):
             if value is not None:
                 raise UsageError(f"{option} is for --exec; nothing is run without it")
-        return hubconf.read(checkout.path)
+        return conf(checkout)
     from hubcli import invoke
     from hubcli import trust as gate
 
@@ -55,6 +55,15 @@ def read(checkout: Checkout, execute: bool, trust: str | None, framework: str | 
     return invoke.listing(
         checkout, framework=framework or settings.current().framework, command=True
     )
+
+
+def conf(checkout: Checkout) -> HubConf:
+    """The hubconf, read statically; errors name the spec."""
+    try:
+        return hubconf.read(checkout.path)
+    except HubError as error:
+        error.spec = str(checkout.spec)
+        raise
 
 
 def call(spec: str, entrypoint: str, given: Arguments, execution: Execution) -> Result:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hubcli import dependencies, hubconf, output, settings, store
+from hubcli import dependencies, output, settings, store
+from hubcli.commands import _repository
 from hubcli.dependencies import Report
 from hubcli.errors import ExitStatus
 from hubcli.spec import RepoSpec
@@ -24,7 +25,7 @@ def deps(ctx: click.Context, spec: str, framework: str | None) -> None:
     The exit status is 8 if any is missing.
     """
     checkout = store.ensure(RepoSpec.parse(spec))
-    conf = hubconf.read(checkout.path)
+    conf = _repository.conf(checkout)
     report = dependencies.check(
         conf.dependencies,
         root=checkout.path,

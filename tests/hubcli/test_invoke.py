@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -220,3 +222,27 @@ def test_paths_and_settings_are_as_before(mine):
     before = os.getcwd(), settings.current()
     called(mine, "thing")
     assert (os.getcwd(), settings.current()) == before
+
+
+def test_torchs_own_hub_gives_way_in_a_command(tmp_path):
+    """With a torch of three files, in a process of its own."""
+    for name, text in {
+        "torch/__init__.py": "",
+        "torch/hub.py": "def load_state_dict_from_url(url): raise AssertionError\n",
+        "torch/utils/__init__.py": "",
+        "torch/utils/model_zoo.py": "def load_url(url): raise AssertionError\n",
+        "repo/hubconf.py": "from torch.hub import load_state_dict_from_url as load\n"
+        "from torch.utils.model_zoo import load_url\n"
+        "def net():\n    assert load is load_url\n    return load('https://example.org/x.pth')\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    root = Path(invoke.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "hubcli", "--offline", "load", str(tmp_path / "repo"), "net",
+         "--framework", "torch"],
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 5, done.stderr

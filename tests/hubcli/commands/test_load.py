@@ -1,0 +1,121 @@
+"""`hub load`: build a model, describe it, save it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import load_file
+
+from hubcli import cli
+from tests.hubcli.models import WEIGHT, Model
+from tests.servers import Served, file_server
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Served]:
+    (tmp_path / "files").mkdir()
+    with file_server(tmp_path / "files") as served:
+        yield served
+
+
+@pytest.fixture
+def model(tmp_path: Path, files: Served, monkeypatch: pytest.MonkeyPatch) -> Model:
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http,file")
+    monkeypatch.setenv("HUB_GIT_URL", f"file://{tmp_path}/served/{{owner}}/{{repo}}.git")
+    return Model.create(tmp_path, files.url)
+
+
+def hub(*arguments: str):
+    return CliRunner().invoke(cli.hub, list(arguments))
+
+
+def test_untrusted(model):
+    result = hub("--json", "load", "o/m:v1", "net")
+    assert result.exit_code == 7
+    error = json.loads(result.stdout)["error"]
+    assert (error["code"], error["spec"]) == ("untrusted", "o/m:v1")
+    assert "hub trust add o/m:v1 --commit" in error["hint"]
+
+
+def test_document(model):
+    result = hub("--json", "load", "o/m:v1", "net", "--trust", "once", "-k", f"url={model.url}")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made.pop("seconds") > 0
+    (weight,) = made.pop("weights")
+    assert (weight["file"], weight["url"]) == (model.weights, model.url)
+    assert made == {
+        "schema_version": 1,
+        "entrypoint": "net",
+        "class": "hubconf.Net",
+        "parameters": 6,
+        "buffers": 0,
+        "bytes": 24,
+        "device": "cpu",
+    }
+
+
+def test_for_people(model):
+    result = hub("load", str(model.folder), "counted")
+    assert result.exit_code == 0, result.output
+    shown = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert (shown["class"], shown["parameters"], shown["buffers"]) == ("hubconf.Net", "6", "4")
+    assert shown["size"] == "40 B"
+
+
+@pytest.mark.parametrize("name", ["net.safetensors", "net.pth"])
+def test_save(model, tmp_path, name):
+    file = tmp_path / name
+    result = hub(
+        "load", str(model.folder), "net", "--args", json.dumps([model.url]), "--save", str(file)
+    )
+    assert result.exit_code == 0, result.output
+    if name.endswith(".safetensors"):
+        assert load_file(file)["weight"].tolist() == WEIGHT.tolist()
+    else:
+        import engine
+
+        assert engine.load(file)["weight"].numpy().tolist() == WEIGHT.tolist()
+
+
+def test_force_reload_fetches_weights_anew(model, files):
+    arguments = ("load", "o/m:v1", "net", "--trust", "commit", "-k", f"url={model.url}")
+    assert hub(*arguments).exit_code == 0
+    files.reset()
+    assert hub(*arguments).exit_code == 0
+    assert files.requests == []
+    assert hub(*arguments, "--force-reload").exit_code == 0
+    assert len(files.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["net", "--save", "x.bin"], 2, "neither .safetensors nor .pth"),
+        (["net", "--save", "nowhere/x.pth"], 2, "there is no folder nowhere"),
+        (["net", "-k", "novalue"], 2, "KEY=VALUE"),
+        (["several", "-k", "x=1"], 2, "unexpected keyword argument 'x'"),
+        (["nope"], 3, "Cannot find callable nope in hubconf"),
+        (["nothing", "--save", "x.pth"], 2, "only an nn.Module can be saved"),
+        (["nothing", "--device", "cpu"], 2, "only an nn.Module can be moved"),
+        (["net", "--device", "nonsense"], 2, "--device 'nonsense'"),
+        (["net", "--args", "[3]"], 70, "Error"),
+        (["net", "-k", "url=http://127.0.0.1:9/x.pth", "--trust", "once"], 4, "127.0.0.1"),
+    ],
+)
+def test_failures(model, monkeypatch, tmp_path, arguments, status, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hubcli.http.time.sleep", lambda seconds: None)
+    result = hub("--json", "load", str(model.folder), *arguments)
+    assert result.exit_code == status, result.output
+    assert message in json.loads(result.stdout)["error"]["message"]
+
+
+def test_a_result_that_is_no_module_draws_a_warning(model):
+    result = hub("load", str(model.folder), "nothing")
+    assert result.exit_code == 0
+    assert "returned a dict, not an nn.Module" in result.stderr

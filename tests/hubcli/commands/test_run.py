@@ -1,0 +1,172 @@
+"""`hub run`: one forward pass on arrays and pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from hubcli import cli, inference
+from hubcli.errors import UsageError
+from hubcli.inference import Output, Picture
+from tests.hubcli.models import HUBCONF
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "hubconf.py").write_text(HUBCONF)
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.array([[1.0, 2.0]]))
+    return tmp_path
+
+
+def hub(*arguments: str):
+    return CliRunner().invoke(cli.hub, list(arguments))
+
+
+def test_document_and_output(folder):
+    result = hub("--json", "run", "./repo", "net", "--input", "x.npy", "--output", "y.npy")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made.pop("seconds") > 0
+    assert made == {
+        "schema_version": 1,
+        "inputs": [{"shape": [1, 2], "dtype": "float64"}],
+        "outputs": [{"shape": [1, 3], "dtype": "float32", "file": "y.npy"}],
+        "top": [],
+    }
+    assert np.load("y.npy").tolist() == [[0, 0, 0]]
+
+
+def test_several_outputs(folder):
+    result = hub("--json", "run", "./repo", "several", "--input", "x.npy", "--output", "y.npy")
+    assert result.exit_code == 0, result.output
+    files = [one["file"] for one in json.loads(result.stdout)["outputs"]]
+    assert files == ["y.out.npy", "y.aux_0.npy", "y.aux_1.npy"]
+    assert [np.load(file).tolist() for file in files] == [[[3, 3, 3]], [[4, 4, 4]], 18]
+    assert hub("run", "./repo", "several", "--input", "x.npy", "--output", "y.npz").exit_code == 0
+    with np.load("y.npz") as archive:
+        assert sorted(archive.files) == ["aux_0", "aux_1", "out"]
+    result = hub("run", "./repo", "several", "--input", "x.npy", "--output", "-")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_eval_mode_without_gradients(folder):
+    assert hub("run", "./repo", "counted", "--input", "x.npy", "--output", "y.npy").exit_code == 0
+    assert np.load("y.npy").tolist() == [0, 0]
+
+
+def test_named_inputs_go_by_keyword(folder):
+    np.savez("x.npz", np.ones((1, 2)), scale=np.array(5.0))
+    arguments = ("run", "./repo", "several", "--input", "x.npz")
+    assert hub(*arguments).exit_code == 70
+    result = hub("run", "./repo", "net", "--input", "x.npz", "--output", "y.npy")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_plain_function_runs_too(folder):
+    result = hub("run", "./repo", "function", "--input", "x.npy", "--output", "y.npy")
+    assert result.exit_code == 0, result.output
+    assert np.load("y.npy").tolist() == [[2, 3]]
+
+
+def test_top(folder):
+    Path("labels.txt").write_text("cat\ndog\nowl\n")
+    result = hub(
+        "--json", "run", "./repo", "several", "--input", "x.npy",
+        "--top", "2", "--labels", "labels.txt",
+    )  # fmt: skip
+    top = json.loads(result.stdout)["top"]
+    assert [(one["item"], one["class"], one["label"]) for one in top] == [
+        (0, 0, "cat"),
+        (0, 1, "dog"),
+    ]
+    assert top[0]["score"] == pytest.approx(1 / 3)
+    result = hub("run", "./repo", "several", "--input", "x.npy", "--top", "1")
+    assert result.stdout == "0.3333  0\n"
+
+
+def test_ranking():
+    outputs = [Output("out", np.array([[0.0, 3.0, 1.0], [2.0, 2.0, -1.0]]))]
+    ranked = inference.top(outputs, 2, ["a", "b", "c"])
+    assert [(one.item, one.index, one.label) for one in ranked] == [
+        (0, 1, "b"), (0, 2, "c"), (1, 0, "a"), (1, 1, "b"),
+    ]  # fmt: skip
+    assert ranked[0].score == pytest.approx(np.exp(3) / (1 + np.exp(3) + np.exp(1)))
+    shares = inference.top([Output("out", np.array([0.25, 0.75]))], 1, [])
+    assert (shares[0].index, shares[0].score) == (1, 0.75)
+    for bad, labels in ((np.zeros((1, 2, 3)), []), (np.zeros(()), []), (np.zeros((1, 3)), ["a"])):
+        with pytest.raises(UsageError):
+            inference.top([Output("out", bad)], 1, labels)
+
+
+def test_stdin_and_stdout(folder):
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([[1.0, 2.0]]))
+    done = subprocess.run(
+        [sys.executable, "-m", "hubcli", "run", str(folder / "repo"), "net",
+         "--input", "-", "--output", "-"],
+        input=buffer.getvalue(),
+        capture_output=True,
+        cwd=Path(cli.__file__).parents[1],
+        check=True,
+    )  # fmt: skip
+    assert np.load(io.BytesIO(done.stdout)).tolist() == [[0, 0, 0]]
+
+
+def test_pictures(folder):
+    pixels = np.zeros((40, 20, 3), np.uint8)
+    pixels[..., 0] = 255
+    Image.fromarray(pixels).save("red.png")
+    array = Picture.of(None, None, None, None, None).array("red.png", "red.png")
+    assert (array.shape, array.dtype) == ((1, 3, 40, 20), np.float32)
+    assert array[0, :, 0, 0].tolist() == [1, 0, 0]
+    array = Picture.of(None, 10, 8, "0.5", "0.5,1,2").array("red.png", "red.png")
+    assert array.shape == (1, 3, 8, 8)
+    assert array[0, :, 3, 3].tolist() == [1, -0.5, -0.25]
+    preset = Picture.of("imagenet", None, 64, None, None)
+    assert (preset.resize, preset.crop, preset.mean[0], preset.std[2]) == (256, 64, 0.485, 0.225)
+    assert preset.array("red.png", "red.png").shape == (1, 3, 64, 64)
+    result = hub("--json", "run", "./repo", "function", "--input", "red.png", "--resize", "8")
+    assert json.loads(result.stdout)["inputs"] == [{"shape": [1, 3, 16, 8], "dtype": "float32"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["net", "--input", "nowhere.npy"], 2, "no such file"),
+        (["net", "--input", "bad.npy"], 2, "cannot be read as .npy"),
+        (["net", "--input", "bad.npz"], 2, "cannot be read as .npz"),
+        (["net", "--input", "bad.png"], 2, "cannot be read as a picture"),
+        (["net", "--input", "objects.npy"], 2, "cannot be read as .npy"),
+        (["net", "--input", "text.npy"], 2, "not numbers"),
+        (["net", "--input", "x.npy", "--output", "y.txt"], 2, "neither .npy nor .npz"),
+        (["net", "--input", "x.npy", "--output", "no/y.npy"], 2, "no folder no"),
+        (["net", "--input", "x.npy", "--output", "-"], 2, "would share stdout"),
+        (["net", "--input", "x.npy", "--labels", "x.npy"], 2, "--top"),
+        (["net", "--input", "x.npy", "--mean", "1,2"], 2, "--mean '1,2' is not R,G,B"),
+        (["net", "--input", "x.npy", "--std", "0"], 2, "--std"),
+        (["nothing", "--input", "x.npy"], 2, "cannot be called"),
+        (["fails", "--input", "x.npy"], 70, "hubconf.py:"),
+        (["nope", "--input", "x.npy"], 3, "Cannot find callable"),
+    ],
+)
+def test_failures(folder, arguments, status, message):
+    for name in ("bad.npy", "bad.npz", "bad.png"):
+        Path(name).write_bytes(b"nonsense")
+    np.save("objects.npy", np.array([{}], object), allow_pickle=True)
+    np.save("text.npy", np.array(["a"]))
+    before = set(Path().iterdir())
+    result = hub("--json", "run", "./repo", *arguments)
+    assert result.exit_code == status, result.output
+    assert message in json.loads(result.stdout)["error"]["message"]
+    assert set(Path().iterdir()) == before
