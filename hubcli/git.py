@@ -87,7 +87,7 @@ class RepositoryError(HubError):
     code = "git"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resolved:
     """What a ref means at the remote now: `source` is its full name there."""
 
@@ -99,7 +99,7 @@ class Resolved:
     tip: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """One line of a commit's tree."""
 
@@ -108,7 +108,7 @@ class Entry:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Remote:
     """A repository to ask and fetch from: the URL after rewriting, and the environment for it."""
 

@@ -141,7 +141,7 @@ def _attempt(
         digest = hashlib.sha256()
         size = 0
         file = stack.enter_context(open(temporary, "wb"))
-        bar: output.Progress = output.Silent()
+        bar: output.Progress = output.Progress()
         if progress:
             name = unquote(urlsplit(url).path.rpartition("/")[2]) or public(url)
             bar = stack.enter_context(output.progress(name, answer.length))

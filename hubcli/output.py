@@ -6,23 +6,18 @@ Core modules call `message`, `warning` and `progress`; only commands call `Outpu
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self
 
 from hubcli import settings
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """How to print: as JSON or for people, and how much."""
 
@@ -39,6 +34,8 @@ class Output:
     def result(self, document: Mapping[str, Any], human: Callable[[], object] | str = "") -> None:
         """Print the command's result: `document` as JSON, else `human` (text, or what makes it)."""
         if self.json:
+            import json
+
             document = {"schema_version": SCHEMA_VERSION, **document}
             text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
         else:
@@ -146,33 +143,16 @@ def _flush_c_streams() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-class Progress(Protocol):
-    """A progress bar, or nothing where stderr is no terminal."""
+class Progress:
+    """A progress bar; this one shows nothing, as where stderr is no terminal."""
+
+    shown = False
 
     def update(self, n: int = 1) -> None:
         """Advance by `n`."""
 
     def set(self, completed: float, total: float | None, label: str | None = None) -> None:
         """Go to `completed` of `total`, perhaps under another label."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class Silent:
-    """The progress bar that shows nothing."""
-
-    def update(self, n: int = 1) -> None:
-        pass
-
-    def set(self, completed: float, total: float | None, label: str | None = None) -> None:
-        pass
 
     def __enter__(self) -> Self:
         return self
@@ -181,26 +161,28 @@ class Silent:
         pass
 
 
-class _Bar:
+class _Bar(Progress):
+    shown = True
+
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
             DownloadColumn,
-            Progress,
             ProgressColumn,
             TaskProgressColumn,
             TextColumn,
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
+        from rich.progress import Progress as RichProgress
 
         columns: list[str | ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
         if unit == "B":
             columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
         else:
             columns += [TaskProgressColumn()]
-        self._bar: RichProgress = Progress(
+        self._bar = RichProgress(
             *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
         )
         self._task = self._bar.add_task(printable(label), total=total)
@@ -223,5 +205,5 @@ class _Bar:
 def progress(label: str, total: float | None = None, *, unit: str = "B") -> Progress:
     """A progress bar on stderr when that is a terminal, else a mute one; use it in a `with`."""
     if settings.current().quiet or not sys.stderr.isatty():
-        return Silent()
+        return Progress()
     return _Bar(label, total, unit)

@@ -23,7 +23,7 @@ _SCHEMA = 1
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Published:
     """A ref as the table has it.  `commit`'s tree is `<commit>.<generation>`."""
 
@@ -38,7 +38,7 @@ class Published:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """The refs of one clone URL: `base` is the spec without ref, `default` the default branch."""
 

@@ -23,7 +23,7 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Settings:
     """Every setting that the rest of `hubcli` obeys; `current()` makes one."""
 
@@ -45,7 +45,7 @@ class Settings:
     def __repr__(self) -> str:
         shown = (
             f"{name}={'***' if name == 'token' and value else repr(value)}"
-            for name, value in ((name, getattr(self, name)) for name in self.__slots__)
+            for name, value in vars(self).items()
         )
         return f"Settings({', '.join(shown)})"
 
@@ -152,7 +152,7 @@ _overrides: dict[str, Any] = {}
 def override(**values: Any) -> None:
     """Set process-wide values that win over environment and config.toml; None withdraws one."""
     for name, value in values.items():
-        if name not in Settings.__slots__:
+        if name not in Settings.__dataclass_fields__:
             raise TypeError(f"no setting named {name!r}")
         if value is None:
             _overrides.pop(name, None)

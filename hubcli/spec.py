@@ -25,7 +25,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RepoSpec:
     """A repository at a ref, or a folder.
 

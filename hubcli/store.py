@@ -41,7 +41,7 @@ _SCHEMA = 1
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkout:
     """A published tree: what `spec` means on this machine.
 
@@ -62,7 +62,7 @@ class Checkout:
     checked_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CachedRepo:
     """One line of the cache listing: a ref of a repository with its tree.  `size` in bytes."""
 
@@ -78,7 +78,7 @@ class CachedRepo:
     last_used: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Removal:
     """What `remove` took away, or would: the specs, the top-level paths, the bytes."""
 
@@ -356,7 +356,7 @@ def _publish(
     from hubcli import git, hubconf
 
     name = git.ref_in_db(resolved)
-    shown = None if isinstance(bar, output.Silent) else bar
+    shown = bar if bar.shown else None
     try:
         remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)
     except git.RepositoryError:

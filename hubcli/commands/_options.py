@@ -11,12 +11,11 @@ import click
 
 from hubcli import settings
 from hubcli.errors import UsageError
-from hubcli.store import CachedRepo
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Execution:
     """How a command may run repository code.  `trust` is the option alone, for `trust.require`."""
 
@@ -25,7 +24,7 @@ class Execution:
     force_reload: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arguments:
     """What to pass to an entrypoint."""
 
@@ -127,15 +126,3 @@ def _json_or_text(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
-
-
-def repo_document(repo: CachedRepo) -> dict[str, Any]:
-    """A cached repository as `hub cache ls` and `hub list` show it in JSON."""
-    return {
-        "name": repo.name,
-        "spec": repo.spec,
-        "path": str(repo.path),
-        "commit": repo.commit,
-        "size": repo.size,
-        "last_used": repo.last_used,
-    }

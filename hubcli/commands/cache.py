@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hubcli import output, paths, store
-from hubcli.commands import _options
+from hubcli.commands import _repository
 from hubcli.errors import HubError, UsageError
 from hubcli.spec import RepoSpec
 
@@ -21,7 +21,7 @@ _TIMES = {"m": 60, "h": 3600, "d": 86400}
 _FILTER = re.compile(r"(size|used)\s*([<>])\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Item:
     """A line of the listing.  `idle` is the time since its last use in seconds."""
 
@@ -105,7 +105,7 @@ def _is_terminal() -> bool:
 def _repos() -> list[_Item]:
     now = time.time()
     return [
-        _Item(repo.spec, repo.size, now - repo.last_used, _options.repo_document(repo))
+        _Item(repo.spec, repo.size, now - repo.last_used, _repository.repo_document(repo))
         for repo in store.repos()
     ]
 
