@@ -106,7 +106,7 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
         gated=command,
     )
     with _running(checkout, now, command) as namespace:
-        module = namespace.load("hubconf")
+        module = _import(checkout, namespace)
         found = [
             _entry(name, getattr(module, name), namespace)
             for name in sorted(dir(module))
@@ -192,7 +192,6 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
             hint="a repository for hub has a hubconf.py at its top",
             spec=str(checkout.spec),
         )
-    _check_dependencies(checkout, now.framework)
     if command and now.framework == "torch":
         _replace_torch_hub()
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
@@ -236,20 +235,30 @@ def _replace_torch_hub() -> None:
                 setattr(module, name, getattr(torch_hub, name))
 
 
-def _check_dependencies(checkout: Checkout, framework: str) -> None:
-    """Before anything runs, so that a hubconf that imports what it declares is told so."""
-    with contextlib.suppress(RepositoryCodeError):  # the import that follows says it better
-        conf = hubconf.read(checkout.path)
-        report = dependencies.check(conf.dependencies, root=checkout.path, framework=framework)
-        report.require(str(checkout.spec))
+def _import(checkout: Checkout, namespace: Namespace) -> ModuleType:
+    """The hubconf module, once what it depends on is known to be there.
+
+    Read statically, `dependencies` explains an import that fails; what the module itself says then
+    is what counts, for it may depend on versions and platforms.
+    """
+    spec = str(checkout.spec)
+    try:
+        module = namespace.load("hubconf")
+    except ImportError:
+        with contextlib.suppress(RepositoryCodeError):  # the import's own error says it better
+            declared = hubconf.read(checkout.path).dependencies
+            _missing(declared, checkout, namespace).require(spec)
+        raise
+    _missing(_declared(module), checkout, namespace).require(spec)
+    return module
+
+
+def _missing(names: Sequence[str], checkout: Checkout, namespace: Namespace) -> dependencies.Report:
+    return dependencies.check(names, root=checkout.path, framework=namespace.framework)
 
 
 def _function(checkout: Checkout, namespace: Namespace, entrypoint: str) -> Any:
-    module = namespace.load("hubconf")
-    report = dependencies.check(
-        _declared(module), root=checkout.path, framework=namespace.framework
-    )
-    report.require(str(checkout.spec))
+    module = _import(checkout, namespace)
     function = getattr(module, entrypoint, None) if entrypoint in dir(module) else None
     if not callable(function):
         names = [

@@ -518,9 +518,17 @@ def _found_outside(top: str, namespace: Namespace) -> bool:
     """Whether an installed module or package (no bare folder) has the name; nothing is imported."""
     if top in sys.builtin_module_names or top in sys.stdlib_module_names:
         return True
-    outside = [entry for entry in sys.path if not namespace.contains(entry)]
-    spec = PathFinder.find_spec(top, outside)
-    return spec is not None and spec.loader is not None
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            continue
+        if finder is PathFinder:
+            outside = [entry for entry in sys.path if not namespace.contains(entry)]
+            spec = PathFinder.find_spec(top, outside)
+        else:  # an editable installation, for instance
+            spec = finder.find_spec(top, None, None)
+        if spec is not None and spec.loader is not None:
+            return True
+    return False
 
 
 def _moved(path: str, old: str, new: str) -> str:

@@ -8,9 +8,11 @@ They are also the public functions of `hubcli`.  What differs from torch.hub is 
 from __future__ import annotations
 
 import os
+import re
 from builtins import list as _list
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from hubcli import http, invoke, output, paths, store, trust, weights
 from hubcli.errors import NotFoundError, UsageError
@@ -19,6 +21,7 @@ from hubcli.spec import RepoSpec
 from hubcli.store import Checkout
 
 __all__ = [
+    "HASH_REGEX",
     "download_url_to_file",
     "get_dir",
     "help",
@@ -28,7 +31,10 @@ __all__ = [
     "load_url",
     "pull",
     "set_dir",
+    "urlparse",
 ]
+
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # model code imports it; ours is stricter
 
 _MISSING: Any = object()
 

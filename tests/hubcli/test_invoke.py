@@ -155,6 +155,15 @@ def test_missing_dependencies_come_first(tmp_path, text):
             called(checkout, "net", command=command)
 
 
+def test_dependencies_may_depend_on_the_platform(tmp_path):
+    checkout = folder(
+        tmp_path / "r",
+        "import sys\nif sys.version_info < (3, 7):\n    dependencies = ['nope']\n"
+        "else:\n    dependencies = []\ndef net(): return 1\n",
+    )
+    assert called(checkout, "net").value == 1
+
+
 def test_listing_follows_torch(mine):
     read = invoke.listing(mine, command=True)
     assert [entry.name for entry in read.entrypoints] == [

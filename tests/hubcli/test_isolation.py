@@ -255,6 +255,20 @@ def test_the_standard_library_wins_where_it_is_loaded(tmp_path):
     assert hubconf(register(root, os.urandom(20).hex())).level == 20
 
 
+def test_a_module_called_engine_is_the_repositorys_own(tmp_path):
+    root = write(
+        make_repo(tmp_path / "r", "r"),
+        hubconf="import engine, torch\nfrom engine import train\nnumber = torch.tensor(3).item()\n",
+        engine="def train(): return 'mine'\n",
+    )
+    module = hubconf(register(root, os.urandom(20).hex()))
+    assert module.train() == "mine"
+    assert module.number == 3
+    import engine
+
+    assert module.torch is engine
+
+
 def test_a_bare_folder_does_not_hide_an_installed_package(tmp_path):
     root = make_repo(tmp_path / "r", "r")
     for folder in ("click", "assets"):

@@ -7,6 +7,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,14 @@ def test_fetched_once_kept_by_digest(served, hub_root):
     with settings.overriding(offline=True):
         assert weights.obtain(f"{served.url}/{HASHED}")[1] == path
     assert served.requests == []
+
+
+def test_many_at_once_fetch_once(served):
+    served.delay = 0.05
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(weights.obtain, [f"{served.url}/{HASHED}"] * 6))
+    assert {path.read_bytes() for _, path in found} == {BODY}
+    assert len(served.requests) == 1
 
 
 def test_content_is_shared_between_names(served, hub_root):
