@@ -56,6 +56,11 @@ def same_place(array: Any, where: device) -> bool:
 
 def number_for(value: Any, dtype: Any) -> Any:
     """A Python number for a numpy dtype; torch's error when the dtype cannot hold it."""
+    limit = _LIMITS.get(dtype)
+    if limit is not None and value.__class__ is not complex:
+        if -limit <= value <= limit:
+            return value
+        value = float(value)
     kind = dtype.kind
     if kind == "b":
         return bool(value)
@@ -77,16 +82,15 @@ def number_for(value: Any, dtype: Any) -> Any:
         return value.real
     if kind != "c":
         value = float(value)
-        if dtype.itemsize < 8 and math.isfinite(value):
-            limit = _LIMITS.get(dtype.name)
-            if limit is None:
-                limit = _LIMITS[dtype.name] = dtypes.finfo(dtypes.from_numpy(dtype)).max
-            if abs(value) > limit:
-                _overflow(dtype)
+        limit = _LIMITS.get(dtype)
+        if limit is None:
+            limit = _LIMITS[dtype] = dtypes.finfo(dtypes.from_numpy(dtype)).max
+        if abs(value) > limit and math.isfinite(value):
+            _overflow(dtype)
     return value
 
 
-_LIMITS: dict[str, float] = {}
+_LIMITS: dict[Any, float] = {}
 _CPP = {
     "int64": "int64_t", "int32": "int", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "uint16": "uint16_t",
     "uint32": "uint32_t", "uint64": "uint64_t", "float16": "at::Half", "bfloat16": "at::BFloat16", "float32": "float",

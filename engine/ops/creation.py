@@ -347,7 +347,7 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
         return np.array(data.tolist(), dtypes.to_numpy(dtype or getattr(data, "dtype", dtypes.uint8)))
     if hasattr(data, "__array_interface__") and not isinstance(data, list | tuple):
         return array_of(np.asarray(data), dtype, copy)
-    if isinstance(data, str) or not isinstance(data, Sequence) and not hasattr(data, "__len__"):
+    if isinstance(data, str) or (not isinstance(data, Sequence) and not hasattr(data, "__len__")):
         if hasattr(data, "__index__"):
             return array_of(operator.index(data), dtype)
         if hasattr(data, "__float__"):
@@ -437,7 +437,7 @@ def _of_objects(data: Any, dtype: Any) -> np.ndarray:
 
     def plain(x: Any) -> Any:
         if isinstance(x, Tensor):
-            if x._array.size != 1 or x._array.ndim and x._array.shape != (1,) * x._array.ndim:
+            if x._array.size != 1 or (x._array.ndim and x._array.shape != (1,) * x._array.ndim):
                 raise ValueError("only one element tensors can be converted to Python scalars")
             found.append(x.dtype)
             value = x.item()

@@ -36,9 +36,16 @@ def view_size(xp, input, size):
 
     RuntimeError when the strides do not allow it; `reshape` copies then.
     """
-    if -1 in size or input.size != numel(size):
-        size = infer_size(size, input.size)
-    if not input.flags.c_contiguous and view_strides(input.shape, input.strides, size) is None:
+    if input.flags.c_contiguous:
+        try:
+            if not size or builtins.min(size) >= -1:
+                return input.reshape(size)
+            infer_size(size, input.size)
+        except ValueError:
+            infer_size(size, input.size)
+            raise
+    size = infer_size(size, input.size)
+    if view_strides(input.shape, input.strides, size) is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
             "contiguous subspaces). Use .reshape(...) instead."

@@ -1,0 +1,310 @@
+"""Copies in another arrangement: repeated, flipped, rolled, triangles and diagonals of matrices."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine._checks import size_of, wrap_dim
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.creation import zeros
+from engine.ops.gathering import index_select, zeros_of
+from engine.ops.shape import diagonal, reshape_to
+from engine.tensor import Tensor, wrap
+
+# --- repeated
+
+
+@op(varargs="repeats", public=False, out=False)
+@derivative(input=lambda grad, input_shape, repeats: repeat_backward(grad, input_shape, repeats))
+@samples(lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))])
+def repeat(xp, input, repeats):
+    """Copies of `input` side by side, so many along each dim.  input (*) -> (* times repeats)."""
+    if len(repeats) < input.ndim:
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
+        )
+    for r in repeats:
+        if r < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {r}: {list(repeats)}")
+    lead = len(repeats) - input.ndim
+    shape = (1,) * lead + input.shape
+    spread = [x for r, n in zip(repeats, shape) for x in (r, n)]
+    split = [x for n in shape for x in (1, n)]
+    wide = xp.broadcast_to(input.reshape(split), spread)
+    return xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)]).copy() if (
+        wide.size == input.size
+    ) else xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)])  # fmt: skip
+
+
+def repeat_backward(grad, shape, repeats):
+    """The copies' gradients added up."""
+    lead = len(repeats) - len(shape)
+    if 0 in repeats:
+        return zeros_of(grad, shape)
+    full = (1,) * lead + tuple(shape)
+    grad = grad.reshape([x for r, n in zip(repeats, full) for x in (r, n)])
+    dims = [d for d in builtins.range(0, grad._array.ndim, 2) if grad._array.shape[d] != 1]
+    if dims:
+        grad = grad.sum(dims, True)
+    return grad.reshape(shape)
+
+
+@composite()
+def tile(input, *dims, **more):
+    """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
+    counts = size_of(*dims) if dims else size_of(more["dims"])
+    lead = input._array.ndim - len(counts)
+    return repeat(input, (1,) * builtins.max(lead, 0) + counts)
+
+
+@composite()
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Each entry of `dim` (of the flat tensor if None) repeated.  input (*, n, *), repeats int or (n) -> (*, sum, *)."""
+    if repeats is None:
+        array = input._array
+        if array.ndim != 1:
+            raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+        if array.dtype.name not in ("int64", "int32"):
+            raise RuntimeError("repeats has to be Long or Int tensor")
+        xp = backends.xp_of(array)
+        return wrap(xp.repeat(xp.arange(array.size), array.tolist()).astype(array.dtype))
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    dim = wrap_dim(dim, input._array.ndim)
+    if not input._array.ndim:
+        input = input.reshape(1)
+    n = input._array.shape[dim]
+    if isinstance(repeats, Tensor):
+        counts = repeats._array
+        if counts.ndim > 1:
+            raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+        if counts.dtype.name not in ("int64", "int32"):
+            raise RuntimeError("repeats has to be Long or Int tensor")
+        values = counts.tolist()
+        values = values if isinstance(values, list) else [values]
+        if len(values) == 1:
+            values = values * n
+        if len(values) != n:
+            raise RuntimeError(
+                f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(values)} and "
+                f"input.size({dim}) = {n}"
+            )
+    else:
+        values = [repeats] * n
+    if builtins.min(values, default=0) < 0:
+        raise RuntimeError("repeats can not be negative")
+    xp = backends.xp_of(input._array)
+    index = wrap(xp.repeat(xp.arange(n), values if n else 0))
+    return index_select(input, dim, index)
+
+
+# --- flipped and rolled
+
+
+def _flip_dims(dims: Any, ndim: int) -> list[int]:
+    found = [wrap_dim(d, ndim) for d in dims]
+    if len(set(found)) != len(found):
+        repeated = next(d for i, d in enumerate(found) if d in found[:i])
+        raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
+    return found
+
+
+@op(varargs="dims", out=False)
+@derivative(input=lambda grad, dims: grad.flip(dims))
+@samples(lambda t: [(t(2, 3), (0,)), (t(2, 3), (0, -1)), (t(3), ()), (t(), ())])
+def flip(xp, input, dims):
+    """The order along `dims` reversed.  input (*) -> (*)."""
+    if not input.ndim:
+        _flip_dims(dims, 0)
+        return input.copy()
+    cut = [slice(None)] * input.ndim
+    for d in _flip_dims(dims, input.ndim):
+        cut[d] = slice(None, None, -1)
+    return input[tuple(cut)].copy("C") if input.flags.c_contiguous else _in_layout(xp, input, input[tuple(cut)])
+
+
+def _in_layout(xp: Any, like: Any, values: Any) -> Any:
+    from engine.layouts import empty_preserved
+
+    result = empty_preserved(xp, like, like.dtype)
+    result[...] = values
+    return result
+
+
+@composite()
+def fliplr(input):
+    """Columns reversed.  input (n, m, *) -> (n, m, *)."""
+    if input._array.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip(input, (1,))
+
+
+@composite()
+def flipud(input):
+    """Rows reversed.  input (n, *) -> (n, *)."""
+    if input._array.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip(input, (0,))
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+@op(out=False)
+@derivative(input=lambda grad, shifts, dims: grad.roll([-s for s in _ints(shifts)], dims))
+@samples(lambda t: [(t(5), 2), (t(2, 3), (1, -1), (0, 1)), (t(2, 3), 4, 1), (t(2, 3), 1)])
+def roll(xp, input, shifts, dims=()):
+    """Elements shifted cyclically along `dims` (of the flat tensor without dims).  input (*) -> (*)."""
+    shifts, dims = _ints(shifts), _ints(dims)
+    if not shifts:
+        raise RuntimeError("`shifts` required")
+    if not dims and len(shifts) == 1:
+        return xp.roll(input, shifts[0])
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    return xp.roll(input, shifts, tuple(wrap_dim(d, input.ndim) for d in dims))
+
+
+@composite()
+def rot90(input, k=1, dims=(0, 1)):
+    """Rotated by k times 90 degrees in the plane of two dims.  input (*) -> (*)."""
+    dims = tuple(dims)
+    ndim = input._array.ndim
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {ndim}")
+    if dims[0] == dims[1] or builtins.abs(dims[0] - dims[1]) == ndim:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    for i, d in enumerate(dims):
+        if not -ndim <= d < ndim:
+            raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
+    k %= 4
+    if k == 1:
+        return flip(input, (dims[1],)).transpose(*dims)
+    if k == 2:
+        return flip(input, dims)
+    if k == 3:
+        return flip(input, (dims[0],)).transpose(*dims)
+    return input.clone()
+
+
+# --- triangles
+
+
+def _triangle(xp: Any, input: Any, diagonal: int, lower: bool, name: str) -> Any:
+    if input.ndim < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+    n, m = input.shape[-2:]
+    gap = xp.arange(m) - xp.arange(n).reshape(-1, 1)
+    keep = gap <= diagonal if lower else gap >= diagonal
+    result = xp.zeros(input.shape, input.dtype)
+    if type(result) is np.ndarray:
+        np.copyto(result, input, where=keep)
+        return result
+    return xp.where(keep, input, result)
+
+
+@op(inplace=True)
+@derivative(input=lambda grad, diagonal: grad.tril(diagonal))
+@samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
+def tril(xp, input, diagonal=0):
+    """The lower triangle of matrices, zeros above.  input (*, n, m) -> (*, n, m)."""
+    return _triangle(xp, input, diagonal, True, "tril")
+
+
+@op(inplace=True)
+@derivative(input=lambda grad, diagonal: grad.triu(diagonal))
+@samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
+def triu(xp, input, diagonal=0):
+    """The upper triangle of matrices, zeros below.  input (*, n, m) -> (*, n, m)."""
+    return _triangle(xp, input, diagonal, False, "triu")
+
+
+# --- diagonals
+
+
+@op()
+@derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
+@samples(lambda t: [(t(3),), (t(2, 3), 1), (t(2, 3), -1, 0, 2)])
+def diag_embed(xp, input, offset=0, dim1=-2, dim2=-1):
+    """Matrices with the last dim on a diagonal.  input (*, n) -> (*, n + |offset|, n + |offset|), new dims at dim1 and dim2."""
+    ndim = input.ndim + 1
+    a, b = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    size = input.shape[-1] + builtins.abs(offset)
+    shape = list(input.shape[:-1])
+    for d in sorted((a, b)):
+        shape.insert(d, size)
+    result = xp.zeros(shape, input.dtype)
+    diagonal.op.kernel(xp, result, offset, a, b)[...] = input
+    return result
+
+
+@op(public=False, method=False, node="DiagonalBackward0")
+@derivative(input=lambda grad, input_shape, diagonal: _diag_backward(grad, input_shape, diagonal))
+@samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1)])
+def diagonal_copy(xp, input, diagonal=0):
+    """A diagonal of a matrix.  input (n, m) -> (k)."""
+    from engine.ops import shape
+
+    return shape.diagonal.op.kernel(xp, input, diagonal, 0, 1).copy()
+
+
+def _diag_backward(grad, shape, offset):
+    from engine.ops.shape import diagonal_backward
+
+    return diagonal_backward(grad, shape, offset, 0, 1)
+
+
+@composite(method=True)
+def diag(input, diagonal=0, *, out=None):
+    """A matrix with the vector on a diagonal, or the diagonal of a matrix.  input (n) -> (n, n); (n, m) -> (k)."""
+    ndim = input._array.ndim
+    if ndim not in (1, 2):
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
+    if ndim == 1:
+        return diag_embed(input, diagonal, out=out)
+    return diagonal_copy(input, diagonal, out=out)
+
+
+@composite()
+def diagflat(input, offset=0):
+    """A matrix with all elements on a diagonal.  input (*) -> (n, n)."""
+    return diag_embed(reshape_to(input, (input._array.size,)), offset)
+
+
+# --- of nn
+
+
+@composite(method=False, public=False)
+def one_hot(tensor, num_classes=-1):
+    """Ones at the class numbers.  tensor (*) int64 -> (*, num_classes) int64.  RuntimeError for numbers out of range."""
+    array = tensor._array
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(
+            "one_hot is only applicable to index tensor of type LongTensor."
+        )
+    if not array.size:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return zeros(*array.shape, num_classes, dtype=dtypes.int64, device=tensor.device)
+    if int(array.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    top = int(array.max())
+    if num_classes == -1:
+        num_classes = top + 1
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    elif top >= num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    xp = backends.xp_of(array)
+    return wrap((array[..., None] == xp.arange(num_classes)).astype(np.int64))
+
+
