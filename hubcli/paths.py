@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -81,6 +80,8 @@ def unique() -> str:
 
 def repository_key(host: str, owner: str, repo: str, url: str) -> str:
     """`<host>/<owner>/<repo>-<hash of url>`: where db/ and checkouts/ keep a repository."""
+    import hashlib
+
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
     return f"{_segments(host, *owner.split('/'), repo)}-{digest}"
 

@@ -20,6 +20,7 @@ from hubcli.spec import RepoSpec
 Kind = Literal["branch", "tag", "commit", "local"]
 
 _SCHEMA = 1
+_KEY = re.compile(r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -40,16 +41,26 @@ class Published:
 
 @dataclass(frozen=True)
 class Table:
-    """The refs of one clone URL: `base` is the spec without ref, `default` the default branch."""
+    """The refs of one clone URL: `base` is the spec without ref, `default` the default branch.
+
+    `key` names the repository's folder; it is kept because hashing the URL costs start-up time.
+    """
 
     base: str
+    key: str
     default: str | None
     entries: dict[str, Published]
 
     @classmethod
     def read(cls, spec: RepoSpec) -> Table:
         """The table of `spec`'s repository; empty where nothing of it is cached."""
-        return read_all(_file(spec)).get(spec.url) or cls(spec.repository, None, {})
+        return read_all(_file(spec)).get(spec.url) or cls.empty(spec)
+
+    @classmethod
+    def empty(cls, spec: RepoSpec) -> Table:
+        """The table of a repository of which nothing is cached."""
+        key = paths.repository_key(spec.host, spec.owner, spec.repo, spec.url)
+        return cls(spec.repository, key, None, {})
 
     def find(self, spec: RepoSpec) -> Published | None:
         """What `spec` means; a commit also where a branch or tag has brought it."""
@@ -61,14 +72,20 @@ class Table:
                     return replace(other, kind="commit", ref=other.commit)
         return entry
 
+    def path(self, entry: Published) -> Path:
+        """Where the tree of `entry` is."""
+        return paths.checkouts(self.key) / f"{entry.commit}.{entry.generation}"
+
     def having(self, ref: str, entry: Published, default: str | None) -> Table:
         """This table with `ref` at `entry`; `default` None keeps the default branch."""
-        return Table(self.base, default or self.default, {**self.entries, ref: entry})
+        entries = {**self.entries, ref: entry}
+        return replace(self, default=default or self.default, entries=entries)
 
     def without(self, refs: list[str]) -> Table:
         """This table without `refs`."""
         rest = {ref: entry for ref, entry in self.entries.items() if ref not in refs}
-        return Table(self.base, self.default if self.default in rest else None, rest)
+        default = self.default if self.default in rest else None
+        return replace(self, default=default, entries=rest)
 
 
 def read_all(file: Path) -> dict[str, Table]:
@@ -88,7 +105,7 @@ def read_all(file: Path) -> dict[str, Table]:
 def update(spec: RepoSpec, change: Callable[[Table], Table]) -> None:
     """Read, change and replace the table of `spec`; again if another writer came between."""
     file = _file(spec)
-    empty = Table(spec.repository, None, {})
+    empty = Table.empty(spec)
     for _ in range(20):
         tables = read_all(file)
         tables[spec.url] = change(tables.get(spec.url) or empty)
@@ -110,13 +127,16 @@ def _parse(section: dict[str, Any]) -> Table:
         # they become part of a path
         if not (_COMMIT.match(entry.commit) and isinstance(entry.generation, int)):
             raise ValueError(entry.commit)
-    return Table(section["spec"], section["default"], entries)
+    if not _KEY.match(section["key"]) or ".." in section["key"].split("/"):
+        raise ValueError(section["key"])
+    return Table(section["spec"], section["key"], section["default"], entries)
 
 
 def _dump(tables: dict[str, Table]) -> bytes:
     remotes = {
         url: {
             "spec": table.base,
+            "key": table.key,
             "default": table.default,
             "refs": {ref: asdict(entry) for ref, entry in sorted(table.entries.items())},
         }

@@ -18,7 +18,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -95,7 +95,7 @@ def lookup(spec: RepoSpec) -> Checkout | None:
     entry = table.find(spec)
     if entry is None:
         return None
-    path = _tree_path(spec, entry)
+    path = table.path(entry)
     if not (_marker(path).is_file() and path.is_dir()):
         return None
     return _checkout(spec, entry, path, cached=True)
@@ -133,12 +133,12 @@ def repos() -> list[CachedRepo]:
     """Every cached ref, sorted by spec."""
     found = []
     for file in sorted(paths.refs().rglob("*.json")):
-        for url, section in reftable.read_all(file).items():
-            for ref, entry in section.entries.items():
-                spec = RepoSpec.parse(section.base).at(ref)
+        for url, table in reftable.read_all(file).items():
+            for ref, entry in table.entries.items():
+                spec = RepoSpec.parse(table.base).at(ref)
                 if spec.url != url:  # HUB_GIT_URL or HUB_HOST has changed since
                     spec = RepoSpec.parse(url).at(ref)
-                path = _tree_path(spec, entry)
+                path = table.path(entry)
                 with contextlib.suppress(OSError):
                     used = _marker(path).stat().st_mtime
                     found.append(
@@ -175,9 +175,9 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
     rest = {ref: entry for ref, entry in table.entries.items() if ref not in refs}
     kept = {entry.commit for entry in rest.values()}
     victims: list[Path] = []
-    folder = paths.checkouts(_key(spec))
+    folder = paths.checkouts(table.key)
     if not rest:
-        victims = [path for path in (folder, paths.db(_key(spec))) if path.exists()]
+        victims = [path for path in (folder, paths.db(table.key)) if path.exists()]
     else:
         gone = {table.entries[ref].commit for ref in refs} - kept
         victims = sorted(
@@ -186,7 +186,7 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
     links = [link for link in (_visible(spec, ref) for ref in refs) if _points_into(link, folder)]
     freed = sum(disk_size(path) for path in victims)
     if not dry_run:
-        with exclusive(f"repo-{_key(spec)}", str(spec)):
+        with exclusive(f"repo-{table.key}", str(spec)):
             reftable.update(spec, lambda table: table.without(refs))
             for link in links:
                 link.unlink(missing_ok=True)
@@ -247,33 +247,22 @@ def _fetch(
             f"taken (write {spec.at(f'refs/tags/{resolved.name}')} for the tag)"
         )
     root = paths.ensure_root()
-    with exclusive(f"repo-{_key(spec)}", str(spec)):
+    with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
         found = lookup(spec)
         fresh = found is not None and (found.checked_at or 0.0) >= started
         if found is not None and (fresh or not force_reload):
             return found  # another process has fetched it while this one waited
         table = Table.read(spec)
-        published = None if force_reload else _existing(spec, table, resolved.commit)
+        published = None if force_reload else _existing(table, resolved.commit)
         if published is None:
             with contextlib.ExitStack() as stack:
                 bar = progress or stack.enter_context(_bar(spec))
                 published = _obtain(spec, remote, resolved, table, root, force_reload, bar)
-        now = time.time()
-        entry = Published(
-            resolved.kind,
-            resolved.name,
-            published.commit,
-            published.tree,
-            published.generation,
-            published.size,
-            published.fetched_at,
-            now,
-            published.verdict,
-        )
+        entry = replace(published, kind=resolved.kind, ref=resolved.name, checked_at=time.time())
         ref = spec.ref or resolved.name
         default = resolved.name if spec.ref is None else None
         reftable.update(spec, lambda table: table.having(ref, entry, default))
-        path = _tree_path(spec, entry)
+        path = table.path(entry)
         _show(spec, ref, path)
         return _checkout(spec, entry, path, cached=False)
 
@@ -282,10 +271,10 @@ def _bar(spec: RepoSpec) -> output.Progress:
     return output.progress(f"fetching {spec}", unit="objects")
 
 
-def _existing(spec: RepoSpec, table: Table, commit: str) -> Published | None:
+def _existing(table: Table, commit: str) -> Published | None:
     """The tree of `commit` where another ref of the repository has published it already."""
     for entry in table.entries.values():
-        path = _tree_path(spec, entry)
+        path = table.path(entry)
         if entry.commit == commit and _marker(path).is_file() and path.is_dir():
             return entry
     return None
@@ -305,15 +294,15 @@ def _obtain(
 
     partial = paths.partial(root)
     verdict = _verify_commit(spec, remote, resolved, table, partial)
-    db = paths.db(_key(spec), root)
+    db = paths.db(table.key, root)
     if db.is_dir():
         try:
-            return _publish(spec, remote, resolved, verdict, db, force_reload, bar)
+            return _publish(spec, table, remote, resolved, verdict, db, force_reload, bar)
         except git.RepositoryError as error:  # damaged, or busy where locks do nothing
             output.detail(f"{error.message}; fetching {spec} into a new database")
     with _scratch(partial) as fresh:
         git.create(fresh)
-        published = _publish(spec, remote, resolved, verdict, fresh, force_reload, bar)
+        published = _publish(spec, table, remote, resolved, verdict, fresh, force_reload, bar)
         db.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # somebody else has put theirs there
             if db.exists():
@@ -345,6 +334,7 @@ def _verify_commit(
 
 def _publish(
     spec: RepoSpec,
+    table: Table,
     remote: git.Remote,
     resolved: git.Resolved,
     verdict: str,
@@ -374,7 +364,7 @@ def _publish(
             f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
             hint="a repository for hub has a hubconf.py at its top",
         )
-    folder = paths.checkouts(_key(spec))
+    folder = paths.checkouts(table.key)
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f".{paths.unique()}.tmp"
     staging.mkdir()
@@ -502,14 +492,6 @@ def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
 
 
 # Names and small things
-
-
-def _key(spec: RepoSpec) -> str:
-    return paths.repository_key(spec.host, spec.owner, spec.repo, spec.url)
-
-
-def _tree_path(spec: RepoSpec, entry: Published) -> Path:
-    return paths.checkouts(_key(spec)) / f"{entry.commit}.{entry.generation}"
 
 
 def _marker(tree: Path) -> Path:
