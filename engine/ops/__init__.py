@@ -11,6 +11,7 @@ from engine.ops import (  # noqa: F401
     complex,
     contractions,
     convolution,
+    coo,
     copying,
     creation,
     distance,
