@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -78,6 +77,8 @@ def missing_callable(name: str, hint: str, spec: str | None = None) -> NotFoundE
 
 def near_names(name: str, known: Iterable[str]) -> str:
     """A hint that lists the known names, the near ones first."""
+    import difflib
+
     names = sorted(known)
     if not names:
         return "its hubconf.py defines no entry point"
