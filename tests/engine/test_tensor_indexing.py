@@ -250,7 +250,7 @@ SET_ERRORS = [
     ("x[:, 0] = engine.ones(3)",
      RuntimeError, "The expanded size of the tensor (2) must match the existing size (3) a"),
     ("x[5] = 1", IndexError, "index 5 is out of bounds for dimension 0 with size 2"),
-    ("x[[0, 1]] = engine.ones(5)",
+    ("x[[0, 1]] = engine.ones(5, dtype=engine.int64)",
      RuntimeError, "shape mismatch: value tensor of shape [5] cannot be broadcast to index"),
     ("x[x > 2] = engine.tensor([1, 2])",
      RuntimeError, "shape mismatch: value tensor of shape [2] cannot be broadcast to index"),
