@@ -222,7 +222,7 @@ def source(record: Op, inplace: bool = False) -> str:
             else f"_xp = np if _a_{first}.__class__ is ndarray else xp_for({', '.join('_a_' + p for p in tensors)})"
         )
     if inplace and plan.saved and "input" in plan.saved:
-        w(f"_old = input.clone() if mode.enabled and ({plan.condition('input')}) else input")
+        w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
@@ -255,7 +255,7 @@ def source(record: Op, inplace: bool = False) -> str:
             w("_t._vc = [0]")
         _record(w, record, plan, inplace=False)
         if record.view:
-            w(f"_t._view = View(None, _v[0], {_step(record)}, mode.enabled)")
+            w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
             w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")
         else:
             w("_t._requires_grad = False")
@@ -407,7 +407,7 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
 
 def _begin_record(w: _Text, record: Op) -> None:
     diff = record.differentiable
-    w(f"if ({' or '.join('_r_' + p for p in diff)}) and mode.enabled:")
+    w(f"if ({' or '.join('_r_' + p for p in diff)}) and _mode.enabled:")
     for p in diff:
         if p not in record.lists:
             w(f"if _r_{p} is MAYBE: _r_{p} = requires_grad_of({p})", 1)
@@ -432,7 +432,7 @@ def _begin_record(w: _Text, record: Op) -> None:
 def _record(w: _Text, record: Op, plan: _Plan, inplace: bool) -> None:
     if not record.differentiable:
         if inplace:
-            w("if _r_input and mode.enabled and requires_grad_of(input): rebase_constant(input)")
+            w("if _r_input and _mode.enabled and requires_grad_of(input): rebase_constant(input)")
         return
     _begin_record(w, record)
     _save(w, record, plan, 2, inplace)
@@ -477,7 +477,7 @@ def _several(w: _Text, record: Op, plan: _Plan) -> None:
             w("return tuple(_ts)", 2)
     if record.view:
         w("for _i, _t in enumerate(_ts):")
-        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, mode.enabled, False)", 1)
+        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, _mode.enabled, False)", 1)
         w("_t._requires_grad = _r_input or (MAYBE if _t._array.dtype in INEXACT else False)", 1)
     w("return tuple(_ts)" if record.many else "return _Result(*_ts)")
 
@@ -763,12 +763,12 @@ _SHARED: dict[str, Any] = {
     for name in (
         "INEXACT", "MAYBE", "MISSING", "SavedResult", "Tensor", "View", "any_requires_grad", "argument_error",
         "as_array", "check_broadcast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
-        "mode", "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
+        "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
         "size_of", "to_float", "unpack_result", "wrap", "write", "write_out", "xp_for",
     )
 }  # fmt: skip
 _SHARED.update(
-    F32=_F32, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq, edge_of=graph.edge_of,
+    _mode=mode, F32=_F32, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq, edge_of=graph.edge_of,
     requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
     record_traceback=anomaly.record,
 )  # fmt: skip
