@@ -151,6 +151,7 @@ def _half(name: str, x: Tensor, s: _Dims, dim: _Dims) -> tuple[Tensor, list[int]
     dims, sizes = _sizes(x, s, dim)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
+    _checked(x, dims, sizes)
     last = 2 * (x._array.shape[dims[-1]] - 1) if sizes[-1] is None else sizes[-1]
     counts = [x._array.shape[d] if n is None else n for d, n in zip(dims, sizes)]
     counts[-1] = last

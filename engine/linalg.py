@@ -400,7 +400,7 @@ def matrix_norm(
         low, high = sorted((first, second))
         values = lapack_spectral.linalg_svdvals(A.movedim((first, second), (-2, -1)))
         if not values._array.shape[-1] and ord == 2:
-            result = values.sum(-1)
+            result = values.detach().sum(-1)
         else:
             result = (
                 values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)

@@ -195,7 +195,7 @@ def check_batches(a: Any, b: Any) -> None:
 
 
 def check_mv(name: str, mat: Any, vec: Any, out: int, *more: Any) -> None:
-    if mat.ndim != 2 or vec.ndim != 1:
+    if mat.ndim != 2 or vec.ndim != 1 or (more and more[0].ndim > 1):
         raise RuntimeError(
             f"vector + matrix @ vector expected, got {more[0].ndim if more else 1}, {mat.ndim}, {vec.ndim}"
         )
@@ -361,9 +361,23 @@ def matmul(input, other, *, out=None):
         if n == 1:
             return dot(input, other)
         return mv(input, other) if n == 2 else mv(flat(input), other).view(input._array.shape[:-1])
+    if input._array.shape[-1] != other._array.shape[-2] and m > 2:
+        _refuse_folded(input, other._array)
     if n == 1:
         return matmul(input.unsqueeze(0), other).squeeze(-2)
     return batched(input, other)
+
+
+def _refuse_folded(input: Tensor, other: Any) -> None:
+    """The sentence for a matrix or vector times batches that do not fit: torch folds the batches where it needs a gradient."""
+    k, m = other.shape[-2:]
+    rows, shape = numel(other.shape[:-2]) * m, input._array.shape
+    if len(shape) == 1 and (input.requires_grad or not other.size):
+        raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{k}), vec ({shape[0]})")
+    if len(shape) == 2 and input.requires_grad:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{k} and {shape[1]}x{shape[0]})"
+        )
 
 
 def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:

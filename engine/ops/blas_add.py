@@ -53,10 +53,10 @@ def scale(x: Tensor, factor: Any) -> Tensor:
     return x * (factor.conjugate() if isinstance(factor, complex) else factor)
 
 
-def _check_addend(input: Any, mat2: Any) -> None:
+def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
     if input.dtype != mat2.dtype:
         raise RuntimeError(
-            f"self and mat2 must have the same dtype, but got {scalar_name(input)} and {scalar_name(mat2)}"
+            f"{label} and mat2 must have the same dtype, but got {scalar_name(input)} and {scalar_name(mat2)}"
         )
 
 
@@ -82,7 +82,7 @@ def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
         raise RuntimeError(f"{which} must be a matrix, got {x.ndim}-D tensor")
     check_matrices(mat1, mat2)
     if mat1.dtype != mat2.dtype:
-        _check_addend(mat1, mat2)
+        _check_addend(mat1, mat2, "mat1")
     _check_addend(input, mat2)
     expandable(input, (mat1.shape[0], mat2.shape[1]))
     refuse_dtype(mat1, "addmm_impl_cpu_")
@@ -189,7 +189,7 @@ def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     if batch1.shape[2] != batch2.shape[1]:
         (_, n, k), (_, l, m) = batch1.shape, batch2.shape
         raise RuntimeError(f"Incompatible matrix sizes for bmm ({n}x{k} and {l}x{m})")
-    _check_addend(batch1, batch2)
+    _check_addend(batch1, batch2, "mat1")
     _check_addend(input, batch2)
     refuse_dtype(batch1, "addmm_impl_cpu_")
     dtype = batch1.dtype

@@ -169,9 +169,7 @@ def _sublists(arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
     return equation, list(arguments[::2])
 
 
-def _single(
-    x: Tensor, labels: tuple[int, ...], index: int, keep: set[int]
-) -> tuple[Tensor, tuple[int, ...]]:
+def _single(x: Tensor, labels: tuple[int, ...], keep: set[int]) -> tuple[Tensor, tuple[int, ...]]:
     """An operand with repeated labels made diagonals, and labels nobody else reads summed."""
     names = list(labels)
     if len(set(names)) != len(names):
@@ -179,12 +177,6 @@ def _single(
             while names.count(label) > 1:
                 i = names.index(label)
                 j = names.index(label, i + 1)
-                shape = x._array.shape
-                if shape[i] != shape[j]:
-                    raise RuntimeError(
-                        f"einsum(): subscript {_name(label)} is repeated for operand {index} but the sizes don't match, "
-                        f"{shape[j]} != {shape[i]}"
-                    )
                 x = x.diagonal(0, i, j).movedim(-1, i)
                 del names[j]
     alone = [i for i, label in enumerate(names) if label not in keep]
@@ -198,6 +190,11 @@ def _check_sizes(operands: Sequence[Tensor], labels: Sequence[tuple[int, ...]]) 
     sizes: dict[int, int] = {}
     for i, (x, names) in enumerate(zip(operands, labels)):
         for j, (label, size) in enumerate(zip(names, x._array.shape)):
+            if label in names[:j] and size != x._array.shape[names.index(label)]:
+                raise RuntimeError(
+                    f"einsum(): subscript {_name(label)} is repeated for operand {i} but the sizes don't match, {size} != "
+                    f"{x._array.shape[names.index(label)]}"
+                )
             have = sizes.get(label, 1)
             if size != have and size != 1 and have != 1:
                 if label >= _ELLIPSIS:
@@ -234,8 +231,8 @@ def _pair(
         elif m == 1 != n:
             b = b.squeeze(right.index(label))
             right = tuple(x for x in right if x != label)
-    a, left = _single(a, left, 0, keep | set(right))
-    b, right = _single(b, right, 1, keep | set(left))
+    a, left = _single(a, left, keep | set(right))
+    b, right = _single(b, right, keep | set(left))
     both = [label for label in left if label in right]
     batch = [label for label in both if label in keep]
     summed = [label for label in both if label not in keep]
@@ -329,8 +326,8 @@ def einsum(*args):
     wanted = set(out)
     shared = wanted | {label for label, count in counts.items() if count > 1}
     pending, names = [], []
-    for i, (x, own) in enumerate(zip(operands, labels)):
-        x, own = _single(x, own, i, shared)
+    for x, own in zip(operands, labels):
+        x, own = _single(x, own, shared)
         pending.append(x)
         names.append(own)
     while len(pending) > 1:

@@ -13,6 +13,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
+from engine.grad_mode import mode
 from engine.ops.blas import adjoint, conj, matmul, scalar_name, store
 from engine.tensor import Tensor, wrap
 
@@ -283,7 +284,7 @@ def _slogdet_slope(g_sign: Tensor | None, g_log: Tensor | None, A: Tensor, sign:
             scale = g_log + scale
     if scale is None:
         return None
-    return linalg_solve_system(adjoint(A), eye(A) * scale.unsqueeze(-1).unsqueeze(-1), check=False)
+    return linalg_solve_system(adjoint(A), eye(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled)
 
 
 @op(public=False, method=False, tensors=("A",), returns=("sign", "logabsdet"))
@@ -303,7 +304,10 @@ def linalg_slogdet(xp, A):
 @composite()
 def slogdet(input):
     """Sign and logarithm of the absolute value of the determinant.  input (*, n, n) -> (*), (*)."""
-    return linalg_slogdet(input)
+    return _Slogdet(*linalg_slogdet(input))
+
+
+_Slogdet = namedtuple("slogdet", ("sign", "logabsdet"))
 
 
 @composite()
@@ -554,11 +558,6 @@ def linalg_solve(A, B, *, left=True, out=None, check=True):
             f"{scalar_name(b)} instead"
         )
     vector = _is_vector(a, b)
-    if vector and not left:
-        raise RuntimeError(
-            "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. In this case "
-            "linalg.solve is equivalent to B / A.squeeze(-1)"
-        )
     if vector:
         B = B.unsqueeze(-1)
     _check_system(a, B._array, "linalg.solve", left)

@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine import dtypes
-from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.ops.blas import adjoint, conj, matmul, scalar_name
 from engine.ops.lapack import (
     LinAlgError,
@@ -19,6 +19,7 @@ from engine.ops.lapack import (
     linalg_solve_triangular,
     old_check,
     singular,
+    triangular,
 )
 from engine.tensor import Tensor
 
@@ -128,45 +129,64 @@ def cholesky(xp, input, upper=False):
     return L
 
 
-@composite()
-@samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), True)])
-def cholesky_solve(input, L, upper=False):
+def _cholesky_solve_slope(
+    grad: Tensor, input: Tensor, L: Tensor, upper: bool, result: Tensor, needs: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """As torch: the gradient of L is not cut to its triangle."""
+    g = cholesky_solve(grad, L, upper)
+    slope = None
+    if needs[1]:
+        common = matmul(g, adjoint(result))
+        common = common + adjoint(common)
+        slope = -(matmul(L, common) if upper else matmul(common, L)).sum_to_size(L._array.shape)
+    return g.sum_to_size(input._array.shape) if needs[0] else None, slope
+
+
+@op(tensors=("L",))
+@joint_derivative(
+    "input",
+    "L",
+    by=lambda grad, input, L, upper, result, needs: _cholesky_solve_slope(grad, input, L, upper, result, needs),
+)
+@samples(lambda t: [(t(3, 2), t.constant(t.positive(3, 3))), (t(3, 2), t.constant(t.positive(2, 3, 3)), True)])
+def cholesky_solve(xp, input, L, upper=False):
     """X of A X = input from the Cholesky factor of A.  input (*, n, k), L (*, n, n) -> (*, n, k).
 
     RuntimeError for shapes or dtypes that do not fit.
     """
-    b, a = input._array, L._array
-    for label, x in (("b", b), ("u", a)):
+    for label, x in (("b", input), ("u", L)):
         if x.ndim < 2:
-            raise RuntimeError(
-                f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead"
-            )
-    old_check("cholesky_solve", b, a)
-    if upper:
-        half = linalg_solve_triangular(adjoint(L), input, upper=False)
-        return linalg_solve_triangular(L, half, upper=True)
-    half = linalg_solve_triangular(L, input, upper=False)
-    return linalg_solve_triangular(adjoint(L), half, upper=True)
+            raise RuntimeError(f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
+    old_check("cholesky_solve", input, L)
+    turned = xp.swapaxes(L, -1, -2).conj()
+    first, second = (turned, L) if upper else (L, turned)
+    return triangular(xp, second, triangular(xp, first, input, False, False), True, False)
 
 
-@composite()
-@samples(lambda t: [(t.positive(3, 3),), (t.positive(2, 3, 3), True)])
-def cholesky_inverse(input, upper=False):
+def _cholesky_inverse_slope(grad: Tensor, input: Tensor, upper: bool, result: Tensor) -> Tensor:
+    common = matmul(result, matmul(grad + adjoint(grad), result))
+    return -(matmul(input, common) if upper else matmul(common, input))
+
+
+@op()
+@derivative(input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result))
+@samples(lambda t: [(t.constant(t.positive(3, 3)),), (t.constant(t.positive(2, 3, 3)), True)])
+def cholesky_inverse(xp, input, upper=False):
     """The inverse of A from its Cholesky factor.  input (*, n, n) -> (*, n, n).  LinAlgError for a zero on the diagonal."""
-    array = input._array
-    check_square(array, "cholesky_inverse")
-    check_floating(array, "", "cholesky_inverse_out_cpu")
-    zero = input.diagonal(0, -2, -1) == 0
-    if bool(zero._array.any()):
-        flat = zero._array.reshape(-1, array.shape[-1])
+    check_square(input, "cholesky_inverse")
+    check_floating(input, "", "cholesky_inverse_out_cpu")
+    zero = xp.diagonal(input, axis1=-2, axis2=-1) == 0
+    if bool(zero.any()):
+        flat = zero.reshape(-1, input.shape[-1])
         batch = int(flat.any(-1).argmax())
-        where = f"(Batch element {batch}): " if array.ndim > 2 else ""
+        where = f"(Batch element {batch}): " if input.ndim > 2 else ""
         raise LinAlgError(
             f"cholesky_inverse: {where}The diagonal element {int(flat[batch].argmax()) + 1} is zero, the inversion could not "
             "be completed because the input matrix is singular."
         )
-    half = linalg_solve_triangular(input, eye(input), upper=upper)
-    return matmul(half, adjoint(half)) if upper else matmul(adjoint(half), half)
+    half = triangular(xp, input, xp.eye(input.shape[-1], dtype=input.dtype), upper, False)
+    turned = xp.swapaxes(half, -1, -2).conj()
+    return xp.matmul(half, turned) if upper else xp.matmul(turned, half)
 
 
 # --- QR

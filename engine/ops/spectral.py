@@ -181,7 +181,12 @@ def _reflected(x: Tensor, pad: int, mode: str) -> Tensor:
 def _window_text(window: Tensor | None) -> str:
     if window is None:
         return "None"
-    return f"torch.{scalar_name(window._array)}Tensor{{{list(window._array.shape)}}}"
+    return f"{_type_text(window._array)}{{{list(window._array.shape)}}}"
+
+
+def _type_text(array: Any) -> str:
+    name = scalar_name(array)
+    return f"CPU{name}Type" if array.dtype.kind == "c" else f"torch.{name}Tensor"
 
 
 def _flag(value: bool | None) -> str:
@@ -224,7 +229,7 @@ def stft(
 
     def refuse(reason: str) -> None:
         raise RuntimeError(
-            f"stft(torch.{scalar_name(array)}Tensor{list(array.shape)}, n_fft={n_fft}, hop_length={hop}, win_length={length}, "
+            f"stft({_type_text(array)}{list(array.shape)}, n_fft={n_fft}, hop_length={hop}, win_length={length}, "
             f"window={_window_text(window)}, normalized={int(normalized)}, onesided={_flag(onesided)}, "
             f"return_complex={int(return_complex)}, align_to_window={_flag(align_to_window)}) : {reason}"
         )
