@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,32 @@ def test_a_folder(repo: Repository) -> None:
     assert not (repo.work / "executed").exists()
 
 
+def test_processes_pull_at_once(server: Served, hub_root: Path) -> None:
+    names = (
+        "PATH",
+        "HOME",
+        "TORCH_HUB_DIR",
+        "XDG_CONFIG_HOME",
+        "HUB_ALLOW_PROTOCOLS",
+        "HUB_GIT_URL",
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hubcli", "--json", "pull", "o/r:v1"],
+            cwd=Path(__file__).parents[3],
+            env={name: os.environ[name] for name in names},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    documents = [json.loads(child.communicate(timeout=60)[0]) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert len({made["path"] for made in documents}) == 1
+    (trees,) = (hub_root / "checkouts" / "github.com" / "o").iterdir()
+    assert sorted(path.suffix for path in trees.iterdir()) == [".1", ".json"]
+
+
 def test_file_urls_when_allowed(
     server: Served, repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +148,37 @@ def test_weights_need_trust(server: Served) -> None:
     result = run("pull", "o/r", "--weights", "net")
     assert result.exit_code == 7 and result.stdout == ""
     assert "is not trusted" in result.stderr
+
+
+def test_weights_call_the_entrypoint(server: Served, repo: Repository, hub_root: Path) -> None:
+    repo.commit(
+        {
+            "hubconf.py": """
+import hubcli
+print("repository code speaks on stdout")
+
+def net(pretrained=False, size=1, **kwargs):
+    assert (pretrained, size) == (True, 3), (pretrained, size)
+    return object()
+
+def plain(size):
+    assert size == "x"
+
+def bad():
+    raise KeyError("boom")
+"""
+        }
+    )
+    made = document("pull", "o/r", "--weights", "net", "-k", "size=3", "--trust", "once")
+    assert made["entrypoints"] == ["bad", "net", "plain"]
+    assert (
+        run("pull", "o/r", "--weights", "plain", "--args", '["x"]', "--trust", "once").exit_code
+        == 0
+    )
+    result = run("pull", "o/r", "--weights", "bad", "--trust", "once")
+    assert result.exit_code == 70 and result.stdout == "" and "boom" in result.stderr
+    result = run("pull", "o/r", "--weights", "nothing", "--trust", "once")
+    assert result.exit_code == 3 and "Cannot find callable nothing" in result.stderr
 
 
 def failure(result: Result, status: int, message: str) -> None:
