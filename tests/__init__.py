@@ -1,0 +1,1 @@
+"""The tests; `tests/x/test_y.py` is for `x/y.py`."""
