@@ -258,7 +258,7 @@ def convolution_backward_weight(xp, grad_output, input, size, stride, padding, d
     grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
     """
     g, x = _wide(xp, grad_output, input)
-    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), g.dtype)
+    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype)
 
 
 # --- the public functions

@@ -200,4 +200,7 @@ def pad(input, pad, mode="constant", value=None):
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     _check_copy(input, pad, mode)
+    if mode == "circular" and any(p < 0 for p in pad):  # cut first: what is left goes round
+        input = constant_pad_nd(input, [builtins.min(p, 0) for p in pad])
+        pad = tuple(builtins.max(p, 0) for p in pad)
     return pad_by_copy(input, pad, mode)

@@ -1,0 +1,169 @@
+"""The arithmetic of pooling on arrays, for any number of spatial dims; no Tensors, no ops.
+
+Maximum and sum go dim by dim (k_h + k_w passes, not k_h k_w), a block of samples at a time, and skip what lies in the
+padding instead of copying the input into a padded one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+from math import prod
+from typing import Any
+
+_BLOCK = 1 << 17
+
+
+def out_size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """The windows along one dim; with ceil_mode also a last one that starts inside the input or left padding."""
+    span = n + 2 * padding - dilation * (kernel - 1) - 1
+    out = -(-span // stride) if ceil_mode else span // stride
+    out += 1
+    if ceil_mode and (out - 1) * stride >= n + padding:
+        out -= 1
+    return out
+
+
+def meets(n: int, out: int, offset: int, stride: int) -> tuple[slice, slice] | None:
+    """Along one dim, for the kernel element at `offset`: windows where it is inside, and what it meets there."""
+    first = builtins.max(0, -(offset // stride))
+    last = builtins.min(out - 1, (n - 1 - offset) // stride)
+    if first > last:
+        return None
+    start = first * stride + offset
+    return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
+
+
+def blocks(x: Any) -> Any:
+    """Slices of samples of about _BLOCK elements."""
+    step = builtins.max(1, _BLOCK // builtins.max(1, prod(x.shape[1:])))
+    return [slice(i, builtins.min(i + step, x.shape[0])) for i in range(0, x.shape[0], step)]
+
+
+def _along(ndim: int, axis: int, index: slice) -> tuple[Any, ...]:
+    return (slice(None),) * axis + (index,) + (slice(None),) * (ndim - axis - 1)
+
+
+def _reduce_axis(xp: Any, x: Any, axis: int, kernel: int, stride: int, padding: int, dilation: int, out: int,
+                 combine: Any, start: Any) -> Any:  # fmt: skip
+    shape = list(x.shape)
+    n, shape[axis] = shape[axis], out
+    result = xp.full(tuple(shape), start, x.dtype)
+    for i in range(kernel):
+        where = meets(n, out, i * dilation - padding, stride)
+        if where is not None:
+            target = result[_along(x.ndim, axis, where[0])]
+            combine(target, x[_along(x.ndim, axis, where[1])], out=target)
+    return result
+
+
+def lowest(xp: Any, dtype: Any) -> Any:
+    """What every value of `dtype` is at least."""
+    if dtype.kind in "iu":
+        return int(xp.iinfo(dtype).min)
+    return float("-inf")
+
+
+def reduce(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any, largest: bool) -> Any:
+    """The maximum or the sum of each window.  x (N, C, *size) -> (N, C, *out)."""
+    result = xp.empty((*x.shape[:2], *out), x.dtype)
+    combine, start = (xp.maximum, lowest(xp, x.dtype)) if largest else (xp.add, 0)
+    for block in blocks(x):
+        part = x[block]
+        for a, (k, s, p, d, n) in reversed(list(enumerate(zip(kernel, stride, padding, dilation, out)))):
+            if (k, s, p, n) != (1, 1, 0, part.shape[2 + a]):
+                part = _reduce_axis(xp, part, 2 + a, k, s, p, d, n, combine, start)
+        result[block] = part
+    return result
+
+
+def spread(xp: Any, g: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """The transpose of summing windows: each value added to every element of its window.  (N, C, *out) -> (N, C, *size)."""
+    result = xp.empty((*g.shape[:2], *size), g.dtype)
+    for block in blocks(result):
+        part = g[block]
+        for a, (n, k, s, p, d) in enumerate(zip(size, kernel, stride, padding, dilation)):
+            shape = list(part.shape)
+            out, shape[2 + a] = shape[2 + a], n
+            wide = xp.zeros(tuple(shape), g.dtype)
+            for i in range(k):
+                where = meets(n, out, i * d - p, s)
+                if where is not None:
+                    wide[_along(part.ndim, 2 + a, where[1])] += part[_along(part.ndim, 2 + a, where[0])]
+            part = wide
+        result[block] = part
+    return result
+
+
+def window_taps(size: Any, out: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """(windows, what they meet, offset of the flat index) for each kernel element, last first."""
+    for at in reversed(list(itertools.product(*map(range, kernel)))):
+        offsets = [i * d - p for i, d, p in zip(at, dilation, padding)]
+        pairs = [meets(n, m, o, s) for n, m, o, s in zip(size, out, offsets, stride)]
+        if any(p is None for p in pairs):
+            continue
+        flat = 0
+        for n, o in zip(size, offsets):
+            flat = flat * n + o
+        lead = (slice(None), slice(None))
+        yield (*lead, *(p[0] for p in pairs)), (*lead, *(p[1] for p in pairs)), flat
+
+
+def bases(xp: Any, size: Any, out: Any, stride: Any) -> Any:
+    """The flat index of each window's origin, padding left out.  -> (*out)."""
+    total = xp.zeros(tuple(out), "int64")
+    for a, (n, m, s) in enumerate(zip(size, out, stride)):
+        total = total * n + (xp.arange(m) * s).reshape(-1, *(1,) * (len(out) - a - 1))
+    return total
+
+
+def argmax(xp: Any, x: Any, y: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """The flat index of the first element of each window that equals its maximum y.  -> (N, C, *out) int64."""
+    size, out = x.shape[2:], y.shape[2:]
+    result = xp.zeros(y.shape, "int64")
+    base = bases(xp, size, out, stride)
+    for block in blocks(y):
+        part, top, found = x[block], y[block], result[block]
+        for windows, meeting, flat in window_taps(size, out, kernel, stride, padding, dilation):
+            seen, largest = part[meeting], top[windows]
+            hit = (seen == largest) | (seen != seen)
+            target = found[windows]
+            target[...] = xp.where(hit, base[windows[2:]] + flat, target)
+    return result
+
+
+def put_back(xp: Any, g: Any, index: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """Each value added at its flat index.  g, index (N, C, *out) -> (N, C, *size)."""
+    out = g.shape[2:]
+    result = xp.zeros((*g.shape[:2], *size), g.dtype)
+    if not g.size:
+        return result
+    if all(s >= d * (k - 1) + 1 for s, k, d in zip(stride, kernel, dilation)):  # no index twice
+        rows = prod(g.shape[:2])
+        shift = (xp.arange(rows) * prod(size)).reshape(rows, 1)
+        result.reshape(-1)[(index.reshape(rows, -1) + shift).reshape(-1)] = g.reshape(-1)
+        return result
+    base = bases(xp, size, out, stride)
+    for block in blocks(g):
+        part, where, target = g[block], index[block] - base, result[block]
+        for windows, meeting, flat in window_taps(size, out, kernel, stride, padding, dilation):
+            target[meeting] += part[windows] * (where[windows] == flat)
+    return result
+
+
+def gather(xp: Any, x: Any, index: Any) -> Any:
+    """The elements at flat indices.  x (N, C, *size), index (N, C, *out) -> (N, C, *out)."""
+    rows = prod(x.shape[:2])
+    return xp.take_along_axis(x.reshape(rows, -1), index.reshape(rows, -1), axis=1).reshape(index.shape)
+
+
+def counts(xp: Any, size: Any, out: Any, kernel: Any, stride: Any, padding: Any, include: bool, dtype: Any) -> Any:
+    """The number of elements of each window: with padding (as far as it was asked for) or without.  -> (*out)."""
+    total = xp.ones((1,) * len(out), dtype)
+    for a, (n, m, k, s, p) in enumerate(zip(size, out, kernel, stride, padding)):
+        start = xp.arange(m) * s - p
+        end = xp.minimum(start + k, n + p)
+        if not include:
+            start, end = xp.maximum(start, 0), xp.minimum(end, n)
+        total = total * (end - start).astype(dtype).reshape(-1, *(1,) * (len(out) - a - 1))
+    return total

@@ -1,0 +1,647 @@
+"""Batch, layer, group, instance, RMS and local response normalization.
+
+The backward of each is one fused op; its own gradient comes from a composite twin (`_vjp.py`).
+"""
+
+from __future__ import annotations
+
+import builtins
+from math import prod
+
+from engine import dtypes
+from engine.dispatch import composite, joint_derivative, op, samples
+from engine.grad_mode import no_grad
+from engine.ops._vjp import vjp
+from engine.tensor import Size
+
+_BLOCK = 1 << 17  # elements worked on at a time
+
+
+def _wide_type(array):
+    """The dtype statistics are computed in: float32 for half precision."""
+    return "float32" if array.dtype.itemsize == 2 else array.dtype
+
+
+def _wide(array):
+    return array if array is None or array.dtype.itemsize != 2 else array.astype("float32")
+
+
+def _floating(array, kernel):
+    found = dtypes.from_numpy(array.dtype)
+    if found.category < dtypes.FLOATING:
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{dtypes.scalar_name(found)}\'')
+
+
+def _same_type(input, *others):
+    for other in others:
+        if other is not None and other.dtype != input.dtype and not (
+            input.dtype.itemsize == 2 and other.dtype == "float32"
+        ):  # fmt: skip
+            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
+
+
+def _dot(xp, a, b):
+    """Sums of products along the last dim: (*, n), (*, n) -> (*)."""
+    if a.shape[-1] < 32:
+        return (a * b).sum(axis=-1)
+    return xp.matmul(a[..., None, :], b[..., :, None])[..., 0, 0]
+
+
+def _stats(grad, input, weight, *rest):
+    """Sample arguments of a backward: with the mean and rstd that belong to the input."""
+    if len(rest) == 1:
+        _, mean, rstd, _ = batch_norm_train(input.detach(), None, None, *rest)
+    elif isinstance(rest[0], int):
+        _, mean, rstd = normalize_groups(input.detach(), rest[0], None, None, rest[1])
+    else:
+        _, mean, rstd = native_layer_norm(input.detach(), rest[0], None, None, rest[1])
+    return (grad, input, mean, rstd, weight, *rest)
+
+
+def _blocks(rows, width):
+    step = builtins.max(1, _BLOCK // builtins.max(1, width))
+    return [slice(i, builtins.min(i + step, rows)) for i in range(0, rows, step)]
+
+
+# --- rows: (x - mean) / sqrt(var + eps) of each row, what layer and group norm share
+
+
+def _standardize_rows(xp, rows, out, eps):
+    """out[i] = (rows[i] - mean) * rstd; returns mean, rstd (n)."""
+    count, width = rows.shape
+    mean, rstd = xp.empty(count, out.dtype), xp.empty(count, out.dtype)
+    for block in _blocks(count, width):
+        part, target = rows[block], out[block]
+        m = part.mean(axis=1, dtype=out.dtype)
+        xp.subtract(part, m[:, None], out=target)
+        r = 1 / xp.sqrt(_dot(xp, target, target) / width + eps)
+        target *= r[:, None].astype(out.dtype)
+        mean[block], rstd[block] = m, r
+    return mean, rstd
+
+
+def _rows_backward(xp, grad, rows, mean, rstd, out):
+    """out = rstd (grad - mean(grad) - xhat mean(grad xhat)) of each row; returns nothing."""
+    width = rows.shape[1]
+    for block in _blocks(*rows.shape):
+        g, target, r = grad[block], out[block], rstd[block][:, None]
+        hat = (rows[block] - mean[block][:, None]) * r
+        along = _dot(xp, g, hat)[:, None] / width
+        hat *= along
+        xp.subtract(g, hat, out=target)
+        target -= g.mean(axis=1)[:, None]
+        target *= r
+
+
+# --- layer norm
+
+
+def _layer_sizes(shape, normalized_shape):
+    n = len(normalized_shape)
+    return prod(shape[: len(shape) - n]), prod(normalized_shape)
+
+
+def _layer_twin(grad, input, weight, normalized_shape, eps):
+    dims = tuple(range(-len(normalized_shape), 0))
+    centred = input - input.mean(dims, True)
+    rstd = ((centred * centred).mean(dims, True) + eps).rsqrt()
+    hat = centred * rstd
+    g = grad if weight is None else grad * weight
+    of_input = rstd * (g - g.mean(dims, True) - hat * (g * hat).mean(dims, True))
+    lead = tuple(range(input.dim() - len(normalized_shape)))
+    product = grad * hat
+    return of_input, product.sum(lead) if lead else product * 1, grad.sum(lead) if lead else grad * 1
+
+
+@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"))
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, weight, needs, normalized_shape, eps: vjp(
+        lambda g, x, w: _layer_twin(g, x, w, normalized_shape, eps), (grad_output, input, weight), grads, needs
+    ),
+)  # fmt: skip
+@samples(lambda t: [_stats(t(3, 4), t(3, 4), t(4), (4,), 1e-5)])
+def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
+    """The gradients of layer norm.  grad_output (*, S), input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S)."""
+    count, width = _layer_sizes(input.shape, normalized_shape)
+    x, g = _wide(input).reshape(count, width), _wide(grad_output).reshape(count, width)
+    m, r = mean.reshape(count), rstd.reshape(count)
+    w = None if weight is None else _wide(weight).reshape(width)
+    of_input = xp.empty((count, width), x.dtype)
+    of_weight, of_bias = xp.zeros(width, x.dtype), xp.zeros(width, x.dtype)
+    for block in _blocks(count, width):
+        part, col = g[block], r[block][:, None]
+        hat = x[block] - m[block][:, None]
+        hat *= col
+        target = of_input[block]
+        xp.multiply(part, hat, out=target)
+        of_weight += target.sum(axis=0)
+        of_bias += part.sum(axis=0)
+        scaled = part if w is None else part * w
+        hat *= (_dot(xp, scaled, hat) / width)[:, None]
+        xp.subtract(scaled, hat, out=target)
+        target -= scaled.mean(axis=1)[:, None]
+        target *= col
+    narrow = input.dtype
+    return (
+        of_input.reshape(input.shape).astype(narrow, copy=False),
+        of_weight.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+        of_bias.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+    )
+
+
+@op(returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False)
+@joint_derivative(
+    "input", "weight", "bias",
+    by=lambda grad0, input, result1, result2, weight, normalized_shape, eps: native_layer_norm_backward(
+        grad0, input, result1.detach(), result2.detach(), weight, tuple(normalized_shape), eps
+    ) if grad0 is not None else (None, None, None),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(3, 4), (4,), t(4), t(4), 1e-5),
+        (t(2, 3, 4), (3, 4), t(3, 4), None, 1e-5),
+        (t(5, 3), (3,), None, None, 0.1),
+        (t(0, 3), (3,), t(3), t(3), 0.1),
+    ]
+)
+def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (arXiv:1607.06450).
+
+    input (*, S), weight (S), bias (S) -> (*, S), mean (*, 1), rstd (*, 1).
+    """
+    normalized_shape = tuple(normalized_shape)
+    _check_layer(input, normalized_shape, weight, bias)
+    count, width = _layer_sizes(input.shape, normalized_shape)
+    rows = _wide(input).reshape(count, width)
+    out = xp.empty((count, width), rows.dtype)
+    mean, rstd = _standardize_rows(xp, rows, out, eps)
+    w = None if weight is None else weight.reshape(width).astype(out.dtype, copy=False)
+    b = None if bias is None else bias.reshape(width).astype(out.dtype, copy=False)
+    for block in _blocks(count, width) if w is not None or b is not None else ():
+        if w is not None:
+            out[block] *= w
+        if b is not None:
+            out[block] += b
+    lead = (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape))
+    result = out.reshape(input.shape)
+    return result.astype(input.dtype, copy=False), mean.reshape(lead), rstd.reshape(lead)
+
+
+def _check_layer(input, normalized_shape, weight, bias, ending="[*, "):
+    if not normalized_shape:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+            "normalized_shape = []"
+        )
+    for label, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.shape != normalized_shape:
+            raise RuntimeError(
+                f"Expected {label} to be of same shape as normalized_shape, but got {label} of shape "
+                f"{list(tensor.shape)} and normalized_shape = {list(normalized_shape)}"
+            )
+    n = len(normalized_shape)
+    if input.ndim < n or tuple(input.shape[input.ndim - n :]) != normalized_shape:
+        inner = ", ".join(map(str, normalized_shape))
+        raise RuntimeError(
+            f"Given normalized_shape={list(normalized_shape)}, expected input with shape {ending}{inner}], but got "
+            f"input of size{list(input.shape)}"
+        )
+    if ending == "[*, ":
+        _floating(input, "LayerNormKernelImpl")
+        _same_type(input, weight, bias)
+
+
+def _shape_argument(name, normalized_shape):
+    if isinstance(normalized_shape, int):
+        raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
+    return tuple(normalized_shape)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 4), (4,), t(4), t(4)), (t(2, 3, 4), (3, 4))])
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
+    return native_layer_norm(input, _shape_argument("layer_norm", normalized_shape), weight, bias, eps)[0]
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 4), (4,), t(4)), (t(2, 3, 4), (3, 4), None, 1e-3)])
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
+    normalized_shape = _shape_argument("rms_norm", normalized_shape)
+    _check_layer(
+        input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
+    )
+    wide = input.float() if input.dtype.itemsize == 2 else input
+    if eps is None:
+        eps = dtypes.finfo(wide.dtype).eps
+    dims = tuple(range(-len(normalized_shape), 0))
+    result = wide * ((wide * wide).mean(dims, True) + eps).rsqrt()
+    if weight is not None:
+        result = result * weight
+    return result if result.dtype is input.dtype else result.to(input.dtype)
+
+
+# --- group norm
+
+
+def _group_twin(grad, input, weight, groups, eps):
+    shape = input.shape
+    rows = input.reshape(shape[0], groups, -1)
+    centred = rows - rows.mean(-1, True)
+    rstd = ((centred * centred).mean(-1, True) + eps).rsqrt()
+    hat = centred * rstd
+    ones = (1,) * (len(shape) - 2)
+    g = grad if weight is None else grad * weight.reshape(-1, *ones)
+    g = g.reshape(rows.shape)
+    of_input = rstd * (g - g.mean(-1, True) - hat * (g * hat).mean(-1, True))
+    dims = (0, *range(2, len(shape)))
+    return of_input.reshape(shape), (grad * hat.reshape(shape)).sum(dims), grad.sum(dims)
+
+
+@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"))
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, weight, needs, groups, eps: vjp(
+        lambda g, x, w: _group_twin(g, x, w, groups, eps), (grad_output, input, weight), grads, needs
+    ),
+)  # fmt: skip
+@samples(lambda t: [_stats(t(2, 4, 3), t(2, 4, 3), t(4), 2, 1e-5)])
+def native_group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
+    """The gradients of group norm.  grad_output, input (N, C, *), mean, rstd (N, G) -> (N, C, *), (C), (C)."""
+    shape = input.shape
+    count, channels, length = shape[0], shape[1], prod(shape[2:])
+    x, g = _wide(input).reshape(count, channels, length), _wide(grad_output).reshape(count, channels, length)
+    w = None if weight is None else _wide(weight)
+    per = channels // groups
+    of_input = xp.empty((count, channels, length), x.dtype)
+    of_weight, of_bias = xp.zeros(channels, x.dtype), xp.zeros(channels, x.dtype)
+    for block in _blocks(count, channels * length):
+        part = g[block]
+        n = part.shape[0]
+        r = xp.repeat(rstd[block], per, axis=1)[:, :, None]
+        hat = x[block] - xp.repeat(mean[block], per, axis=1)[:, :, None]
+        hat *= r
+        products, sums = _dot(xp, part, hat), part.sum(axis=2)  # (n, C)
+        of_weight += products.sum(axis=0)
+        of_bias += sums.sum(axis=0)
+        if w is not None:
+            products, sums = products * w, sums * w
+        size = per * length
+        along = products.reshape(n, groups, per).sum(axis=2) / size
+        level = sums.reshape(n, groups, per).sum(axis=2) / size
+        hat *= xp.repeat(along, per, axis=1)[:, :, None]
+        target = of_input[block]
+        xp.subtract(part if w is None else part * w[:, None], hat, out=target)
+        target -= xp.repeat(level, per, axis=1)[:, :, None]
+        target *= r
+    narrow = input.dtype
+    like = narrow if weight is None else weight.dtype
+    return (
+        of_input.reshape(shape).astype(narrow, copy=False), of_weight.astype(like, copy=False),
+        of_bias.astype(like, copy=False),
+    )  # fmt: skip
+
+
+@op(
+    public=False, returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False,
+    node="NativeGroupNormBackward0",
+)  # fmt: skip
+@joint_derivative(
+    "input", "weight", "bias",
+    by=lambda grad0, input, result1, result2, weight, groups, eps: native_group_norm_backward(
+        grad0, input, result1.detach(), result2.detach(), weight, groups, eps
+    ) if grad0 is not None else (None, None, None),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(2, 4, 3), 2, t(4), t(4), 1e-5),
+        (t(3, 4, 2, 2), 4, None, None, 0.1),
+        (t(3, 6), 2, t(6), None, 1e-5),
+    ]
+)
+def normalize_groups(xp, input, groups, weight=None, bias=None, eps=1e-5):
+    """Each group of channels of each sample normalized (arXiv:1803.08494).
+
+    input (N, C, *), weight (C), bias (C) -> (N, C, *), mean (N, G), rstd (N, G).
+    """
+    count, channels = input.shape[:2]
+    length = prod(input.shape[2:])
+    rows = _wide(input).reshape(count * groups, channels // groups * length)
+    out = xp.empty(rows.shape, rows.dtype)
+    mean, rstd = _standardize_rows(xp, rows, out, eps)
+    result = out.reshape(count, channels, length)
+    if weight is not None:
+        result *= weight[:, None].astype(out.dtype, copy=False)
+    if bias is not None:
+        result += bias[:, None].astype(out.dtype, copy=False)
+    return (
+        result.reshape(input.shape).astype(input.dtype, copy=False), mean.reshape(count, groups),
+        rstd.reshape(count, groups),
+    )  # fmt: skip
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 4, 3), 2, t(4), t(4))])
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    """Channels normalized in num_groups groups.  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
+    shape = list(input.shape)
+    if len(shape) < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
+    if shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{shape} and num_groups={num_groups}"
+        )
+    for label, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and (tensor.dim() != 1 or tensor.numel() != shape[1]):
+            shown = bias if bias is not None and label == "bias" else tensor
+            raise RuntimeError(
+                f"Expected {label} to be a vector of size equal to the number of channels in input, but got {label} of "
+                f"shape {list(shown.shape)} and input of shape {shape}"
+            )
+    _floating(input._array, "GroupNormKernelImpl")
+    _same_type(input._array, *(None if x is None else x._array for x in (weight, bias)))
+    return normalize_groups(input, num_groups, weight, bias, eps)[0]
+
+
+@composite(method=False)
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+    """Group norm with its statistics.  input (N, C, *) -> (N, C, *), mean (N, group), rstd (N, group)."""
+    return normalize_groups(input, group, weight, bias, eps)
+
+
+# --- batch norm
+
+
+def _per_channel(vector, ndim):
+    return vector.reshape(1, -1, *(1,) * (ndim - 2))
+
+
+def _batch_twin(grad, input, weight, eps):
+    n = input.dim()
+    dims = (0, *range(2, n))
+    centred = input - input.mean(dims, True)
+    rstd = ((centred * centred).mean(dims, True) + eps).rsqrt()
+    hat = centred * rstd
+    of_bias = grad.sum(dims)
+    of_weight = (grad * hat).sum(dims)
+    size = input.numel() // input.shape[1]
+    of_input = rstd * (grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size)
+    return of_input if weight is None else of_input * _per_channel(weight, n), of_weight, of_bias
+
+
+@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"))
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, weight, needs, eps: vjp(
+        lambda g, x, w: _batch_twin(g, x, w, eps), (grad_output, input, weight), grads, needs
+    ),
+)  # fmt: skip
+@samples(lambda t: [_stats(t(4, 2, 3), t(4, 2, 3), t(2), 1e-5)])
+def batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
+    """The gradients of batch norm in training.  grad_output, input (N, C, *), mean, rstd (C) -> (N, C, *), (C), (C)."""
+    shape = input.shape
+    count, channels, length = shape[0], shape[1], prod(shape[2:])
+    x, g = _wide(input).reshape(count, channels, length), _wide(grad_output).reshape(count, channels, length)
+    m, r = _wide(mean)[:, None], _wide(rstd)
+    products, sums = xp.zeros(channels, x.dtype), xp.zeros(channels, x.dtype)
+    blocks = _blocks(count, channels * length)
+    of_input = xp.empty((count, channels, length), x.dtype)
+    for block in blocks:
+        target = of_input[block]
+        xp.subtract(x[block], m, out=target)
+        products += _channel_dot(xp, g[block], target)
+        sums += g[block].sum(axis=2).sum(axis=0)
+    size = builtins.max(1, count * length)
+    of_weight = products * r
+    scale = r if weight is None else r * _wide(weight)
+    slope, level = (-scale * r * of_weight / size)[:, None], (-scale * sums / size)[:, None]
+    scale = scale[:, None]
+    for block in blocks:
+        target = of_input[block]
+        target *= slope
+        target += level
+        target += g[block] * scale
+    like = input.dtype if weight is None else weight.dtype
+    return (
+        of_input.reshape(shape).astype(input.dtype, copy=False), of_weight.astype(like, copy=False),
+        sums.astype(like, copy=False),
+    )  # fmt: skip
+
+
+def _channel_dot(xp, a, b):
+    """Sums of products over all but channels: (N, C, L), (N, C, L) -> (C)."""
+    if a.shape[2] < 32:
+        return (a * b).sum(axis=2).sum(axis=0)
+    return _dot(xp, a, b).sum(axis=0)
+
+
+@op(
+    public=False, returns=("output", "mean", "rstd", "var"), nondifferentiable=("mean", "rstd", "var"), out=False,
+    method=False, node="NativeBatchNormBackward0",
+)  # fmt: skip
+@joint_derivative(
+    "input", "weight", "bias",
+    by=lambda grad0, input, result1, result2, weight, eps: batch_norm_backward(
+        grad0, input, result1.detach(), result2.detach(), weight, eps
+    ) if grad0 is not None else (None, None, None),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(4, 3, 2), t(3), t(3), 1e-5),
+        (t(5, 3), None, None, 0.1),
+        (t(2, 3, 2, 2), t(3), None, 1e-5),
+    ]
+)
+def batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
+    """Each channel normalized by the batch's own statistics (arXiv:1502.03167); var is the biased variance.
+
+    input (N, C, *), weight (C), bias (C) -> (N, C, *), mean (C), rstd (C), var (C).
+    """
+    shape = input.shape
+    count, channels, length = shape[0], shape[1], prod(shape[2:])
+    x = _wide(input).reshape(count, channels, length)
+    size = count * length
+    blocks = _blocks(count, channels * length)
+    mean = xp.zeros(channels, x.dtype)
+    for block in blocks:
+        mean += x[block].sum(axis=2).sum(axis=0)
+    mean /= builtins.max(1, size)
+    out = xp.empty((count, channels, length), x.dtype)
+    var = xp.zeros(channels, x.dtype)
+    for block in blocks:
+        target = out[block]
+        xp.subtract(x[block], mean[:, None], out=target)
+        var += _channel_dot(xp, target, target)
+    var /= builtins.max(1, size)
+    rstd = (1 / xp.sqrt(var + eps)).astype(x.dtype)
+    scale = (rstd if weight is None else rstd * _wide(weight))[:, None]
+    for block in blocks:
+        out[block] *= scale
+        if bias is not None:
+            out[block] += _wide(bias)[:, None]
+    return out.reshape(shape).astype(input.dtype, copy=False), mean, rstd, var
+
+
+def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):
+    n = input.dim()
+    rstd = (running_var.detach() + eps).rsqrt()
+    dims = (0, *range(2, n))
+    of_input = of_weight = of_bias = None
+    if needs[0]:
+        scale = rstd if weight is None else rstd * weight
+        of_input = grad * _per_channel(scale, n).to(grad.dtype)
+    if needs[1]:
+        hat = (input - _per_channel(running_mean.detach(), n)) * _per_channel(rstd, n)
+        of_weight = (grad * hat).sum(dims).to(weight.dtype)
+    if needs[2]:
+        of_bias = grad.sum(dims)
+        of_bias = of_bias if weight is None else of_bias.to(weight.dtype)
+    return of_input, of_weight, of_bias
+
+
+@op(public=False, out=False, method=False, node="NativeBatchNormBackward0")
+@joint_derivative("input", "weight", "bias", by=_eval_grads)
+@samples(
+    lambda t: [
+        (t(4, 3, 2), t.of([0.1, 0.2, 0.3]), t.of([1.0, 0.5, 2.0]), t(3), t(3), 1e-5),
+        (t(4, 2), t.of([0.1, 0.2]), t.of([1.0, 0.5]), None, None, 0.1),
+    ]
+)
+def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
+    """Each channel normalized by given statistics.  input (N, C, *), the others (C) -> (N, C, *)."""
+    x = _wide(input)
+    scale = 1 / xp.sqrt(_wide(running_var) + eps)
+    if weight is not None:
+        scale = scale * _wide(weight)
+    shift = -_wide(running_mean) * scale
+    if bias is not None:
+        shift = shift + _wide(bias)
+    scale, shift = (v.reshape(-1, *(1,) * (x.ndim - 2)).astype(x.dtype, copy=False) for v in (scale, shift))
+    out = xp.empty_like(x)
+    for block in _blocks(x.shape[0], prod(x.shape[1:])):
+        xp.multiply(x[block], scale, out=out[block])
+        out[block] += shift
+    return out.astype(input.dtype, copy=False)
+
+
+def _check_batch(input, channels, running_mean, running_var, weight, bias, training):
+    if not training:
+        for label, tensor in (("running_mean", running_mean), ("running_var", running_var)):
+            if tensor is None:
+                raise RuntimeError(f"{label} must be defined in evaluation mode")
+    named = (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias))
+    for label, tensor in named:
+        if tensor is not None and tensor.numel() != channels:
+            raise RuntimeError(f"{label} should contain {channels} elements not {tensor.numel()}")
+    _floating(input._array, "batch_norm")
+    _same_type(input._array, *(None if x is None else x._array for _, x in named))
+
+
+def _update(running, value, momentum):
+    """running = (1 - momentum) running + momentum value, in place and without history."""
+    array = running._array
+    array *= 1 - momentum
+    array += (value * momentum).astype(array.dtype, copy=False)
+    running._vc[0] += 1
+
+
+@composite(method=False)
+@samples(lambda t: [(t(4, 3, 2), t(3), t(3), None, None, True, 0.1, 1e-5, True)])
+def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
+    """Batch normalization (arXiv:1502.03167); in training updates the running statistics in place.
+
+    input (N, C, *), all others (C) or None -> (N, C, *).
+    """
+    channels = input.size(1)
+    _check_batch(input, channels, running_mean, running_var, weight, bias, training)
+    if not training:
+        return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
+    output, mean, _, var = batch_norm_train(input, weight, bias, eps)
+    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
+    return output
+
+
+def _track(running_mean, running_var, mean, var, size, momentum):
+    if not size:
+        return
+    if running_mean is not None:
+        _update(running_mean, mean._array, momentum)
+    if running_var is not None:
+        _update(running_var, var._array * (size / builtins.max(1, size - 1)), momentum)
+
+
+@composite(method=False)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """Batch norm with its statistics.  input (N, C, *) -> (N, C, *), mean (C), rstd (C); empty ones in evaluation."""
+    if not training:
+        empty = input.new_empty(0)
+        result = batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+        return result, empty, empty.clone()
+    output, mean, rstd, var = batch_norm_train(input, weight, bias, eps)
+    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, input.size(1)), momentum)
+    return output, mean, rstd
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 3, 4), t(3), t(3), None, None, True, 0.1, 1e-5)])
+def instance_norm(
+    input, weight=None, bias=None, running_mean=None, running_var=None, use_input_stats=True, momentum=0.1, eps=1e-5,
+    cudnn_enabled=True,
+):  # fmt: skip
+    """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise RuntimeError(
+                "Expected running_mean and running_var to be defined when use_input_stats is false"
+            )
+        return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
+    if running_mean is not None or running_var is not None:
+        with no_grad():
+            rows = input.detach().reshape(input.shape[0], input.shape[1], -1)
+            if running_mean is not None:
+                _update(running_mean, rows.mean((0, 2))._array, momentum)
+            if running_var is not None:
+                _update(running_var, rows.var(2).mean(0)._array, momentum)
+    return normalize_groups(input, input.shape[1], weight, bias, eps)[0]
+
+
+def _verify_size(size):
+    """torch's refusal of one value a channel."""
+    total = size[0] * prod(size[2:])
+    if total == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {Size(size)}")
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t(2, 5, 3), 3), (t(2, 3, 2, 2), 2, 0.1, 0.5, 2.0)])
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """input / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  input (N, C, *) -> same."""
+    from engine.ops.pooling import avg_pool2d, avg_pool3d
+
+    dim = input.dim()
+    if dim < 3:
+        raise ValueError(
+            "Expected 3D or higher dimensionality                          input (got {} dimensions)".format(dim)
+        )
+    if input.numel() == 0:
+        return input
+    from engine.ops.padding import constant_pad_nd
+
+    div = input.mul(input)
+    pads = (size // 2, (size - 1) // 2)
+    if dim == 3:
+        div = constant_pad_nd(div.unsqueeze(1), (0, 0, *pads))
+        div = avg_pool2d(div, (size, 1), stride=1).squeeze(1)
+    else:
+        sizes = input.size()
+        div = div.view(sizes[0], 1, sizes[1], sizes[2], -1)
+        div = constant_pad_nd(div, (0, 0, 0, 0, *pads))
+        div = avg_pool3d(div, (size, 1, 1), stride=1).squeeze(1)
+        div = div.view(sizes)
+    return input / div.mul(alpha).add(k).pow(beta)
+
