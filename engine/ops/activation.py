@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from typing import Any
 
 from engine import dtypes
 from engine._checks import wrap_dim
-from engine.dispatch import composite, derivative, op, overload, samples
-from engine.ops.pointwise import at_single, keep_where, not_implemented
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.pointwise import keep_where, not_implemented
 from engine.ops.pointwise import conj_if_complex as _conj
+from engine.ops.reduction import cast_back
+from engine.ops.special_functions import erf_of
 from engine.tensor import Tensor
 
-# Parameters of a fused backward: grad_output (*), and input or output (*) -> (*).
-
+PRIVATE = {"public": False, "method": False}  # of nn.functional only, and the fused backwards
 
 def _floats_only(name: str, input: Any) -> None:
     if input.dtype.kind in "iub":
         raise not_implemented(name, input)
 
 
-def _held(grad: Tensor, shape_of: Any) -> Tensor:
-    return grad
-
-
 # --- saturating: sigmoid, tanh and kin
 
 
-@op(public=False, method=False)
+@op(**PRIVATE)
 @derivative(
     grad_output=lambda grad, output: tanh_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * _conj(output) * -2,
@@ -50,7 +46,7 @@ def tanh(xp, input):
     return xp.tanh(input)
 
 
-@op(public=False, method=False)
+@op(**PRIVATE)
 @derivative(
     grad_output=lambda grad, output: sigmoid_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * (1 - _conj(output) * 2),
@@ -81,11 +77,564 @@ def sigmoid(xp, input):
 # --- rectifiers
 
 
-@op(public=False, method=False)
+@op(**PRIVATE)
+@derivative(grad_output=lambda grad, output, threshold: threshold_backward(grad, output, threshold))
+@samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0), (t(), t.constant(t()), 0.5)])
+def threshold_backward(xp, grad_output, output, threshold):
+    """grad_output where output > threshold, else 0.  grad_output (*), output (*) -> (*)."""
+    return xp.where(output <= threshold, grad_output.dtype.type(0), grad_output)
+
+
+@op(inplace=True)
+@derivative(input=lambda grad, result: threshold_backward(grad, result, 0))
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
+def relu(xp, input):
+    """max(input, 0); gradient 0 at 0.  input (*) -> (*)."""
+    kind = input.dtype.kind
+    if kind == "b":
+        raise RuntimeError("Boolean inputs not supported for relu")
+    if kind == "c":
+        raise NotImplementedError("clamp is not supported for complex types")
+    return xp.maximum(input, 0)
+
+
+@op(inplace=True, method=False, plain=("value",))
+@derivative(input=lambda grad, input, threshold: threshold_backward(grad, input, threshold))
+@samples(lambda t: [(t.distinct(3, 4), 0.1, 20), (t.distinct(), -0.2, 3.0), (t(0, 2), 0, 0)])
+def threshold(xp, input, threshold, value):
+    """input where it is above `threshold`, else `value`.  input (*) -> (*)."""
+    return xp.where(input <= threshold, input.dtype.type(value), input)
+
+
+@op(**PRIVATE)
 @derivative(
-    grad_output=lambda grad, self_, threshold: threshold_backward(grad, self_, threshold),
+    grad_output=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
 )
-@samples(lambda t: [(t(3, 4), t.of([[1.0, -1, 0, 2]] * 3), 0), (t(), t.of(1.0), 0.5)])
-def threshold_backward(xp, grad_output, self_, threshold):
-    """grad_output where self_ > threshold, else 0.  grad_output (*), self_ (*) -> (*)."""
-    return xp.where(self_ > threshold, grad_output, grad_output.dtype.type(0))
+@samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0.1)])
+def leaky_relu_backward(xp, grad_output, input, negative_slope):
+    """grad_output, times `negative_slope` where input <= 0.  grad_output (*), input (*) -> (*)."""
+    return xp.where(input > 0, grad_output, grad_output * negative_slope)
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
+def leaky_relu(xp, input, negative_slope=0.01):
+    """input where positive, else negative_slope * input.  input (*) -> (*)."""
+    _floats_only("leaky_relu_cpu", input)
+    return xp.where(input > 0, input, input * negative_slope)
+
+
+def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
+    """The shape in which `weight` (one a channel, or one for all) broadcasts over `input`."""
+    if weight._array.ndim == 0:
+        return ()
+    if weight._array.ndim != 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight._array.ndim}"
+        )
+    count = weight._array.shape[0]
+    if count != 1:
+        if not input._array.ndim:
+            raise RuntimeError("Not allow zero-dim input tensor.")
+        channels = input._array.shape[1] if input._array.ndim > 1 else 1
+        if channels != count:
+            raise RuntimeError(
+                "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                f"{count} and channel size = {channels}."
+            )
+    ndim = input._array.ndim
+    return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
+
+
+@op(broadcast=True, **PRIVATE)
+@derivative(
+    input=lambda grad, input, weight: prelu_slope(grad, input, weight),
+    weight=lambda grad, input: keep_where(grad * input, input <= 0),
+)
+@samples(lambda t: [(t.distinct(3, 4), t(1, 4)), (t.distinct(3), t(1))])
+def prelu_kernel(xp, input, weight):
+    """input where positive, else weight * input.  input (*), weight (broadcasts) -> (*)."""
+    return xp.where(input > 0, input, input * weight)
+
+
+def prelu_slope(grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the input: `grad`, times `weight` where the input is not positive."""
+    return keep_where(grad, input > 0) + keep_where(grad * weight, input <= 0)
+
+
+@composite()
+@samples(lambda t: [(t.distinct(2, 3, 4), t(3)), (t.distinct(3), t(1)), (t.distinct(), t())])
+def prelu(input, weight):
+    """input where positive, else weight * input, one weight a channel or one for all.  input (N, C, *), weight (C) -> (N, C, *)."""
+    if input.dtype is not weight.dtype:
+        raise RuntimeError(
+            f"prelu: Type promoting not supported. Got {_cpp_name(input)} and {_cpp_name(weight)}"
+        )
+    return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)))
+
+
+def _cpp_name(x: Tensor) -> str:
+    from engine.ops.pointwise import _cpp
+
+    return _cpp(x.dtype)
+
+
+@composite()
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+    """leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  input (*) -> (*)."""
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2)
+    slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
+    return prelu_kernel(input, slopes)
+
+
+@composite(public=True)
+def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+    """In place: see `rrelu`."""
+    if not training:
+        return leaky_relu_(input, (lower + upper) / 2)
+    slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
+    return input.mul_(slopes.where(input.detach() <= 0, slopes * 0 + 1))
+
+
+# --- exponential linear units
+
+
+def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale: Any) -> Tensor:
+    """The second derivative: 0 above zero."""
+    curve = (input * input_scale).exp() * (input_scale * input_scale * alpha * scale)
+    return keep_where(grad * curve, input <= 0)
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale),
+    input=lambda grad, grad_output, input, alpha, scale, input_scale: _elu_curve(
+        grad * grad_output, input, alpha, scale, input_scale
+    ),
+)
+@samples(lambda t: [(t(3, 4), t.distinct(3, 4), 1.5, 1.1, 0.7)])
+def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
+    """The gradient of `elu`.  grad_output (*), input (*) -> (*)."""
+    below = xp.exp(xp.minimum(input, 0) * input_scale) * (input_scale * alpha * scale)
+    return grad_output * xp.where(input <= 0, below, input.dtype.type(scale))
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(
+    input=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale)
+)
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
+def elu(xp, input, alpha=1.0, scale=1, input_scale=1):
+    """scale * input where positive, else scale * alpha * (exp(input_scale * input) - 1).  input (*) -> (*)."""
+    _floats_only("elu_cpu", input)
+    below = xp.expm1(xp.minimum(input, 0) * input_scale) * (alpha * scale)
+    return xp.where(input <= 0, below, input * scale)
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+@composite(method=False)
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),)])
+def selu(input):
+    """The self-normalizing `elu`, alpha 1.6733 and scale 1.0507 (https://arxiv.org/abs/1706.02515).  input (*) -> (*)."""
+    return elu(input, SELU_ALPHA, SELU_SCALE)
+
+
+def _celu_scale(alpha: float) -> float:
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return 1.0 / alpha
+
+
+@composite(method=False)
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5)])
+def celu(input, alpha=1.0):
+    """input where positive, else alpha * (exp(input / alpha) - 1).  input (*) -> (*)."""
+    return elu(input, alpha, 1, _celu_scale(alpha))
+
+
+elu_ = elu.op.inplace_function
+leaky_relu_ = leaky_relu.op.inplace_function
+threshold_ = threshold.op.inplace_function
+
+
+@composite(method=False)
+def selu_(input):
+    """In place: see `selu`."""
+    return elu_(input, SELU_ALPHA, SELU_SCALE)
+
+
+@composite(method=False)
+def celu_(input, alpha=1.0):
+    """In place: see `celu`."""
+    return elu_(input, alpha, 1, _celu_scale(alpha))
+
+
+# --- smooth gates
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input: silu_backward(grad, input),
+    input=lambda grad, grad_output, input: grad * grad_output * _silu_curve(input),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(), t())])
+def silu_backward(xp, grad_output, input):
+    """grad_output * s * (1 + input * (1 - s)), s = sigmoid(input).  grad_output (*), input (*) -> (*)."""
+    s = logistic(xp, input)
+    return grad_output * (s * (1 + input * (1 - s)))
+
+
+def _silu_curve(x: Tensor) -> Tensor:
+    s = sigmoid(x)
+    return s * (1 - s) * (2 + x * (1 - s * 2))
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input: silu_backward(grad, input))
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def silu(xp, input):
+    """input * sigmoid(input).  input (*) -> (*)."""
+    _floats_only("silu_cpu", input)
+    return xp.multiply(input, logistic(xp, input))
+
+
+def softplus_of(xp, x):
+    """log(1 + e ** x) of an array, without overflow."""
+    return xp.log1p(xp.exp(-xp.absolute(x))) + xp.maximum(x, 0)
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input: mish_backward(grad, input),
+    input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(), t())])
+def mish_backward(xp, grad_output, input):
+    """The gradient of `mish`.  grad_output (*), input (*) -> (*)."""
+    gate = xp.tanh(softplus_of(xp, input))
+    return grad_output * (gate + input * logistic(xp, input) * (1 - gate * gate))
+
+
+def _mish_curve(x: Tensor) -> Tensor:
+    s = sigmoid(x)
+    gate = tanh(softplus(x))
+    slope = (1 - gate * gate) * s  # the derivative of the gate
+    return slope * 2 + x * (slope * (1 - s) - gate * slope * s * 2)
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input: mish_backward(grad, input))
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def mish(xp, input):
+    """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681).  input (*) -> (*)."""
+    _floats_only("mish_cpu", input)
+    return xp.multiply(input, xp.tanh(softplus_of(xp, input)))
+
+
+ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
+CUBIC = 0.044715
+
+
+def _check_gelu(input: Any, approximate: str) -> bool:
+    _floats_only("GeluKernelImpl", input)
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return approximate == "tanh"
+
+
+def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
+    """The second derivative of gelu."""
+    if approximate == "none":
+        return (x * x * -0.5).exp() * (2 - x * x) * (1 / math.sqrt(2 * math.pi))
+    square = x * x
+    gate = tanh((x + square * x * CUBIC) * ROOT_2_OVER_PI)
+    inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI  # of the argument
+    sech = 1 - gate * gate
+    return sech * inner + x * 0.5 * (sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2)
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
+    input=lambda grad, grad_output, input, approximate: grad * grad_output * _gelu_curve(input, approximate),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), "none"), (t(3), t(3), "tanh")])
+def gelu_backward(xp, grad_output, input, approximate):
+    """The gradient of `gelu`.  grad_output (*), input (*) -> (*)."""
+    if approximate == "tanh":
+        square = input * input
+        gate = xp.tanh((input + square * input * CUBIC) * ROOT_2_OVER_PI)
+        inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI
+        return grad_output * (0.5 * (1 + gate) + 0.5 * input * (1 - gate * gate) * inner)
+    below = 0.5 * (1 + erf_of(xp, input * math.sqrt(0.5)))
+    return grad_output * (below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi)))
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
+@samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
+def gelu(xp, input, *, approximate="none"):
+    """input times the normal distribution function, or its tanh approximation (https://arxiv.org/abs/1606.08415).  input (*) -> (*)."""
+    if _check_gelu(input, approximate):
+        inner = (input + input * input * input * CUBIC) * ROOT_2_OVER_PI
+        return input * (xp.tanh(inner) + 1) * 0.5
+    found = erf_of(xp, input * math.sqrt(0.5))
+    found += 1
+    found *= input
+    found *= 0.5
+    return found
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
+    input=lambda grad, grad_output, input, beta, threshold: keep_where(
+        sigmoid_backward(grad * grad_output, sigmoid(input * beta)) * beta, input * beta <= threshold
+    ),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 1, 20), (t(3), t.distinct(3), 2.0, 0.02)])
+def softplus_backward(xp, grad_output, input, beta, threshold):
+    """grad_output * sigmoid(beta * input), 1 above `threshold`.  grad_output (*), input (*) -> (*)."""
+    scaled = input * beta
+    return xp.where(scaled > threshold, grad_output, grad_output * logistic(xp, scaled))
+
+
+@op(**PRIVATE)
+@derivative(input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold))
+@samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
+def softplus(xp, input, beta=1, threshold=20):
+    """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
+    _floats_only("softplus_cpu", input)
+    scaled = input * beta
+    return xp.where(scaled > threshold, input, softplus_of(xp, scaled) / beta)
+
+
+@op(**PRIVATE)
+@derivative(input=lambda grad, input: grad * sigmoid(-input))
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def logsigmoid(xp, input):
+    """log(sigmoid(input)), stable at both ends.  input (*) -> (*)."""
+    _floats_only("log_sigmoid_cpu", input)
+    return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t.distinct(3, 4),), (t(),)])
+def softsign(input):
+    """input / (1 + |input|).  input (*) -> (*)."""
+    return input / (input.abs() + 1)
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t(3, 4),), (t(),)])
+def tanhshrink(input):
+    """input - tanh(input).  input (*) -> (*)."""
+    return input - tanh(input)
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t(3, 4),), (t(2, 6), 0), (t(2), 0)])
+def glu(input, dim=-1):
+    """The first half of `dim` times the sigmoid of the second.  input (*, 2n, *) -> (*, n, *).
+
+    RuntimeError for an odd size.
+    """
+    if not input._array.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    axis = wrap_dim(dim, input._array.ndim)
+    size = input._array.shape[axis]
+    if size % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
+    return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+
+
+# --- piecewise linear
+
+
+@op(**PRIVATE)
+@derivative(grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope))
+@samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5, 0.3)])
+def inside_backward(xp, grad_output, input, low, high, slope):
+    """slope * grad_output where low < input < high, else 0.  grad_output (*), input (*) -> (*)."""
+    value = grad_output if slope == 1 else grad_output * slope
+    return xp.where((input <= low) | (input >= high), grad_output.dtype.type(0), value)
+
+
+@op(**PRIVATE)
+@derivative(grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high))
+@samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5)])
+def outside_backward(xp, grad_output, input, low, high):
+    """grad_output where input < low or input > high, else 0.  grad_output (*), input (*) -> (*)."""
+    return xp.where((input >= low) & (input <= high), grad_output.dtype.type(0), grad_output)
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1))
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)])
+def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
+    """input limited to [min_val, max_val]; gradient 0 at the bounds.  input (*) -> (*)."""
+    if input.dtype.kind == "b":
+        raise NotImplementedError("Bool inputs not supported for hardtanh")
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    return xp.minimum(xp.maximum(input, input.dtype.type(min_val)), input.dtype.type(max_val))
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t.uniform(-9, 9, 3, 4),)])
+def relu6(input):
+    """input limited to [0, 6].  input (*) -> (*)."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
+@samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
+def hardsigmoid(xp, input):
+    """input / 6 + 1 / 2 limited to [0, 1].  input (*) -> (*)."""
+    _floats_only("hardsigmoid_cpu", input)
+    return xp.minimum(xp.maximum(input + 3, 0), 6) / 6
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, input: hardswish_backward(grad, input),
+    input=lambda grad, grad_output, input: inside_backward(grad * grad_output, input, -3, 3, 1 / 3),
+)
+@samples(lambda t: [(t(3, 4), t.uniform(-5, 5, 3, 4))])
+def hardswish_backward(xp, grad_output, input):
+    """The gradient of `hardswish`.  grad_output (*), input (*) -> (*)."""
+    zero = grad_output.dtype.type(0)
+    return xp.where(input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output))
+
+
+@op(inplace=True, **PRIVATE)
+@derivative(input=lambda grad, input: hardswish_backward(grad, input))
+@samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
+def hardswish(xp, input):
+    """input * relu6(input + 3) / 6 (https://arxiv.org/abs/1905.02244).  input (*) -> (*)."""
+    _floats_only("hardswish_cpu", input)
+    return input * xp.minimum(xp.maximum(input + 3, 0), 6) / 6
+
+
+@op()
+@derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
+@samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
+def hardshrink(xp, input, lambd=0.5):
+    """input where |input| > lambd, else 0.  input (*) -> (*)."""
+    _floats_only("hardshrink_cpu", input)
+    return xp.where((input >= -lambd) & (input <= lambd), input.dtype.type(0), input)
+
+
+@op(**PRIVATE)
+@derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
+@samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
+def softshrink(xp, input, lambd=0.5):
+    """input moved towards 0 by `lambd`, 0 where it is nearer.  input (*) -> (*)."""
+    _floats_only("softshrink_cpu", input)
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
+    zero = input.dtype.type(0)
+    return xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * zero))
+
+
+gelu_ = gelu.op.inplace_function
+hardsigmoid_ = hardsigmoid.op.inplace_function
+hardswish_ = hardswish.op.inplace_function
+hardtanh_ = hardtanh.op.inplace_function
+mish_ = mish.op.inplace_function
+relu_ = relu.op.inplace_function
+silu_ = silu.op.inplace_function
+
+# --- softmax
+
+
+def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, int]:
+    """(values to compute with, dtype of the result, axis)."""
+    if dtype is not None:
+        input = input.astype(dtypes.to_numpy(dtype))
+    _floats_only(f"{name}_lastdim_kernel_impl", input)
+    axis = wrap_dim(dim, input.ndim)
+    if input.dtype.itemsize == 2:
+        return input.astype("float32"), input.dtype, axis
+    return input, input.dtype, axis
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, output, dim: softmax_backward(grad, output, dim),
+    output=lambda grad, grad_output, output, dim: _softmax_curve(grad, grad_output, output, dim),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 1), (t(), t(), 0)])
+def softmax_backward(xp, grad_output, output, dim):
+    """output * (grad_output - sum(grad_output * output)).  grad_output (*), output (*) -> (*)."""
+    weighted = xp.multiply(grad_output, output)
+    if not output.ndim:
+        return weighted - output * weighted
+    return weighted - output * weighted.sum(axis=dim, keepdims=True)
+
+
+def _softmax_curve(grad: Tensor, grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
+    inner = (grad_output * output).sum(dim, True)
+    return grad * grad_output - grad * inner - grad_output * (grad * output).sum(dim, True)
+
+
+def _soft_samples(t: Any) -> list[Any]:
+    return [(t(3, 4), 1), (t(2, 3, 4), 0), (t(3), -1), (t(), 0), (t(0, 3), 1), (t(3, 0), 1),
+            (t(3, 4), 1, {"dtype": dtypes.float64})]  # fmt: skip
+
+
+@op(names=("special_softmax",))
+@derivative(
+    input=lambda grad, result, dim, input_dtype: cast_back(softmax_backward(grad, result, dim), input_dtype)
+)
+@samples(_soft_samples)
+def softmax(xp, input, dim, dtype=None):
+    """exp(input) divided by its sum along `dim`, without overflow.  input (*) -> (*)."""
+    input, kind, axis = _soft_input("softmax", input, dim, dtype)
+    if not input.ndim or not input.size:
+        return xp.ones_like(input, dtype=kind) if not input.ndim else input.astype(kind)
+    found = xp.exp(input - input.max(axis=axis, keepdims=True))
+    found /= found.sum(axis=axis, keepdims=True)
+    return found.astype(kind, copy=False)
+
+
+@op(**PRIVATE)
+@derivative(
+    grad_output=lambda grad, output, dim: grad - (grad * output.exp()).sum(dim, True),
+    output=lambda grad, grad_output, output, dim: -grad * output.exp() * grad_output.sum(dim, True),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 1), (t(), t(), 0)])
+def log_softmax_backward(xp, grad_output, output, dim):
+    """grad_output - exp(output) * sum(grad_output).  grad_output (*), output (*) -> (*)."""
+    if not output.ndim:
+        return grad_output - xp.exp(output) * grad_output
+    return grad_output - xp.exp(output) * grad_output.sum(axis=dim, keepdims=True)
+
+
+@op(names=("special_log_softmax",))
+@derivative(
+    input=lambda grad, result, dim, input_dtype: cast_back(log_softmax_backward(grad, result, dim), input_dtype)
+)
+@samples(_soft_samples)
+def log_softmax(xp, input, dim, dtype=None):
+    """input minus the logarithm of its sum of exp along `dim`, without overflow.  input (*) -> (*)."""
+    input, kind, axis = _soft_input("log_softmax", input, dim, dtype)
+    if not input.ndim or not input.size:
+        return xp.zeros_like(input, dtype=kind) if not input.ndim else input.astype(kind)
+    found = input - input.max(axis=axis, keepdims=True)
+    found -= xp.log(xp.exp(found).sum(axis=axis, keepdims=True))
+    return found.astype(kind, copy=False)
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t(3, 4), 1)])
+def softmin(input, dim, dtype=None):
+    """softmax of -input.  input (*) -> (*)."""
+    return softmax(-input, dim, dtype)

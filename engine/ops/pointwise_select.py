@@ -283,7 +283,7 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 
 @op(inplace=True)
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
-@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]),), (t(), 1.0, 2.0, 3.0),
+@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0), (t(), 1.0, 2.0, 3.0),
                     (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
 def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
     """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).  input (*) -> (*)."""
