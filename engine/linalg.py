@@ -464,9 +464,7 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
 
     def make() -> Tensor:
         if not array.size:
-            return (
-                A.abs().sum((-2, -1)) if A._array.ndim == 2 else A.new_zeros(array.shape[:-2]).abs()
-            )
+            return A.detach().abs().sum((-2, -1))
         if p is None or p in (2, -2):
             values = lapack_spectral.linalg_svdvals(A)
             if p == -2:

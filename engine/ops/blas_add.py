@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import warnings
 from typing import Any
 
-from engine.dispatch import derivative, op, samples
+from engine.dispatch import OPS, PUBLIC, derivative, op, samples
 from engine.ops.blas import (
     adjoint,
     batched,
@@ -232,3 +235,41 @@ def baddbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     return accumulate(
         xp, input, xp.matmul(straight(xp, batch1), straight(xp, batch2)), beta, alpha
     ).astype(dtype, copy=False)
+
+
+# --- forms of torch 0.4: addmm(beta, input, alpha, mat1, mat2), input.addmm(beta, alpha, mat1, mat2)
+
+_BAD_SHAPE = re.compile(r"output with shape (\[.*\]) doesn't match the broadcast shape (\[.*\])")
+
+
+def _with_old_forms(function: Any, name: str, check: bool) -> Any:
+    """`function`, that also takes its factors as numbers among the first arguments."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 3:
+            numbers = [x for x in args if not isinstance(x, Tensor)]
+            warnings.warn(
+                f"This overload of {name} is deprecated:\n\t{name}(Number beta, Tensor input, Number alpha, ...)", stacklevel=2
+            )
+            args = tuple(x for x in args if isinstance(x, Tensor))
+            kwargs.update(zip(("beta", "alpha"), numbers))
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            found = _BAD_SHAPE.match(str(error)) if check else None
+            if found is None:
+                raise
+            raise RuntimeError(
+                f"Bad in-place call: input tensor size {found[1]} and output tensor size {found[2]} should match"
+            ) from None
+
+    return call
+
+
+for _name in ("addmm", "addmv", "addr", "addbmm", "baddbmm"):
+    for _public in (_name, _name + "_"):
+        _call = _with_old_forms(PUBLIC[_public], _public, _public in ("addmm_", "addmv_", "baddbmm_"))
+        PUBLIC[_public] = _call
+        setattr(Tensor, _public, _call)
+        setattr(OPS[_name], "function" if _public == _name else "inplace_function", _call)
