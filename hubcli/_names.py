@@ -11,16 +11,18 @@ import builtins
 import stat
 import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from hubcli._dynamic import fills_namespace
 from hubcli.errors import RepositoryCodeError
 
-MAX_FILE_BYTES = 2 * 1024 * 1024
-MAX_TOTAL_BYTES = 8 * 1024 * 1024
+# Ceilings far above what real repositories need; a hostile one meets them within seconds.
+MAX_FILE_BYTES = 512 * 1024
+MAX_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_MODULES = 400
+MAX_STEPS = 300_000
 
 _PARTIAL = {"functools.partial", "functools.partialmethod"}
 _FACTORIES = {
@@ -102,6 +104,15 @@ class Reader:
         self.search = [root]
         self.modules: dict[Path, Module] = {}
         self.bytes = 0
+        self.steps = 0
+        self._methods: dict[int, dict[str, ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        self._made: dict[int, Value] = {}
+
+    def spend(self, steps: int = 1) -> None:
+        """Count work, so that no code takes more than a few seconds to read."""
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise _unreadable("hubconf.py", 1, "too much code to follow without running it")
 
     # Files
 
@@ -112,7 +123,7 @@ class Reader:
             module = Module(file, self._parse(file))
             self.modules[file] = module
             self._scan(module, module.tree.body, conditional=False)
-            if _fills_namespace(module.tree):
+            if fills_namespace(module.tree):
                 module.dynamic = True
         return module
 
@@ -221,6 +232,7 @@ class Reader:
 
     def evaluate(self, node: ast.expr, module: Module) -> Value:
         """What an expression stands for, as far as that can be told."""
+        self.spend()
         if isinstance(node, ast.Lambda):
             return Function(node, module)
         if isinstance(node, ast.Name):
@@ -245,13 +257,11 @@ class Reader:
         if isinstance(value, External):
             return External(f"{value.dotted}.{name}")
         if isinstance(value, Class):
-            for item in value.node.body:
-                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name:
-                    kinds = {last_name(decorator) for decorator in item.decorator_list}
-                    bound = "classmethod" in kinds or (
-                        value.instance and "staticmethod" not in kinds
-                    )
-                    return Function(item, value.module, bound=int(bound))
+            item = self.methods(value.node).get(name)
+            if item is not None:
+                kinds = {last_name(decorator) for decorator in item.decorator_list}
+                bound = "classmethod" in kinds or (value.instance and "staticmethod" not in kinds)
+                return Function(item, value.module, bound=int(bound))
         return Data()
 
     def _call(self, node: ast.Call, module: Module) -> Value:
@@ -268,8 +278,10 @@ class Reader:
                     return value
         elif isinstance(callee, Class):
             bases = {last_name(base) for base in callee.node.bases}
-            methods = {item.name for item in callee.node.body if isinstance(item, ast.FunctionDef)}
-            if methods & {"__call__", "forward"} or bases & {"Module", "Sequential"}:
+            if self.methods(callee.node).keys() & {"__call__", "forward"} or bases & {
+                "Module",
+                "Sequential",
+            }:
                 return replace(callee, instance=True)
         elif isinstance(callee, Function) and not isinstance(callee.node, ast.Lambda):
             return self._returned(callee.node, callee.module)
@@ -284,7 +296,8 @@ class Reader:
             target = replace(initializer, doc=doc) if doc else initializer
         if not isinstance(target, Function):
             return target if isinstance(target, External) else Unknown()
-        keywords = [(item.arg, ast.unparse(item.value)) for item in node.keywords if item.arg]
+        keywords = [(item.arg, self.text(item.value)) for item in node.keywords if item.arg]
+        self.spend(len(target.keywords))
         positional = len(node.args) - 1
         return replace(
             target,
@@ -292,23 +305,46 @@ class Reader:
             keywords=(*target.keywords, *keywords),
         )
 
+    def methods(self, node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions in a class body, by name."""
+        found = self._methods.get(id(node))
+        if found is None:
+            self.spend(len(node.body))
+            found = {
+                item.name: item
+                for item in node.body
+                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+            self._methods[id(node)] = found
+        return found
+
     def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
-        """The nested function that a factory or decorator of the repository returns."""
+        """What a factory or decorator of the repository returns: a nested function, mostly."""
+        made = self._made.get(id(function))
+        if made is None:
+            made = self._find_returned(function, module)
+            self._made[id(function)] = made
+        return made
+
+    def _find_returned(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
+    ) -> Value:
+        nodes = list(ast.walk(function))
+        self.spend(len(nodes))
         nested = {
             item.name: item
-            for item in ast.walk(function)
+            for item in nodes
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item is not function
         }
-        for item in ast.walk(function):
-            if isinstance(item, ast.Return) and item.value is not None:
-                if isinstance(item.value, ast.Name) and item.value.id in nested:
-                    return Function(nested[item.value.id], module)
-                if isinstance(item.value, ast.Lambda):
-                    return Function(item.value, module)
-                if isinstance(item.value, ast.Call):
-                    name = last_name(item.value.func)
-                    if name == "partial":
-                        return Unknown()
+        for item in nodes:
+            if not isinstance(item, ast.Return) or item.value is None:
+                continue
+            if isinstance(item.value, ast.Name) and item.value.id in nested:
+                return Function(nested[item.value.id], module)
+            if isinstance(item.value, ast.Lambda):
+                return Function(item.value, module)
+            if isinstance(item.value, ast.Call) and last_name(item.value.func) == "partial":
+                return Unknown()
         return Data()
 
     # Statements
@@ -323,6 +359,7 @@ class Reader:
             self._statement(module, node, conditional)
 
     def _statement(self, module: Module, node: ast.stmt, maybe: bool) -> None:
+        self.spend()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._bind(module, node.name, Function(node, module), "def", maybe)
         elif isinstance(node, ast.ClassDef):
@@ -406,6 +443,7 @@ class Reader:
         names = other.exported
         if names is None:
             names = [name for name in other.names if not name.startswith("_")]
+        self.spend(len(names))
         for name in names:
             value = other.names[name][0] if name in other.names else self.lookup(found, name)
             if not isinstance(value, Unknown):
@@ -428,7 +466,7 @@ class Reader:
             if target.id == "dependencies":
                 found = self._strings(node, module, "dependencies")
                 kept = module.dependencies if maybe else []
-                module.dependencies = kept + [name for name in found or [] if name not in kept]
+                module.dependencies = list(dict.fromkeys(kept + (found or [])))
                 module.dynamic = module.dynamic or found is None
             if target.id == "__all__":
                 module.exported = self._strings(node, module, "__all__")
@@ -479,6 +517,7 @@ class Reader:
 
     def _path_parts(self, node: ast.expr, module: Module, depth: int) -> list[str]:
         """The literal parts of a path expression, in their order."""
+        self.spend()
         inner: list[ast.expr] = []
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return [part for part in node.value.split("/") if part not in ("", ".")]
@@ -500,6 +539,7 @@ class Reader:
 
     def _strings(self, node: ast.expr, module: Module, name: str) -> list[str] | None:
         """The strings of a literal list, of sums of such, or of another module's `name`."""
+        self.spend(1 + len(module.dependencies) // 100)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return [node.value]
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -531,6 +571,18 @@ class Reader:
             return self._strings(node.args[0], module, name) if node.args else []
         return None
 
+    def text(self, node: ast.expr) -> str:
+        """An expression in the source's own words, or `...` where that would be long."""
+        lines = (node.end_lineno or node.lineno) - node.lineno
+        length = 80 * lines + (node.end_col_offset or 0) - node.col_offset
+        self.spend(1 + min(abs(length), 400) // 20)
+        if length > 400 or lines > 5:
+            return "..."
+        try:
+            return ast.unparse(node)
+        except RecursionError:
+            return "..."
+
     def dependencies(self, module: Module) -> tuple[str, ...]:
         """`dependencies` of the hubconf, or of the module that it imports the name from."""
         bound = module.names.get("dependencies")
@@ -548,9 +600,9 @@ class Reader:
     def initializer(self, value: Class) -> Function | None:
         """`__init__` of a class or of the base in the repository that it comes from."""
         for _ in range(16):
-            for item in value.node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                    return Function(item, value.module, bound=1)
+            found = self.methods(value.node).get("__init__")
+            if found is not None:
+                return Function(found, value.module, bound=1)
             bases = [base for base in value.node.bases if last_name(base) != "object"]
             if not bases and not value.node.decorator_list:
                 empty = ast.parse("def __init__(self): pass").body[0]
@@ -595,74 +647,3 @@ def _installed(top: str) -> bool:
         return True
     spec = PathFinder.find_spec(top)
     return spec is not None and spec.loader is not None
-
-
-def _fills_namespace(tree: ast.Module) -> bool:
-    """Whether code may add names when it runs: globals(), exec, setattr on the module itself."""
-    return any(_mutates_globals(node) for node in ast.walk(tree)) or any(
-        _mutates_locals(node) for node in _at_module_level(tree)
-    )
-
-
-def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
-    pending: list[ast.AST] = list(tree.body)
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            pending.extend(ast.iter_child_nodes(node))
-
-
-_MUTATORS = {"update", "setdefault", "__setitem__", "__ior__"}
-
-
-def _is_call(node: ast.AST, names: set[str]) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
-
-
-def _is_own_module(node: ast.AST) -> bool:
-    """`sys.modules[__name__]`, or its `__dict__`."""
-    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
-        node = node.value
-    if _is_call(node, {"import_module", "__import__"}):
-        assert isinstance(node, ast.Call)
-        return bool(node.args) and _is_name(node.args[0], "__name__")
-    return isinstance(node, ast.Subscript) and _is_name(node.slice, "__name__")
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _mutates(node: ast.AST, names: set[str]) -> bool:
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return _is_call(node.value, names) or _is_own_module(node.value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        owner = node.func.value
-        return node.func.attr in _MUTATORS and (_is_call(owner, names) or _is_own_module(owner))
-    return False
-
-
-def _mutates_globals(node: ast.AST) -> bool:
-    if _is_call(node, {"setattr"}):
-        assert isinstance(node, ast.Call)
-        return bool(node.args) and _is_own_module(node.args[0])
-    if _is_call(node, {"exec"}):
-        assert isinstance(node, ast.Call)
-        return any(_is_call(argument, {"globals"}) for argument in node.args[1:2])
-    return _mutates(node, {"globals"})
-
-
-def _mutates_locals(node: ast.AST) -> bool:
-    if _is_call(node, {"exec"}):
-        assert isinstance(node, ast.Call)
-        return len(node.args) < 2 or any(
-            _is_call(argument, {"globals", "locals", "vars"}) for argument in node.args[1:]
-        )
-    if isinstance(node, ast.Assign) and any(
-        _is_call(node.value, {kind}) for kind in ("globals", "locals", "vars")
-    ):
-        return True  # g = globals(): whatever is done to g is done to the namespace
-    if isinstance(node, ast.Assign) and _is_own_module(node.value):
-        return True
-    return _mutates(node, {"locals", "vars"})

@@ -19,6 +19,8 @@ from pathlib import Path
 from hubcli._names import Class, External, Function, Reader, Unknown, Value
 from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
 
+MAX_PARAMETERS = 255
+
 # Sub-modules of torch that `from torch import x` may name: torch itself need not be installed.
 # fmt: off
 _TORCH_MODULES = frozenset(
@@ -129,16 +131,17 @@ def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPo
     """The entry point that `name` is, or None where the value is not callable."""
     doc: str | None = None
     signature: str | None = None
+    reader.spend(20)
     if isinstance(value, Function):
-        signature = _signature(value)
+        signature = _signature(reader, value)
         if value.doc is not None:
             doc = inspect.cleandoc(value.doc)
         elif not isinstance(value.node, ast.Lambda):
             doc = ast.get_docstring(value.node)
     elif isinstance(value, Class):
         doc = ast.get_docstring(value.node)
-        function = _call_method(value) if value.instance else reader.initializer(value)
-        signature = _signature(function) if function else None
+        function = _call_method(reader, value) if value.instance else reader.initializer(value)
+        signature = _signature(reader, function) if function else None
     elif isinstance(value, External):
         if not _external_callable(value.dotted):
             return None
@@ -148,22 +151,23 @@ def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPo
     return EntryPoint(name, summary_line(doc), doc, signature, source, external)
 
 
-def _call_method(value: Class) -> Function | None:
-    found = [
-        item
-        for item in value.node.body
-        if isinstance(item, ast.FunctionDef) and item.name in ("__call__", "forward")
-    ]
-    return Function(found[0], value.module, bound=1) if found else None
+def _call_method(reader: Reader, value: Class) -> Function | None:
+    methods = reader.methods(value.node)
+    found = methods.get("forward") or methods.get("__call__")
+    return Function(found, value.module, bound=1) if found is not None else None
 
 
-def _signature(function: Function) -> str:
+def _signature(reader: Reader, function: Function) -> str:
     """The parameters as a caller sees them, in the source's own words."""
     arguments = function.node.args
+    count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+    reader.spend(count + len(function.keywords))
+    if count > MAX_PARAMETERS:
+        return "(...)"
     given = dict(function.keywords)
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[str | None] = [None] * (len(positional) - len(arguments.defaults))
-    defaults += [ast.unparse(default) for default in arguments.defaults]
+    defaults += [reader.text(default) for default in arguments.defaults]
     only_positional = len(arguments.posonlyargs)
     shown: list[str] = []
     keyword_only = False
@@ -173,28 +177,28 @@ def _signature(function: Function) -> str:
         if argument.arg in given and not keyword_only:
             keyword_only = True  # functools.partial: what follows goes by keyword only
             shown.append("*")
-        shown.append(_parameter(argument, given.pop(argument.arg, default)))
+        shown.append(_parameter(reader, argument, given.pop(argument.arg, default)))
         if index == only_positional - 1:
             shown.append("/")
     if arguments.vararg is not None and not keyword_only:
-        shown.append("*" + _parameter(arguments.vararg, None))
+        shown.append("*" + _parameter(reader, arguments.vararg, None))
     elif arguments.kwonlyargs and not keyword_only:
         shown.append("*")
     for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults):
-        default = ast.unparse(value) if value is not None else None
-        shown.append(_parameter(argument, given.pop(argument.arg, default)))
+        default = reader.text(value) if value is not None else None
+        shown.append(_parameter(reader, argument, given.pop(argument.arg, default)))
     if arguments.kwarg is not None:
-        shown.append("**" + _parameter(arguments.kwarg, None))
+        shown.append("**" + _parameter(reader, arguments.kwarg, None))
     text = f"({', '.join(shown)})"
     if not isinstance(function.node, ast.Lambda) and function.node.returns is not None:
-        text += f" -> {ast.unparse(function.node.returns)}"
+        text += f" -> {reader.text(function.node.returns)}"
     return text
 
 
-def _parameter(argument: ast.arg, default: str | None) -> str:
+def _parameter(reader: Reader, argument: ast.arg, default: str | None) -> str:
     if argument.annotation is None:
         return argument.arg if default is None else f"{argument.arg}={default}"
-    text = f"{argument.arg}: {ast.unparse(argument.annotation)}"
+    text = f"{argument.arg}: {reader.text(argument.annotation)}"
     return text if default is None else f"{text} = {default}"
 
 
