@@ -11,6 +11,7 @@ _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import ops as _ops  # noqa: E402, F401
+from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
@@ -23,15 +24,27 @@ from engine.grad_mode import (  # noqa: E402, F401
     no_grad,
     set_grad_enabled,
 )
+from engine.layouts import (  # noqa: E402, F401
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_coo,
+    sparse_csr,
+    strided,
+)
+from engine.random import Generator, default_generator  # noqa: E402, F401
 from engine.storage import Storage, UntypedStorage  # noqa: E402, F401
 from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
 from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     "amp autograd backends cuda distributed distributions fft jit linalg multiprocessing nn optim serialization "
-    "special utils random".split()
+    "sparse special utils random".split()
 )
-_LAZY = {"save": "engine.serialization", "load": "engine.serialization"}
+_LAZY = {"save": "engine.serialization", "load": "engine.serialization", "sparse_coo_tensor": "engine.sparse"}
 
 
 def __getattr__(name: str) -> object:

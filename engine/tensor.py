@@ -179,13 +179,7 @@ class Tensor:
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours along each dim, or along `dim`."""
         array = self._array
-        item = array.dtype.itemsize
-        if array.flags.c_contiguous:  # numpy leaves the strides of dims of size <= 1 arbitrary
-            from engine._checks import contiguous_strides
-
-            strides = contiguous_strides(array.shape)
-        else:
-            strides = tuple(s // item for s in array.strides)
+        strides = element_strides(array)
         if dim is None:
             return strides
         from engine._checks import wrap_dim
@@ -240,7 +234,9 @@ class Tensor:
         if not isinstance(source, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
         if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
-            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+            raise RuntimeError(
+                "data set to a tensor that requires gradients must be floating point or complex dtype"
+            )
         self._array = source._array
 
     @property
@@ -374,7 +370,9 @@ class Tensor:
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if self.grad_fn is not None:
-            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+            raise RuntimeError(
+                "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            )
         hooks = self.__dict__.setdefault("_post_accumulate_hooks", HookDict())
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
@@ -437,7 +435,9 @@ class Tensor:
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
         value = array.item()
-        return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
+        return (
+            value if isinstance(value, int | float | complex) else float(value)
+        )  # bfloat16 gives its own scalar
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-dim tensor."""
@@ -626,8 +626,22 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
     return result
 
 
+def element_strides(array: Any) -> tuple[int, ...]:
+    """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
+    shape = array.shape
+    if array.base is None and array.flags.c_contiguous or 0 in shape:
+        from engine._checks import contiguous_strides
+
+        return contiguous_strides(shape)
+    item = array.dtype.itemsize
+    strides = [s // item for s in array.strides]
+    if 0 in strides:
+        for d in range(len(shape) - 1, -1, -1):
+            if shape[d] == 1 and not strides[d]:
+                strides[d] = shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
+    return tuple(strides)
+
+
 def is_tensor(obj: Any) -> bool:
     """Whether `obj` is a Tensor."""
     return isinstance(obj, Tensor)
-
-

@@ -238,10 +238,10 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
     where = None
     if isinstance(dtype, str):
         dtype, where = type_named(dtype)
-    elif isinstance(dtype, type) and issubclass(dtype, Tensor):
-        dtype, where = getattr(dtype, "dtype", None), getattr(dtype, "_where", None)
-        if not isinstance(dtype, dtypes.dtype):
-            dtype = dtypes.get_default_dtype()
+    elif isinstance(dtype, type) and isinstance(getattr(dtype, "dtype", None), dtypes.dtype):
+        dtype, where = dtype.dtype, getattr(dtype, "_where", None)  # a legacy type
+    elif dtype is Tensor:
+        dtype = dtypes.get_default_dtype()
     elif not isinstance(dtype, dtypes.dtype):
         raise TypeError("dtype must be a type, str, or dtype object")
     return converted(self, dtype, where)

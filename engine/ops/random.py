@@ -1,0 +1,510 @@
+"""Random tensors.  Words of a generator become numbers by elementwise arithmetic (Note [Random bits] in engine/random.py)."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes
+from engine import random as source
+from engine._checks import broadcast_shapes, numel, size_of
+from engine.device import CPU
+from engine.dispatch import composite, derivative, op
+from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
+from engine.ops.creation import finish, inside, like_array, numpy_dtype, place_of
+from engine.tensor import Tensor, wrap
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+Generator = source.Generator
+
+
+# --- numbers from words
+
+
+def generator_of(generator: Any, array: Any = None, where: Any = None) -> Generator:
+    """The generator to draw from: the given one, else the default one of the array's device."""
+    if generator is not None:
+        if not isinstance(generator, Generator):
+            raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+        return generator
+    if where is None:
+        where = CPU if array is None or type(array) is np.ndarray else backends.of_array(array).device_of(array)
+    return source.default_for(where)
+
+
+def uniform(xp: Any, generator: Generator, count: int, dtype: Any) -> Any:
+    """`count` numbers in [0, 1), every multiple of 2**-bits equally likely (24 bits for float32, 53 for float64)."""
+    if dtype == _F64:
+        return (generator.words(xp, count) >> np.uint64(11)) * 2.0**-53
+    halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count]
+    if dtype == _F32:
+        return (halves >> np.uint32(8)).astype(_F32) * np.float32(2.0**-24)
+    bits = 11 if dtype.kind == "f" else 8
+    return ((halves >> np.uint32(32 - bits)).astype(_F32) * np.float32(2.0**-bits)).astype(dtype)
+
+
+def standard_normal(xp: Any, generator: Generator, count: int, dtype: Any) -> Any:
+    """`count` standard normal numbers, by Box and Muller's transform of pairs."""
+    work = dtype if dtype in (_F32, _F64) else _F32
+    half = (count + 1) // 2
+    draws = uniform(xp, generator, 2 * half, work)
+    radius = xp.sqrt(xp.log(1 - draws[:half]) * work.type(-2))
+    angle = draws[half:] * work.type(2 * math.pi)
+    result = xp.empty(2 * half, work)
+    xp.multiply(radius, xp.cos(angle), out=result[:half])
+    xp.multiply(radius, xp.sin(angle), out=result[half:])
+    return result[:count].astype(dtype, copy=False)
+
+
+def normal_array(xp: Any, generator: Generator, shape: Any, dtype: Any) -> Any:
+    """Standard normal numbers in a shape; complex ones have variance 1 in all."""
+    if dtype.kind == "c":
+        real = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+        pairs = standard_normal(xp, generator, 2 * numel(shape), real) * real.type(math.sqrt(0.5))
+        return pairs.view(dtype).reshape(shape)
+    return standard_normal(xp, generator, numel(shape), dtype).reshape(shape)
+
+
+def uniform_array(xp: Any, generator: Generator, shape: Any, dtype: Any) -> Any:
+    """Numbers in [0, 1) in a shape; complex ones in the unit square."""
+    if dtype.kind == "c":
+        real = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+        return uniform(xp, generator, 2 * numel(shape), real).view(dtype).reshape(shape)
+    return uniform(xp, generator, numel(shape), dtype).reshape(shape)
+
+
+def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
+    """A mask that is true with probability `p` (a number or an array)."""
+    count = numel(shape)
+    halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count].reshape(shape)
+    if isinstance(p, builtins.float | builtins.int):
+        return halves < np.uint64(min_(round(p * 2.0**32), 2**32))
+    return halves * 2.0**-32 < p.astype(_F64)
+
+
+min_ = builtins.min
+
+
+def integers(xp: Any, generator: Generator, low: int, high: int, shape: Any, dtype: Any) -> Any:
+    """Integers in [low, high)."""
+    count, span = numel(shape), high - low
+    if span <= 2**32:
+        halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count].astype(np.uint64)
+        drawn = (halves * np.uint64(span)) >> np.uint64(32)
+    else:
+        drawn = generator.words(xp, count)
+        if span < 2**64:
+            drawn = drawn % np.uint64(span)
+    drawn = drawn.astype(np.int64)
+    if low:
+        drawn = drawn + np.int64(low)
+    return drawn.astype(dtype).reshape(shape)
+
+
+# --- factories
+
+
+def _drawn(name: str, draw: Any, doc: str) -> Any:
+    def factory(
+        *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+        requires_grad=False, names=None,
+    ):  # fmt: skip
+        shape = size_of(*sizes) if size is None else size_of(size)
+        for n in shape:
+            if n < 0:
+                raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+        target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+        if target.kind not in "fcV":
+            raise NotImplementedError(f'"{_KERNELS[name]}" not implemented for \'{_scalar_name(target)}\'')
+        xp, where = place_of(device)
+        with inside(xp, where):
+            return finish(draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out)
+
+    factory.__name__ = factory.__qualname__ = name
+    factory.__doc__ = doc
+    return composite(method=False)(factory)
+
+
+_KERNELS = {"rand": "check_uniform_bounds", "randn": "normal_kernel_cpu"}
+
+
+def _scalar_name(dtype: Any) -> str:
+    return dtypes.scalar_name(dtypes.from_numpy(dtype))
+
+
+rand = _drawn("rand", uniform_array, "Uniform numbers in [0, 1).  rand(*size) -> (*size).")
+randn = _drawn("randn", normal_array, "Standard normal numbers.  randn(*size) -> (*size).")
+
+
+def _drawn_like(name: str, draw: Any) -> Any:
+    def factory(
+        input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+        generator=None,
+    ):  # fmt: skip
+        array = like_array(input._array, dtype, device, memory_format)
+        if array.dtype.kind not in "fcV":
+            raise NotImplementedError(f'"{_KERNELS[name[:-5]]}" not implemented for \'{_scalar_name(array.dtype)}\'')
+        array[...] = draw(backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype)
+        return finish(array, requires_grad)
+
+    factory.__name__ = factory.__qualname__ = name
+    factory.__doc__ = f"`{name[:-5]}` in the shape, dtype and device of `input`.  input (*) -> (*)."
+    return composite(method=False)(factory)
+
+
+rand_like, randn_like = _drawn_like("rand_like", uniform_array), _drawn_like("randn_like", normal_array)
+
+
+def _check_span(low: int, high: int) -> None:
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+
+
+@composite(method=False)
+def randint(
+    low=0, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """Integers in [low, high).  randint(high, size), randint(low, high, size) -> (*size)."""
+    if size is None:
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    if size is None or isinstance(size, int):
+        raise TypeError("randint(): argument 'size' must be tuple of ints, not " + type(size).__name__)
+    low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
+    _check_span(low, high)
+    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    xp, where = place_of(device)
+    with inside(xp, where):
+        drawn = integers(xp, generator_of(generator, None, where), low, high, size_of(size), target)
+        return finish(drawn, requires_grad, out)
+
+
+@composite(method=False)
+def randint_like(
+    input, low=0, high=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    memory_format=None, generator=None,
+):  # fmt: skip
+    """Integers in [low, high) in the shape, dtype and device of `input`.  input (*) -> (*)."""
+    if high is None:
+        low, high = 0, low
+    _check_span(low, high)
+    array = like_array(input._array, dtype, device, memory_format)
+    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, array.dtype)
+    return finish(array, requires_grad)
+
+
+@composite(method=False)
+def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    """The integers below n in random order.  -> (n)."""
+    n = operator.index(n)
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    xp, where = place_of(device)
+    with inside(xp, where):
+        order = xp.argsort(generator_of(generator, None, where).words(xp, n))
+        return finish(order.astype(target, copy=False), requires_grad, out)
+
+
+# --- draws from tensors: their gradients are zero by definition
+
+
+@op(deterministic=False, out=False, why="a draw: torch defines its gradient as zero, and it has no samples to compare")
+@derivative(input=lambda grad: zeros_like_array(grad))
+def bernoulli_tensor(xp, input, *, generator=None):
+    """0 or 1, 1 with the probability given.  input (*) -> (*)."""
+    if input.dtype.kind not in "fV":
+        raise NotImplementedError(f'"bernoulli_tensor_cpu_p_" not implemented for \'{_scalar_name(input.dtype)}\'')
+    if type(input) is np.ndarray and input.size and not ((input >= 0) & (input <= 1)).all():
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    return below(xp, generator_of(generator, input), input.shape, input).astype(input.dtype)
+
+
+@composite()
+def bernoulli(input, p=None, *, generator=None, out=None):
+    """0 or 1, 1 with probability input (or p everywhere).  input (*) -> (*)."""
+    if p is not None:
+        result = wrap(like_array(input._array, None, None, None))
+        return bernoulli_(result, p, generator=generator)
+    result = bernoulli_tensor(input, generator=generator)
+    if out is not None:
+        return out.copy_(result)
+    return result
+
+
+@op(deterministic=False, why="a draw: torch defines its gradient as zero, and it has no samples to compare", out=False)
+@derivative(input=lambda grad: zeros_like_array(grad))
+def poisson(xp, input, generator=None):
+    """Poisson numbers with the rates given.  input (*) -> (*)."""
+    if input.dtype.kind not in "fV":
+        raise NotImplementedError(f'"poisson_cpu" not implemented for \'{_scalar_name(input.dtype)}\'')
+    rates = backends.of_array(input).to_host(input).astype(_F64)
+    if rates.size and not (rates >= 0).all():
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    key = generator_of(generator, input).words(np, 2)
+    drawn = np.random.Generator(np.random.Philox(key=key)).poisson(rates)
+    return xp.asarray(np.asarray(drawn)).astype(input.dtype)
+
+
+@op(deterministic=False, public=False, method=False, node="NormalBackward3", tensors=("mean", "std"), out=False,
+    why="a draw: torch defines its gradient as zero, and it has no samples to compare")  # fmt: skip
+@derivative(
+    mean=lambda grad, mean_shape: zeros_like_array(grad).sum_to_size(mean_shape),
+    std=lambda grad, std_shape: zeros_like_array(grad).sum_to_size(std_shape),
+)
+def normal_tensors(xp, mean, std, generator=None):
+    """Normal numbers around `mean` with deviations `std`.  mean (*a), std (*b) -> (broadcast)."""
+    if type(std) is np.ndarray and std.size and not (std >= 0).all():
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+    shape = broadcast_shapes(mean.shape, std.shape)
+    dtype = mean.dtype if mean.dtype.kind in "fcV" else std.dtype
+    return (normal_array(xp, generator_of(generator, mean), shape, dtype) * std + mean).astype(dtype, copy=False)
+
+
+@composite(method=False)
+def normal(
+    mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """Normal numbers: mean and std numbers (then `size` is needed) or tensors.  mean (*a), std (*b) -> (broadcast)."""
+    if isinstance(mean, Tensor) or isinstance(std, Tensor):
+        like = mean if isinstance(mean, Tensor) else std
+        xp = backends.xp_of(like._array)
+        if not isinstance(std, Tensor):
+            _check_std(std)
+            std = wrap(xp.full((), std, like._array.dtype))
+        if not isinstance(mean, Tensor):
+            mean = wrap(xp.full((), mean, like._array.dtype))
+        result = normal_tensors(mean, std, generator)
+    else:
+        if size is None:
+            raise TypeError("normal() missing 1 required positional arguments: \"size\"")
+        _check_std(std)
+        target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+        xp, where = place_of(device)
+        with inside(xp, where):
+            drawn = normal_array(xp, generator_of(generator, None, where), size_of(size), target)
+            return finish((drawn * std + mean).astype(target, copy=False), requires_grad, out)
+    return result if out is None else finish(result._array, False, out)
+
+
+def _check_std(std: Any) -> None:
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+
+
+@composite(method=True)
+def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
+    """Numbers of categories drawn by their weights, a row of draws a row of weights.  input (n) or (m, n) -> (num_samples) or (m, num_samples)."""
+    weights = input._array
+    if weights.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if weights.dtype.kind not in "fV":
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {_scalar_name(weights.dtype)}"
+        )
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    n = weights.shape[-1]
+    if not replacement and num_samples > n:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    xp = backends.xp_of(weights)
+    p = weights.astype(_F64).reshape(-1, n)
+    if type(p) is np.ndarray:
+        if not (np.isfinite(p) & (p >= 0)).all():
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        if not (p.sum(1) > 0).all():
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        if not replacement and ((p > 0).sum(1) < num_samples).any():
+            raise RuntimeError("invalid multinomial distribution (with replacement=False, not enough non-negative category to sample)")
+    generator = generator_of(generator, weights)
+    rows = p.shape[0]
+    if replacement:
+        ends = xp.cumsum(p, axis=1)
+        draws = uniform(xp, generator, rows * num_samples, _F64).reshape(rows, num_samples) * ends[:, -1:]
+        chosen = xp.stack([xp.searchsorted(ends[i], draws[i], side="right") for i in builtins.range(rows)]) if rows else (
+            xp.zeros((0, num_samples))
+        )  # fmt: skip
+        last = n - 1 - xp.argmax(p[:, ::-1] > 0, axis=1).reshape(-1, 1)
+        chosen = xp.minimum(chosen, last)
+    else:  # the first arrivals of independent exponential clocks
+        clocks = -xp.log(1 - uniform(xp, generator, rows * n, _F64)).reshape(rows, n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = xp.where(p > 0, clocks / xp.where(p > 0, p, 1), np.inf)
+        chosen = xp.argsort(times, axis=1)[:, :num_samples]
+    chosen = chosen.astype(np.int64).reshape((*weights.shape[:-1], num_samples))
+    return finish(chosen, False, out)
+
+
+# --- in place
+
+
+def _filler(name: str, draw: Any, check: Any, doc: str, kinds: str = "fV") -> Any:
+    def fill(self, *args, generator=None, **kwargs):
+        values = _arguments(name, args, kwargs)
+        check(*values)
+        array = self._array
+        if array.dtype.kind not in kinds:
+            raise NotImplementedError(f'"{name}" not implemented for \'{_scalar_name(array.dtype)}\'')
+        array = writable(self)
+        array[...] = draw(backends.xp_of(array), generator_of(generator, array), array, *values)
+        overwrite(self, NODES[name])
+        return self
+
+    fill.__name__ = fill.__qualname__ = name
+    fill.__doc__ = doc
+    setattr(Tensor, name, fill)
+    return fill
+
+
+_DEFAULTS = {
+    "uniform_": (("from", 0.0), ("to", 1.0)), "normal_": (("mean", 0.0), ("std", 1.0)), "exponential_": (("lambd", 1.0),),
+    "geometric_": (("p", None),), "cauchy_": (("median", 0.0), ("sigma", 1.0)), "log_normal_": (("mean", 1.0), ("std", 2.0)),
+}  # fmt: skip
+NODES = {
+    name: type("".join(p.capitalize() for p in name.strip("_").split("_")) + "Backward0", (WriteBackward0,), {"__slots__": ()})
+    for name in (*_DEFAULTS, "random_", "bernoulli_")
+}
+
+
+def _arguments(name: str, args: tuple, kwargs: dict) -> list[Any]:
+    values = []
+    names = _DEFAULTS[name]
+    if len(args) > len(names):
+        raise TypeError(f"{name}() takes at most {len(names)} positional arguments, got {len(args)}")
+    for i, (key, default) in enumerate(names):
+        value = args[i] if i < len(args) else kwargs.pop(key, default)
+        if value is None:
+            raise TypeError(f'{name}() missing 1 required positional arguments: "{key}"')
+        values.append(value.item() if isinstance(value, Tensor) else value)
+    if kwargs:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    return values
+
+
+def _work(array: Any) -> Any:
+    return array.dtype if array.dtype in (_F32, _F64) else _F32
+
+
+def _check_uniform(low, high):
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+
+
+def _uniform(xp, generator, array, low, high):
+    drawn = uniform_array(xp, generator, array.shape, array.dtype)
+    return drawn if (low, high) == (0, 1) else drawn * array.dtype.type(high - low) + array.dtype.type(low)
+
+
+def _check_normal(mean, std):
+    _check_std(std)
+
+
+def _normal(xp, generator, array, mean, std):
+    drawn = normal_array(xp, generator, array.shape, array.dtype)
+    return drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
+
+
+def _check_exponential(lambd):
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+
+
+def _exponential(xp, generator, array, lambd):
+    return xp.log(1 - uniform_array(xp, generator, array.shape, _work(array))) * _work(array).type(-1 / lambd)
+
+
+def _check_geometric(p):
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+
+
+def _geometric(xp, generator, array, p):
+    drawn = xp.log(1 - uniform_array(xp, generator, array.shape, _F64)) / math.log1p(-p)
+    return xp.maximum(xp.ceil(drawn), 1)
+
+
+def _check_cauchy(median, sigma):
+    if sigma <= 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+
+
+def _cauchy(xp, generator, array, median, sigma):
+    return xp.tan((uniform_array(xp, generator, array.shape, _F64) - 0.5) * math.pi) * sigma + median
+
+
+def _check_log_normal(mean, std):
+    if std <= 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
+
+
+def _log_normal(xp, generator, array, mean, std):
+    return xp.exp(normal_array(xp, generator, array.shape, _work(array)) * std + mean)
+
+
+uniform_ = _filler("uniform_", _uniform, _check_uniform, "Fill with uniform numbers in [from, to).  (*) -> (*).", "fVc")
+normal_ = _filler("normal_", _normal, _check_normal, "Fill with normal numbers.  (*) -> (*).", "fVc")
+exponential_ = _filler("exponential_", _exponential, _check_exponential, "Fill with exponential numbers of rate lambd.  (*) -> (*).")
+geometric_ = _filler("geometric_", _geometric, _check_geometric, "Fill with the number of trials up to a success.  (*) -> (*).", "fViu")
+cauchy_ = _filler("cauchy_", _cauchy, _check_cauchy, "Fill with numbers of a Cauchy distribution.  (*) -> (*).")
+log_normal_ = _filler("log_normal_", _log_normal, _check_log_normal, "Fill with exp of normal numbers.  (*) -> (*).")
+
+
+def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> Tensor:
+    """Fill with integers: of [from, to), or of all the dtype holds exactly.  (*) -> (*)."""
+    low, high = kwargs.pop("from", None), kwargs.pop("to", None)
+    if len(args) == 2:
+        low, high = args
+    elif len(args) == 1:
+        high = args[0]
+    dtype = self._array.dtype
+    if high is None:
+        low = low or 0
+        if dtype.kind in "iu":
+            high = int(np.iinfo(dtype).max) + 1
+        elif dtype.kind == "b":
+            high = 2
+        else:
+            high = 2 ** {"float16": 11, "bfloat16": 8, "float32": 24}.get(dtype.name, 53) + 1
+    low = low or 0
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    array = writable(self)
+    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype)
+    overwrite(self, NODES["random_"])
+    return self
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Fill with 0 and 1, 1 with probability p (a number or a Tensor).  (*) -> (*)."""
+    array = writable(self)
+    xp = backends.xp_of(array)
+    if isinstance(p, Tensor):
+        probabilities = xp.broadcast_to(p._array, array.shape)
+    else:
+        if not 0 <= p <= 1:
+            raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+        probabilities = p
+    array[...] = below(xp, generator_of(generator, array), array.shape, probabilities)
+    overwrite(self, NODES["bernoulli_"])
+    return self
+
+
+Tensor.random_, Tensor.bernoulli_ = random_, bernoulli_
+
+
+# --- generators
+
+
+def _function(name: str) -> Any:
+    return composite(method=False)(getattr(source, name))
+
+
+for _name in ("manual_seed", "initial_seed", "seed", "get_rng_state", "set_rng_state"):
+    _function(_name)

@@ -1,0 +1,198 @@
+"""Random numbers: `Generator` and the default one a device.
+
+Note [Random bits]
+One counter-based generator (Philox4x64-10, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405) serves every
+device.  A draw of n 64-bit words takes ceil(n / 4) blocks of the key (seed, 0): block i is Philox of the counter i + 1, so
+word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.  Numbers are
+made of words by elementwise arithmetic (`ops/random.py`), never by rejection, for the same reason.
+Reproducible by seed; not torch's stream of bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from engine import backends
+from engine.device import device
+from engine.tensor import Tensor, wrap
+
+__all__ = [
+    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
+    "set_rng_state",
+]  # fmt: skip
+
+_STATE_BYTES = 16
+
+
+class Generator:
+    """A source of random numbers: `Generator(device="cpu")`, then `manual_seed`, `get_state`, `set_state`."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = _device(device)
+        self._lock = threading.Lock()
+        self._seed = secrets.randbits(63)
+        self._blocks = 0
+        self._bits: Any = None
+
+    @property
+    def device(self) -> device:
+        """The device whose numbers this generator makes."""
+        return self._device
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from a seed in [-2**63, 2**64); returns the generator."""
+        number = int(seed)
+        if not -(2**63) <= number < 2**64:
+            raise RuntimeError("Overflow when unpacking long long")
+        with self._lock:
+            self._seed, self._blocks, self._bits = number % 2**64, 0, None
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed this generator started from."""
+        return self._seed
+
+    def seed(self) -> int:
+        """Start anew from a seed of the operating system's; returns it."""
+        number = secrets.randbits(64)
+        self.manual_seed(number)
+        return number
+
+    def get_state(self) -> Tensor:
+        """The state as a uint8 Tensor."""
+        return wrap(np.array([self._seed, self._blocks], "<u8").view(np.uint8))
+
+    def set_state(self, new_state: Tensor) -> None:
+        """Go back to a state of `get_state`.  TypeError, RuntimeError for anything else."""
+        array = getattr(new_state, "_array", None)
+        if array is None or array.dtype != np.uint8:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        array = backends.of_array(array).to_host(array)
+        if array.size != _STATE_BYTES:
+            raise RuntimeError(f"RNG state is wrong size: expected {_STATE_BYTES} bytes of this engine's, got {array.size}")
+        state = np.ascontiguousarray(array).reshape(-1).view("<u8")
+        with self._lock:
+            self._seed, self._blocks, self._bits = int(state[0]), int(state[1]), None
+
+    def get_offset(self) -> int:
+        """The number of 64-bit words taken so far."""
+        return self._blocks * 4
+
+    def set_offset(self, offset: int) -> None:
+        """Go to a number of words taken, a multiple of 4."""
+        if offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        with self._lock:
+            self._blocks, self._bits = offset // 4, None
+
+    def clone_state(self) -> Generator:
+        """A generator of its own in the same state."""
+        twin = Generator(self._device)
+        twin._seed, twin._blocks = self._seed, self._blocks
+        return twin
+
+    graphsafe_get_state = clone_state
+
+    def words(self, xp: Any, count: int) -> Any:
+        """The next `count` 64-bit words as a uint64 array of `xp`; see Note [Random bits]."""
+        blocks = -(-count // 4)
+        with self._lock:
+            kernel = word_kernels.get(self._device.type)
+            if kernel is not None:
+                first, self._blocks = self._blocks, self._blocks + blocks
+                return kernel(xp, self._seed, first, count)
+            if self._bits is None:
+                self._bits = np.random.Philox(key=[self._seed, 0], counter=[self._blocks, 0, 0, 0])
+            drawn = self._bits.random_raw(blocks * 4)
+            self._blocks += blocks
+        return drawn[:count] if xp is np else xp.asarray(drawn[:count])
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (str(self._device), self._seed, self._blocks)
+
+
+# kernel(xp, seed, first block, count) -> words, for devices that make them themselves
+word_kernels: dict[str, Any] = {}
+
+
+def _device(where: Any) -> device:
+    return where if isinstance(where, device) else device(where)
+
+
+def _rebuild(where: str, seed: int, blocks: int) -> Generator:
+    made = Generator(where)
+    made._seed, made._blocks = seed, blocks
+    return made
+
+
+default_generator = Generator()
+_others: dict[str, Generator] = {}
+_seeded: list[int | None] = [None]
+
+
+def default_for(where: device) -> Generator:
+    """The default generator of a device; all start from the seed of `manual_seed`."""
+    if where.type == "cpu":
+        return default_generator
+    name = str(where)
+    found = _others.get(name)
+    if found is None:
+        found = _others[name] = Generator(where)
+        if _seeded[0] is not None:
+            found.manual_seed(_seeded[0])
+    return found
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generators of all devices; returns that of the CPU."""
+    default_generator.manual_seed(seed)
+    _seeded[0] = default_generator.initial_seed()
+    for other in _others.values():
+        other.manual_seed(seed)
+    return default_generator
+
+
+def seed() -> int:
+    """Seed the default generators by the operating system; returns the seed."""
+    number = secrets.randbits(64)
+    manual_seed(number)
+    return number
+
+
+def initial_seed() -> int:
+    """The seed of the CPU's default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator as a uint8 Tensor."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Set the state of the CPU's default generator."""
+    default_generator.set_state(new_state)
+
+
+@contextlib.contextmanager
+def fork_rng(
+    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices",
+    device_type: str = "cuda",
+) -> Iterator[None]:  # fmt: skip
+    """Restore the state of the default generators after the block."""
+    if not enabled:
+        yield
+        return
+    kept = [(g, g._seed, g._blocks) for g in (default_generator, *_others.values())]
+    try:
+        yield
+    finally:
+        for generator, number, blocks in kept:
+            with generator._lock:
+                generator._seed, generator._blocks, generator._bits = number, blocks, None
