@@ -259,12 +259,9 @@ def ref_in_db(resolved: Resolved) -> str:
 
 def identify(db: Path, name: str) -> tuple[str, str]:
     """The ids of the commit and of its tree that `name` (a full refname) has in `db`."""
-    command = ["rev-parse", "--verify", "--quiet", "--end-of-options"]
-    ids = [
-        _local_run([*command, f"{name}^{{{kind}}}"], _local(db)).strip()
-        for kind in ("commit", "tree")
-    ]
-    return ids[0], ids[1]
+    command = ["rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}"]
+    commit, tree = _local_run(command, _local(db)).split()
+    return commit, tree
 
 
 def entries(db: Path, commit: str) -> Iterator[Entry]:
