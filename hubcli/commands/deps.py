@@ -53,5 +53,5 @@ def _text(report: Report) -> str:
         (one.name, "ok" if one.satisfied else "missing", one.provided_by or "")
         for one in report.dependencies
     ]
-    text = output.table(rows) or "it declares no dependencies"
+    text = output.printable(output.table(rows)) or "it declares no dependencies"
     return text if report.install is None else f"{text}\n\nrun: {report.install}"

@@ -36,4 +36,4 @@ def _text(entry: EntryPoint) -> str:
         body = "It comes from a package that is not in the repository: --exec asks the package."
     else:
         body = entry.doc or "It has no docstring."
-    return f"{head}\n\n{body}"
+    return output.printable(f"{head}\n\n{body}")

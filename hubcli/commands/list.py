@@ -56,4 +56,4 @@ def _table(conf: HubConf) -> str:
         (entry.name, entry.summary or ("(from another package)" if entry.external else ""))
         for entry in conf.entrypoints
     ]
-    return output.table(rows) or "hubconf.py defines no entrypoint"
+    return output.printable(output.table(rows)) or "hubconf.py defines no entrypoint"

@@ -71,4 +71,4 @@ def load(
     ]
     rows += [("weights", f"{one.file} ({output.size(one.size)})") for one in result.weights]
     rows += [("saved", str(save))] if save is not None else []
-    output.Output.current().result(document, lambda: output.table(rows))
+    output.Output.current().result(document, lambda: output.printable(output.table(rows)))

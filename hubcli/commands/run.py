@@ -96,5 +96,5 @@ def run(
         )
         for one, file in zip(passed.outputs, files)
     ]
-    out.result(document, lambda: output.table(rows) if rows else output.table(shapes))
+    out.result(document, lambda: output.printable(output.table(rows or shapes)))
     out.detail(f"{passed.seconds:.3f} s")

@@ -45,3 +45,9 @@ def test_no_such_entrypoint(sample_folder):
     assert result.stderr.splitlines()[0] == "hub: Cannot find callable thingy in hubconf"
     assert "thing" in result.stderr.splitlines()[1]
     assert result.stdout == ""
+
+
+def test_a_docstring_does_not_drive_the_terminal(tmp_path):
+    (tmp_path / "hubconf.py").write_text("def net():\n    'red: \\x1b[31m'\n")
+    for command in (("help", str(tmp_path), "net"), ("list", str(tmp_path))):
+        assert "\x1b" not in hub(*command).stdout
