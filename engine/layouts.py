@@ -157,21 +157,33 @@ def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
 
 
 def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
-    """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's."""
-    if type(array) is np.ndarray:
-        if array.flags.c_contiguous and 0 not in shape:
-            try:
-                return np.ndarray(shape, array.dtype, array, offset, strides)
-            except (ValueError, TypeError):  # bfloat16 has no buffer protocol
-                raw = array.view(np.uint16) if array.dtype.itemsize == 2 else None
-                if raw is not None:
-                    return np.ndarray(shape, raw.dtype, raw, offset, strides).view(array.dtype)
+    """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's.
+
+    Its `.base` leads to the same root as that of `array` (numpy's as_strided would break the chain that Storage follows).
+    """
+    if type(array) is not np.ndarray:
         if offset:
             array = array.reshape(-1)[offset // array.dtype.itemsize :]
-        return np.lib.stride_tricks.as_strided(array, shape, strides)
-    if offset:
-        array = array.reshape(-1)[offset // array.dtype.itemsize :]
-    return xp.lib.stride_tricks.as_strided(array, shape, strides)
+        return xp.lib.stride_tricks.as_strided(array, shape, strides)
+    if 0 in shape:
+        return array[(slice(0),) * array.ndim].reshape(shape)
+    whole = array
+    if not array.flags.c_contiguous:
+        while type(whole.base) is np.ndarray:
+            whole = whole.base
+        if not whole.flags.c_contiguous:
+            whole = whole.T
+            if not whole.flags.c_contiguous:
+                return np.lib.stride_tricks.as_strided(array, shape, strides)
+        offset += array.ctypes.data - whole.ctypes.data
+    return over_buffer(whole, array.dtype, shape, strides, offset)
+
+
+def over_buffer(whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+    """np.ndarray over the memory of a contiguous array; bfloat16, which has no buffer protocol, by way of uint16."""
+    if dtype.kind == "V":
+        return np.ndarray(shape, np.uint16, whole.view(np.uint16), offset, strides).view(dtype)
+    return np.ndarray(shape, dtype, whole, offset, strides)
 
 
 def empty_strided(xp: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine.device import device
+from engine.layouts import over_buffer
 
 __all__ = ["Storage", "UntypedStorage", "root_of"]
 
@@ -43,7 +44,10 @@ class Memory:
 
     def __reduce__(self) -> tuple:
         flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
-        return _rebuild_memory, (flat.tobytes(), str(backends.of_array(self.root).device_of(self.root)))
+        return _rebuild_memory, (
+            flat.tobytes(),
+            str(backends.of_array(self.root).device_of(self.root)),
+        )
 
     def __deepcopy__(self, memo: dict) -> Memory:
         return Memory.of(backends.xp_of(self.root).array(self.flat(dtypes.uint8)))
@@ -85,7 +89,9 @@ class Memory:
 def _rebuild_memory(data: bytes, where: str) -> Memory:
     array = np.frombuffer(bytearray(data), np.uint8) if data else np.zeros(0, np.uint8)
     target = device(where)
-    return Memory.of(array if target.type == "cpu" else backends.of_device(target).from_host(array, target))
+    return Memory.of(
+        array if target.type == "cpu" else backends.of_device(target).from_host(array, target)
+    )
 
 
 def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
@@ -96,13 +102,17 @@ def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: 
     dtype = dtypes.from_numpy(array.dtype)
     flat = Memory.of(array).flat(dtype)
     if len(size) != len(stride):
-        raise RuntimeError(f"mismatch in length of strides and shape: {list(stride)} and {list(size)}")
+        raise RuntimeError(
+            f"mismatch in length of strides and shape: {list(stride)} and {list(size)}"
+        )
     if any(s < 0 for s in stride):
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
         )
     if any(s < 0 for s in size) or offset < 0:
-        raise RuntimeError(f"as_strided: negative sizes or offset: size {list(size)}, storage_offset {offset}")
+        raise RuntimeError(
+            f"as_strided: negative sizes or offset: size {list(size)}, storage_offset {offset}"
+        )
     item = dtype.itemsize
     reach = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if offset + reach > flat.size and reach:
@@ -114,7 +124,7 @@ def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: 
         return flat[:0].reshape(size)
     strides = tuple(s * item for s in stride)
     if isinstance(flat, np.ndarray):
-        return np.ndarray(size, flat.dtype, buffer=flat, offset=offset * item, strides=strides)
+        return over_buffer(flat, flat.dtype, size, strides, offset * item)
     return backends.xp_of(flat).lib.stride_tricks.as_strided(flat[offset:], size, strides)
 
 
@@ -184,7 +194,9 @@ class UntypedStorage:
     def copy_(self, source: UntypedStorage) -> UntypedStorage:
         """Copy the elements of another storage of the same length."""
         if len(source) != len(self):
-            raise RuntimeError(f"size mismatch: cannot copy a storage of {len(source)} elements into one of {len(self)}")
+            raise RuntimeError(
+                f"size mismatch: cannot copy a storage of {len(source)} elements into one of {len(self)}"
+            )
         self._flat()[...] = source._flat()
         return self
 
@@ -201,7 +213,11 @@ class UntypedStorage:
         return UntypedStorage(self._memory)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self._memory is other._memory and self._dtype is other._dtype
+        return (
+            isinstance(other, UntypedStorage)
+            and self._memory is other._memory
+            and self._dtype is other._dtype
+        )
 
     def __hash__(self) -> int:
         return hash((id(self._memory), self._dtype))
@@ -228,6 +244,4 @@ class Storage(UntypedStorage):
 
     def __repr__(self) -> str:
         body = "\n ".join(str(v) for v in self.tolist())
-        return (
-            f" {body}\n[torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device}) of size {self.size()}]"
-        )
+        return f" {body}\n[torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device}) of size {self.size()}]"

@@ -118,7 +118,9 @@ def clone(xp, input, *, memory_format=None):
 
 @op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
 @derivative(input=lambda grad, input_dtype, back: converted(grad, input_dtype, back))
-@samples(lambda t: [(t(3, 4), dtypes.float32, None, None, None), (t(2), None, CPU, None, None)])
+@samples(
+    lambda t: [(t(3, 4), dtypes.float64, None, None, None), (t(1, 2, 2, 2), None, None, layouts.channels_last, None)]
+)
 def to_copy(xp, input, dtype, where, memory_format, back):
     """A copy of another dtype, device or layout.  input (*) -> (*).  back: the device to send the gradient to."""
     if dtype is None or dtypes.to_numpy(dtype) == input.dtype:

@@ -149,7 +149,7 @@ def _apply_cells(xp: Any, result: Any, index: Any, dim: int, change: Any) -> Any
     return result
 
 
-@op(inplace=True, public=False, method=False, node="ScatterBackward0", plain=("src",))
+@op(inplace=True, public=False, method=False, node="ScatterBackward0", tensors=("src",))
 @derivative(
     input=lambda grad, dim, index: scatter_zero(grad, dim, index),
     src=lambda grad, dim, index, src_shape: widen(grad.gather(dim, index), src_shape),
@@ -435,6 +435,8 @@ def index_add(xp, input, dim, index, source, *, alpha=1, out=None):
     index = index.reshape(-1)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
     result = _writable(xp, input, out)
+    if not source.ndim and input.ndim:
+        source = source.reshape(1)
     if alpha != 1:
         source = source * (int(alpha) if source.dtype.kind in "iu" else alpha)
     if result.dtype.kind == "b":

@@ -134,6 +134,9 @@ class Indices:
     def __init__(self, arrays: tuple, tensors: tuple = (), unique: bool = False) -> None:
         self.arrays, self.tensors, self.unique = arrays, tensors, unique
 
+    def __repr__(self) -> str:
+        return f"Indices({', '.join(':' if a.__class__ is slice else str(a.tolist()) for a in self.arrays)})"
+
     def checked(self) -> Indices:
         """Itself; the error of a modified saved tensor when an index tensor was written to since."""
         for tensor, version in self.tensors:
@@ -330,13 +333,17 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 )
 def index_tensors(xp, input, indices):
     """Elements picked by integer arrays.  input (*) -> (*)."""
-    return take_indices(xp, input, _moved(xp, indices.arrays))
+    return take_indices(xp, input, _moved(input, indices.arrays))
 
 
-def _moved(xp: Any, arrays: tuple) -> tuple:
-    """Index arrays as arrays of `xp` (the samples of the tests hold numpy's)."""
-    kind = xp.ndarray
-    return tuple(a if a.__class__ is slice or isinstance(a, kind) else xp.asarray(a) for a in arrays)
+def _moved(like: Any, arrays: tuple) -> tuple:
+    """Index arrays on the device of `like`."""
+    kind = type(like)
+    for a in arrays:
+        if a.__class__ is not slice and a.__class__ is not kind:
+            where = backends.of_array(like).device_of(like)
+            return tuple(i if i.__class__ is slice else move_array(i, where) for i in arrays)
+    return arrays
 
 
 @op(public=False, method=False, plain=("indices",), out=False)
@@ -350,7 +357,7 @@ def _moved(xp: Any, arrays: tuple) -> tuple:
 def index_backward(xp, grad_output, shape, indices):
     """Zeros with `grad_output` added at the indices.  grad_output (*) -> (*shape)."""
     result = xp.zeros(shape, grad_output.dtype)
-    arrays = _moved(xp, indices.arrays)
+    arrays = _moved(grad_output, indices.arrays)
     if indices.unique:
         result[arrays] = grad_output
     else:
@@ -420,7 +427,7 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
                 "for the source."
             )
         values = values.astype(input.dtype)
-    arrays = _moved(xp, indices.arrays)
+    arrays = _moved(input, indices.arrays)
     result = copy_preserved(xp, input) if out is None else out
     try:
         if not accumulate:

@@ -626,13 +626,11 @@ def as_strided_relative(xp, input, size, stride, offset, own):
     return strided(input, size, stride, wrap(input).storage_offset() + offset)
 
 
-def _cells(shape: Any, strides: Any, offset: int = 0) -> Any:
+def _cells(xp: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
     """The memory cell of each element."""
-    import numpy as np
-
-    cells = np.full(shape, offset, np.int64)
+    cells = xp.full(shape, offset, "int64")
     for d, (n, s) in enumerate(zip(shape, strides)):
-        cells += (np.arange(n) * s).reshape((n,) + (1,) * (len(shape) - d - 1))
+        cells += (xp.arange(n) * s).reshape((n,) + (1,) * (len(shape) - d - 1))
     return cells
 
 
@@ -650,14 +648,11 @@ def _cells(shape: Any, strides: Any, offset: int = 0) -> Any:
 @samples(lambda t: [(t(2, 3), (8,), (1,), (2, 3), (3, 1), 1), (t(3, 3), (8,), (1,), (3, 3), (2, 1), 0)])
 def as_strided_backward(xp, grad_output, shape, strides, size, stride, offset):
     """Gradients gathered by memory cell.  grad_output (*size) -> (*shape)."""
-    low, high, own, shared = _geometry(shape, strides, size, stride, offset)
+    low, high, own, shared = _geometry(xp, shape, strides, size, stride, offset)
     buffer = xp.zeros(high - low, grad_output.dtype)
-    cells = _cells(size, stride, offset - low).reshape(-1)
-    xp.add.at(buffer, xp.asarray(cells), grad_output.reshape(-1))
-    result = buffer[xp.asarray(own)]
-    if shared is not None:
-        result = result / xp.asarray(shared).astype(result.dtype)
-    return result
+    xp.add.at(buffer, _cells(xp, size, stride, offset - low).reshape(-1), grad_output.reshape(-1))
+    result = buffer[own]
+    return result if shared is None else result / shared.astype(result.dtype)
 
 
 @op(public=False, method=False)
@@ -669,25 +664,35 @@ def as_strided_backward(xp, grad_output, shape, strides, size, stride, offset):
 @samples(lambda t: [(t(8), (8,), (1,), (3, 3), (2, 1), 0)])
 def as_strided_double(xp, grad_output, shape, strides, size, stride, offset):
     """The transpose of `as_strided_backward`.  grad_output (*shape) -> (*size)."""
-    low, high, own, shared = _geometry(shape, strides, size, stride, offset)
+    low, high, own, shared = _geometry(xp, shape, strides, size, stride, offset)
     buffer = xp.zeros(high - low, grad_output.dtype)
     if shared is not None:
-        grad_output = grad_output / xp.asarray(shared).astype(grad_output.dtype)
-    xp.add.at(buffer, xp.asarray(own.reshape(-1)), grad_output.reshape(-1))
-    return buffer[xp.asarray(_cells(size, stride, offset - low))]
+        grad_output = grad_output / shared.astype(grad_output.dtype)
+    xp.add.at(buffer, own.reshape(-1), grad_output.reshape(-1))
+    return buffer[_cells(xp, size, stride, offset - low)]
 
 
-def _geometry(shape, strides, size, stride, offset):
+def _geometry(xp, shape, strides, size, stride, offset):
     """The range of cells touched, the cell of each input element, and how many elements share it (None = one each)."""
-    import numpy as np
-
     low = builtins.min(0, offset)
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
     view_reach = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else 0
-    high = builtins.max(reach, view_reach)
-    own = _cells(shape, strides, -low)
-    counts = np.bincount(own.reshape(-1), minlength=builtins.max(high - low, 1))
-    return low, high, own, counts[own] if (counts > 1).any() else None
+    high = builtins.max(reach, view_reach, low)
+    own = _cells(xp, shape, strides, -low)
+    if all(s > 0 or n == 1 for n, s in zip(shape, strides)) and _apart(shape, strides):
+        return low, high, own, None
+    counts = xp.bincount(own.reshape(-1), minlength=builtins.max(high - low, 1))
+    return low, high, own, counts[own]
+
+
+def _apart(shape, strides):
+    """Whether no two elements can share a cell."""
+    reach = 0
+    for s, n in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
+        if s <= reach:
+            return False
+        reach += (n - 1) * s
+    return True
 
 
 @op(view=True, public=False, method=False, node="AliasBackward0")

@@ -196,7 +196,7 @@ def test_non_contiguous_inputs(case: Case) -> None:
         if "view size is not compatible" in str(error) or "must be contiguous" in str(error) or "stride" in str(error):
             return  # refused, as torch refuses
         raise
-    if case.op is not None and case.name in ("as_strided",):
+    if case.op is not None and case.name in ("as_strided", "as_strided_relative"):
         return
     close(found, case.call(), 1e-10, 1e-10)
 
