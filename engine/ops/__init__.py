@@ -36,7 +36,10 @@ from engine.ops import (  # noqa: F401
     resample,
     scan,
     shape,
+    sorting,
     special_functions,
+    special_gamma,
     spectral,
+    statistics,
     typed,
 )

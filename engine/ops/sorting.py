@@ -1,0 +1,386 @@
+"""Order: sort, topk, medians and modes, unique values, searches in sorted sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import backends, dtypes
+from engine._checks import wrap_dim
+from engine.dispatch import composite, derivative, op, overload, samples
+from engine.ops.pointwise import keep_where, not_implemented
+from engine.ops.reduction import KEEP, at_index, nonempty, put_along
+from engine.tensor import Tensor, wrap
+
+
+def _order(xp: Any, input: Any, axis: int, descending: bool) -> Any:
+    """Stable sorting indices along `axis`; nan counts as the largest."""
+    if not descending:
+        return xp.argsort(input, axis=axis, kind="stable")
+    n = input.shape[axis]
+    return n - 1 - xp.flip(xp.argsort(xp.flip(input, axis), axis=axis, kind="stable"), axis)
+
+
+def _no_complex(name: str, input: Any) -> None:
+    if input.dtype.kind == "c":
+        raise not_implemented(name, input)
+
+
+def _sort_samples(t: Any) -> list[Any]:
+    return [(t.distinct(3, 4),), (t.distinct(3, 4), 0, True), (t(),), (t(0, 2), 0), (t.integers(0, 3, 9),),
+            (t.integers(0, 3, 9), 0, True), (t.boolean(4),)]  # fmt: skip
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
+@samples(_sort_samples)
+def sort(xp, input, dim=-1, descending=False, stable=False):
+    """(values, indices) in order along `dim`; equals keep their order.  input (*) -> (*), (*)."""
+    _no_complex("sort_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim:
+        return input.copy(), xp.zeros((), "int64")
+    index = _order(xp, input, axis, descending)
+    return xp.take_along_axis(input, index, axis), index
+
+
+def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
+    return put_along(grad, index, shape, dim) if shape else grad
+
+
+@op()
+@samples(_sort_samples)
+def argsort(xp, input, dim=-1, descending=False, stable=False):
+    """The indices that sort `input` along `dim`.  input (*) -> (*) int64."""
+    _no_complex("sort_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    return _order(xp, input, axis, descending) if input.ndim else xp.zeros((), "int64")
+
+
+@composite()
+@samples(lambda t: [(t.distinct(3, 4),)])
+def msort(input):
+    """The values sorted along the first dim.  input (*) -> (*)."""
+    return sort(input, 0)[0]
+
+
+def _part(xp: Any, array: Any, axis: int, start: int, stop: int) -> Any:
+    index = [slice(None)] * array.ndim
+    index[axis] = slice(start, stop)
+    return array[tuple(index)]
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
+@samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
+                    (t.integers(0, 99, 2, 2000), 3), (t.integers(0, 99, 2000), 3, -1, False)])  # fmt: skip
+def topk(xp, input, k, dim=-1, largest=True, sorted=True):
+    """(values, indices) of the k largest (or smallest) along `dim`, in order.  input (*) -> (*, k along dim), same.
+
+    RuntimeError when `k` exceeds the size.
+    """
+    _no_complex("topk_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    n = input.shape[axis] if input.ndim else 1
+    if not 0 <= k <= n:
+        raise RuntimeError("selected index k out of range")
+    if not input.ndim:
+        return input.copy(), xp.zeros((), "int64")
+    if n > 1000 and 4 * k < n and k:
+        index = xp.argpartition(input, n - k if largest else k - 1, axis=axis)
+        index = _part(xp, index, axis, n - k, n) if largest else _part(xp, index, axis, 0, k)
+        index = xp.sort(index, axis=axis)
+        found = xp.take_along_axis(input, index, axis)
+        order = _order(xp, found, axis, largest)
+        return xp.take_along_axis(found, order, axis), xp.take_along_axis(index, order, axis)
+    index = _part(xp, _order(xp, input, axis, largest), axis, 0, k).copy()
+    return xp.take_along_axis(input, index, axis), index
+
+
+def _picked(xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
+    """(values, indices) at `place` (size 1 along axis) of the order."""
+    index = xp.take_along_axis(order, place, axis)
+    values = xp.take_along_axis(input, index, axis)
+    if keepdim:
+        return values, index
+    return values.squeeze(axis), index.squeeze(axis)
+
+
+def _one_place(xp: Any, input: Any, axis: int, place: int) -> Any:
+    shape = list(input.shape)
+    shape[axis] = 1
+    return xp.full(shape, place, "int64")
+
+
+def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, keepdim: bool) -> Tensor:
+    return at_index(grad0, result1, input_shape, dim, keepdim)
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
+@derivative(input=_index_backward)
+@samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
+def kthvalue(xp, input, k, dim=-1, keepdim=False):
+    """(values, indices) of the k-th smallest along `dim`, counted from 1.  input (*) -> (* without dim), same."""
+    _no_complex("kthvalue_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    n = input.shape[axis] if input.ndim else 1
+    if not input.size and not n:
+        raise IndexError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
+    if not 1 <= k <= n:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
+    if not input.ndim:
+        return input.copy(), xp.zeros((), "int64")
+    order = _order(xp, input, axis, False)
+    return _picked(xp, input, order, _one_place(xp, input, axis, k - 1), axis, keepdim)
+
+
+# --- medians, modes
+
+
+def _shared(grad: Tensor, input: Tensor, result: Tensor) -> Tensor:
+    """The gradient shared among the elements that equal the result."""
+    mask = (input == result) | ((input != input) & (result != result))
+    return keep_where((grad / mask.sum().to(grad.dtype)).expand(input._array.shape), mask)
+
+
+def _median_order(xp: Any, input: Any, axis: int, skip_nan: bool) -> tuple[Any, Any]:
+    """(sorting indices, place of the lower median with size 1 along axis)."""
+    order = _order(xp, input, axis, False)
+    n = input.shape[axis]
+    if input.dtype.kind not in "fV":
+        return order, _one_place(xp, input, axis, (n - 1) // 2)
+    nans = (input != input).sum(axis=axis, keepdims=True).astype("int64")
+    if skip_nan:
+        return order, xp.maximum(n - nans - 1, 0) // 2
+    return order, xp.where(nans > 0, n - nans, (n - 1) // 2)
+
+
+def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
+    _no_complex("median_out", input)
+    if not input.size:
+        return xp.full((), float("nan") if input.dtype.kind in "fV" else 0).astype(input.dtype)
+    flat = input.reshape(-1)
+    order, place = _median_order(xp, flat, 0, skip_nan)
+    return _picked(xp, flat, order, place, 0, False)[0].copy()
+
+
+@op(public=False, method=False)
+@derivative(input=_shared)
+@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 5),)])
+def median_all(xp, input):
+    """The lower median of all elements; nan if one is.  input (*) -> ()."""
+    return _median_of_all(xp, input, False)
+
+
+@op(public=False, method=False)
+@derivative(input=_shared)
+@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t.of([1.0, float("nan"), 3]),)])
+def nanmedian_all(xp, input):
+    """The lower median of the elements that are not nan.  input (*) -> ()."""
+    return _median_of_all(xp, input, True)
+
+
+def _median_along(xp: Any, name: str, input: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    _no_complex("median_out", input)
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim:
+        return input.copy(), xp.zeros((), "int64")
+    nonempty(name, input, axis)
+    order, place = _median_order(xp, input, axis, name == "nanmedian")
+    return _picked(xp, input, order, place, axis, keepdim)
+
+
+def _median_samples(t: Any) -> list[Any]:
+    return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), 0, True), (t(), 0), (t.integers(0, 3, 5), 0)]
+
+
+@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=_index_backward)
+@samples(_median_samples)
+def median_dim(xp, input, dim, keepdim=False):
+    """(values, indices) of the lower medians along `dim`.  input (*) -> (* without dim), same."""
+    return _median_along(xp, "median", input, dim, keepdim)
+
+
+@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@derivative(input=_index_backward)
+@samples(_median_samples)
+def nanmedian_dim(xp, input, dim, keepdim=False):
+    """(values, indices) of the lower medians along `dim`, nan left out.  input (*) -> (* without dim), same."""
+    return _median_along(xp, "nanmedian", input, dim, keepdim)
+
+
+@overload()
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
+def median(input, dim=None, keepdim=False, *, out=None):
+    """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
+    return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
+
+
+@overload()
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
+def nanmedian(input, dim=None, keepdim=False, *, out=None):
+    """`median` of what is not nan.  input (*) -> (* without dim)."""
+    return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
+
+
+@op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
+@derivative(input=_index_backward)
+@samples(lambda t: [(t.distinct(3, 4),), (t.integers(0, 3, 3, 9), 1, True), (t(),), (t.integers(0, 3, 9, 2), 0)])
+def mode(xp, input, dim=-1, keepdim=False):
+    """(values, indices) of the commonest value along `dim`, the smallest of equally common ones.  input (*) -> (* without dim), same."""
+    _no_complex("mode_cpu", input)
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim:
+        return input.copy(), xp.zeros((), "int64")
+    nonempty("mode", input, axis)
+    order = _order(xp, input, axis, False)
+    values = xp.take_along_axis(input, order, axis)
+    n = input.shape[axis]
+    places = xp.arange(n).reshape([n if d == axis else 1 for d in range(input.ndim)])
+    fresh = xp.ones(input.shape, "bool")
+    _part(xp, fresh, axis, 1, n)[...] = _part(xp, values, axis, 1, n) != _part(xp, values, axis, 0, n - 1)
+    starts = xp.maximum.accumulate(xp.where(fresh, places, 0), axis=axis)
+    place = xp.argmax(places - starts, axis=axis, keepdims=True)  # the end of the first longest run
+    return _picked(xp, input, order, place, axis, keepdim)
+
+
+# --- unique values
+
+
+def _results(arrays: list[Any]) -> Any:
+    found = [wrap(a) for a in arrays]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _given(name: str, input: Any) -> Any:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input._array
+
+
+@composite()
+@samples(lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})])
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
+
+    input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
+    """
+    array = _given("unique", input)
+    xp = backends.xp_of(array)
+    axis = None if dim is None else wrap_dim(dim, array.ndim)
+    found = xp.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    values, inverse, counts = found[0], found[1], found[2]
+    results = [values]
+    if return_inverse:
+        results.append(inverse.reshape(array.shape if axis is None else (array.shape[axis],)))
+    if return_counts:
+        results.append(counts)
+    return _results(results)
+
+
+@composite()
+@samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The elements (or slices along `dim`) without equal neighbours; with the inverse and the counts if asked.
+
+    input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
+    """
+    array = _given("unique_consecutive", input)
+    xp = backends.xp_of(array)
+    rows = array.reshape(-1) if dim is None else array
+    axis = 0 if dim is None else wrap_dim(dim, array.ndim)
+    n = rows.shape[axis] if rows.ndim else 1
+    if not rows.ndim:
+        rows = rows.reshape(1)
+    fresh = xp.ones((n,), "bool")
+    if n > 1:
+        differs = _part(xp, rows, axis, 1, n) != _part(xp, rows, axis, 0, n - 1)
+        fresh[1:] = differs.any(axis=tuple(d for d in range(rows.ndim) if d != axis))
+    starts = xp.nonzero(fresh)[0]
+    results = [xp.take(rows, starts, axis=axis)]
+    if return_inverse:
+        inverse = xp.cumsum(fresh) - 1
+        results.append(inverse.reshape(array.shape if dim is None else (n,)).astype("int64"))
+    if return_counts:
+        results.append(xp.diff(xp.concatenate((starts, xp.asarray([n], starts.dtype)))).astype("int64"))
+    return _results(results)
+
+
+# --- searches
+
+
+@op(public=False, method=False, tensors=("sorted_sequence", "sorter"))
+@samples(lambda t: [(t.of([1.0, 2, 3]), t(2, 3), False, None, True), (t.of([[1.0, 2], [0, 4]]), t(2, 3), True, None, False)])
+def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=False):
+    """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
+    if sorter is not None:
+        sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, -1)
+    side = "right" if right else "left"
+    if sorted_sequence.ndim == 1:
+        found = xp.searchsorted(sorted_sequence, input, side=side)
+    else:
+        rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
+        values = input.reshape(rows.shape[0], -1)
+        found = xp.empty(values.shape, "int64")
+        for i in range(rows.shape[0]):
+            found[i] = xp.searchsorted(rows[i], values[i], side=side)
+        found = found.reshape(input.shape)
+    return found.astype("int32" if out_int32 else "int64")
+
+
+@composite(method=False)
+@samples(lambda t: [(t.of([1.0, 2, 3]), t.constant(t(2, 3)))])
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None):
+    """The indices at which `input` keeps the innermost dim of `sorted_sequence` sorted.  sorted_sequence (*, n), input (*, m) -> (*, m)."""
+    if side not in (None, "left", "right"):
+        raise RuntimeError(
+            f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}"
+        )
+    if side == "left" and right:
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    first = sorted_sequence._array
+    if not isinstance(input, Tensor):
+        input = wrap(backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None))
+    second = input._array
+    if first.ndim > 1 and (first.ndim != second.ndim or first.shape[:-1] != second.shape[:-1]):
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
+            f"tensor and input value tensor must match, but we got boundaries tensor {list(first.shape)} and input "
+            f"value tensor {list(second.shape)}"
+        )
+    if first.dtype != second.dtype:
+        raise RuntimeError(
+            "torch.searchsorted(): boundary tensor and input value tensor should have same dtype, but got boundary "
+            f"tensor dtype {dtypes.scalar_name(sorted_sequence.dtype)} and input value tensor dtype "
+            f"{dtypes.scalar_name(input.dtype)}"
+        )
+    return search_sorted(sorted_sequence, input, right or side == "right", sorter, out_int32, out=out)
+
+
+@composite(method=False)
+@samples(lambda t: [(t.constant(t(2, 3)), t.of([-1.0, 0, 1]))])
+def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
+    """The index of the interval between `boundaries` that holds each element.  input (*), boundaries (n) -> (*)."""
+    if boundaries._array.ndim != 1:
+        raise RuntimeError(
+            f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})"
+        )
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
+
+
+def _as_tensor(x: Any, like: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else wrap(backends.xp_of(like).asarray(x))
+
+
+@composite(method=False)
+@samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    """Whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
+    like = (elements if isinstance(elements, Tensor) else test_elements)._array
+    first, second = _as_tensor(elements, like)._array, _as_tensor(test_elements, like)._array
+    found = backends.xp_of(like).isin(first, second, assume_unique=assume_unique, invert=invert)
+    return wrap(found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found))
+
+
