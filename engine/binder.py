@@ -405,7 +405,7 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
     w(f"_n.args = ({', '.join(args)}{',' if args else ''})", deep)
 
 
-def _begin_record(w: _Text, record: Op) -> None:
+def _begin_record(w: _Text, record: Op, inplace: bool = False) -> None:
     diff = record.differentiable
     w(f"if ({' or '.join('_r_' + p for p in diff)}) and _mode.enabled:")
     for p in diff:
@@ -422,10 +422,11 @@ def _begin_record(w: _Text, record: Op) -> None:
     for p in diff:
         if p in record.lists:
             edges.append(f"*edges_of({p})")
-        elif len(diff) == 1:
-            edges.append(f"{p}._edge or edge_of({p})")
         else:
-            edges.append(f"({p}._edge or edge_of({p})) if _r_{p} else None")
+            edge = f"{p}._edge or edge_of({p})"
+            if inplace and p == "input":  # a view's is replaced by its base's (CopySlices)
+                edge = "None if input._view is not None else " + edge
+            edges.append(edge if len(diff) == 1 else f"({edge}) if _r_{p} else None")
     w(f"_n.next_edges = ({', '.join(edges)},)", 2)
 
 
@@ -434,7 +435,7 @@ def _record(w: _Text, record: Op, plan: _Plan, inplace: bool) -> None:
         if inplace:
             w("if _r_input and _mode.enabled and requires_grad_of(input): rebase_constant(input)")
         return
-    _begin_record(w, record)
+    _begin_record(w, record, inplace)
     _save(w, record, plan, 2, inplace)
     w("if anomaly.enabled: record_traceback(_n)", 2)
     if inplace:

@@ -166,7 +166,7 @@ def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], 
             array = array.reshape(-1)[offset // array.dtype.itemsize :]
         return xp.lib.stride_tricks.as_strided(array, shape, strides)
     if 0 in shape:
-        return array[(slice(0),) * array.ndim].reshape(shape)
+        return array.reshape(-1)[:0].reshape(shape)
     whole = array
     if not array.flags.c_contiguous:
         while type(whole.base) is np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.graph import Edge, Node, View, edge_of, handed, requires_grad_of, view_edge
+from engine.autograd.graph import Edge, Node, View, edge_of, handed, requires_grad_of
 from engine.grad_mode import mode
 
 _NO_GRAD_VIEW = (
@@ -69,7 +69,7 @@ def rebase(tensor: Any, node: Node) -> None:
     base._edge = (copy, 0)
     base._requires_grad = True
     tensor._requires_grad = True
-    view_edge(tensor)
+    view.version = -1  # its own edge leads past the write: taken anew from the base when it is next asked for
 
 
 class CopySlices(Node):

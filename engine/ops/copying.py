@@ -291,6 +291,11 @@ Tensor.contiguous = contiguous
 # --- writes
 
 
+def own_edge(target: Tensor) -> Any:
+    """The edge to what `target` was before a write; a view's is its base's, which `rebase` takes."""
+    return None if target._view is not None else edge_of(target)
+
+
 def record_write(target: Tensor, node: Node) -> None:
     """Make `node` the history of `target`, whose data has been written and whose version has been raised."""
     if target._view is None:
@@ -325,7 +330,7 @@ def overwrite(target: Tensor, node_class: Any = WriteBackward0) -> None:
     """Raise the version of `target` and cut its history after a write of values that need no gradient."""
     target._vc[0] += 1
     if target._requires_grad and mode.enabled and requires_grad_of(target):
-        record_write(target, node_class((edge_of(target),)))
+        record_write(target, node_class((own_edge(target),)))
 
 
 def writable(target: Tensor) -> Any:
@@ -370,7 +375,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         mine = input._requires_grad and requires_grad_of(input)
         yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcV"
         if mine or yours:
-            node = CopyBackwards((edge_of(input) if mine else None, edge_of(src) if yours else None))
+            node = CopyBackwards((own_edge(input) if mine else None, edge_of(src) if yours else None))
             node.args = (
                 values.shape,
                 src.dtype if values.dtype != array.dtype else None,
@@ -421,7 +426,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             mine = input._requires_grad and requires_grad_of(input)
             yours = value._requires_grad and requires_grad_of(value)
             if mine or yours:
-                node = FillBackward1((edge_of(input) if mine else None, edge_of(value) if yours else None))
+                node = FillBackward1((own_edge(input) if mine else None, edge_of(value) if yours else None))
                 node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
                 record_write(input, node)
         return input

@@ -356,7 +356,7 @@ Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = property(_T), _batched("mT", False), 
 @op(view=True, varargs="size")
 @derivative(input=lambda grad, input_shape: grad.sum_to_size(input_shape))
 @samples(lambda t: [(t(1, 3), (4, 3)), (t(3), (2, -1)), (t(), (2, 2)), (t(2, 1, 3), (5, 2, 4, 3))])
-def expand(xp, input, size, *, implicit=False):
+def expand(xp, input, size):
     """input with dims of size 1 repeated without copying; -1 keeps a size.  input (*a) -> (*size)."""
     shape, strides = input.shape, input.strides
     if shape == size:
