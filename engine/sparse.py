@@ -184,6 +184,10 @@ class SparseTensor(Tensor):
         values = self._v.to(*args, **kwargs)
         return _make(self._i.to(values.device), values, self._size, self._coalesced)
 
+    def type(self, dtype: Any = None) -> Any:
+        """The name of the type, or the values in another dtype."""
+        return dtypes.tensor_type(self.dtype).replace("torch.", "torch.sparse.") if dtype is None else self.to(dtype)
+
     def cpu(self) -> SparseTensor:
         """On the CPU."""
         return self.to("cpu")
@@ -309,7 +313,7 @@ class SparseTensor(Tensor):
 
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         """The norm of all values."""
-        return self.coalesce()._v.norm(p)
+        return PUBLIC["norm"](self.coalesce()._v, p)
 
     def abs(self) -> SparseTensor:
         """Absolute values."""
@@ -358,6 +362,18 @@ class SparseTensor(Tensor):
 
     def __bool__(self) -> bool:
         return bool(self.to_dense())
+
+
+def _caster(dtype: dtypes.dtype) -> Any:
+    def cast(self: SparseTensor) -> SparseTensor:
+        return self.to(dtype)
+
+    cast.__doc__ = f"The values as {dtype!r}."
+    return cast
+
+
+for _dtype_name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat", "cdouble"):
+    setattr(SparseTensor, _dtype_name, _caster(getattr(dtypes, _dtype_name)))
 
 
 def _indented(text: str, more: int) -> str:

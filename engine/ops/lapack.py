@@ -229,10 +229,22 @@ def linalg_inv_ex(xp, A, *, check_errors=False):
 # --- determinant
 
 
+def _near_singular(a: Any, det: Any) -> bool:
+    """Whether a determinant is too small against Hadamard's bound for a linear system to give the adjugate.
+
+    With a graph to build the SVD is kept for the worst: its own derivative needs singular values that differ.
+    """
+    if not a.size:
+        return False
+    bound = ((abs(a) ** 2).sum(-1) ** 0.5).prod(-1)
+    limit = dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps * 10 * a.shape[-1] if mode.enabled else 1e-3
+    return bool((abs(det) <= limit * bound).any())
+
+
 def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     """grad * conj(adjugate)^T: through a linear system, or the SVD where a matrix is singular."""
     factor = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1)
-    if bool((result._array != 0).all()):
+    if not _near_singular(A._array, result._array):
         return linalg_solve_system(adjoint(A), eye(A) * factor)
     from engine.ops.lapack_spectral import linalg_svd
 

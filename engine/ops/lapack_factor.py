@@ -58,7 +58,7 @@ def _cholesky_slope(grad: Tensor, L: Tensor) -> Tensor:
     strict = phi.tril(-1)
     diagonal = phi.diagonal(0, -2, -1)
     if diagonal._array.dtype.kind == "c":
-        diagonal = diagonal.real.to(L.dtype)
+        diagonal = (diagonal + conj(diagonal)) * 0.5
     middle = strict + adjoint(strict) + diagonal.diag_embed()
     middle = linalg_solve_triangular(adjoint(L), middle, upper=True)
     return linalg_solve_triangular(L, middle, upper=False, left=False) * 0.5
@@ -197,7 +197,7 @@ def _halved(x: Tensor) -> Tensor:
     strict = x.triu(1)
     diagonal = x.diagonal(0, -2, -1)
     if diagonal._array.dtype.kind == "c":
-        diagonal = diagonal.real.to(x.dtype)
+        diagonal = (diagonal + conj(diagonal)) * 0.5
     return strict + adjoint(strict) + diagonal.diag_embed()
 
 

@@ -271,7 +271,7 @@ def _eig_slope(
         turned = matmul(Vh, gV)
         diagonal = turned.diagonal(0, -2, -1)
         _refuse_phase(diagonal, turned, "linalg_eig_backward", "eigenvectors")
-        inner = turned - matmul(Vh, V * diagonal.real.to(V.dtype).unsqueeze(-2))
+        inner = turned - matmul(Vh, V * ((diagonal + conj(diagonal)) * 0.5).unsqueeze(-2))
         inner = _off_diagonal(inner / conj(_gaps(L)))
         if gL is not None:
             inner = inner + gL.diag_embed()

@@ -1,0 +1,139 @@
+"""Sparse tensors in coordinate form: building, coalescing, products and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import engine
+from engine import sparse
+from engine.autograd.gradcheck import gradcheck
+from engine.tensor import wrap
+
+INDICES = [[0, 1, 1, 0], [2, 0, 2, 2]]
+
+
+def make(values=None, requires_grad=False):
+    given = wrap(np.array([3.0, 4, 5, 6])) if values is None else values
+    return engine.sparse_coo_tensor(INDICES, given, (2, 3), requires_grad=requires_grad)
+
+
+DENSE = np.array([[0.0, 0, 9], [4, 0, 5]])
+
+
+def test_what_it_is():
+    s = make()
+    assert s.is_sparse and s.layout is engine.sparse_coo and isinstance(s, engine.Tensor)
+    assert s.shape == (2, 3) and s.dim() == 2 and s._nnz() == 4 and not s.is_coalesced()
+    assert (s.sparse_dim(), s.dense_dim()) == (2, 0)
+    with pytest.raises(RuntimeError, match="Cannot get indices on an uncoalesced tensor"):
+        s.indices()
+    c = s.coalesce()
+    assert c.indices().tolist() == [[0, 1, 1], [2, 0, 2]] and c.values().tolist() == [9, 4, 5]
+    np.testing.assert_array_equal(s.to_dense().numpy(), DENSE)
+    with pytest.raises(NotImplementedError, match="sparse_coo"):
+        s.exp()
+    with pytest.raises(TypeError, match="Sparse layout tensor"):
+        s.numpy()
+
+
+def test_dense_tensors_refuse_sparse_questions():
+    d = wrap(DENSE)
+    assert not d.is_sparse and d.to_dense() is d and d.sparse_dim() == 0
+    for name in ("coalesce", "indices", "values", "is_coalesced"):
+        with pytest.raises(RuntimeError, match="layout but got Strided"):
+            getattr(d, name)()
+
+
+def test_conversion_keeps_the_graph():
+    x = wrap(DENSE).requires_grad_()
+    s = x.to_sparse()
+    assert s._nnz() == 3 and s.is_coalesced()
+    (s.to_dense() ** 2).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * DENSE)
+    half = wrap(DENSE).to_sparse(1)
+    assert half.sparse_dim() == 1 and half.values().shape == (2, 3)
+
+
+def test_arithmetic():
+    s, d = make(), wrap(DENSE)
+    for found, expected in (
+        (s + s, 2 * DENSE), (s * 2, 2 * DENSE), (2 * s, 2 * DENSE), (s / 2, DENSE / 2), (-s, -DENSE), (s - s, 0 * DENSE),
+        (s * s, DENSE**2), (s * d, DENSE**2), (s.t(), DENSE.T),
+    ):  # fmt: skip
+        assert found.is_sparse
+        np.testing.assert_array_equal(found.to_dense().numpy(), expected)
+    np.testing.assert_array_equal((d + s).numpy(), 2 * DENSE)
+    np.testing.assert_array_equal((d - s).numpy(), 0 * DENSE)
+    with pytest.raises(RuntimeError, match=r"add\(sparse, dense\) is not supported"):
+        s + d
+    assert s.double().dtype is engine.float64 and s.float().dtype is engine.float32
+
+
+@pytest.mark.parametrize("form", ["sparse.mm", "method", "operator", "reflected", "vector"])
+def test_products_and_their_gradients(form):
+    values = wrap(np.array([3.0, 4, 5, 6])).requires_grad_()
+    dense = wrap(np.arange(6.0).reshape(3, 2)).requires_grad_()
+    calls = {
+        "sparse.mm": lambda v, d: sparse.mm(make(v), d),
+        "method": lambda v, d: make(v).mm(d),
+        "operator": lambda v, d: make(v) @ d,
+        "reflected": lambda v, d: d @ make(v),
+        "vector": lambda v, d: make(v) @ d[:, 0],
+    }
+    found = calls[form](values, dense)
+    expected = {"reflected": dense._array @ DENSE, "vector": DENSE @ dense._array[:, 0]}
+    np.testing.assert_allclose(found.detach().numpy(), expected.get(form, DENSE @ dense._array))
+    assert gradcheck(calls[form], (values, dense))
+
+
+def test_gradients_of_the_values():
+    values = wrap(np.array([3.0, 4, 5, 6])).requires_grad_()
+    for call in (
+        lambda v: make(v).to_dense(), lambda v: make(v).coalesce().values(), lambda v: sparse.sum(make(v)),
+        lambda v: sparse.sum(make(v), 0).to_dense(), lambda v: sparse.softmax(make(v), 1).to_dense(),
+        lambda v: sparse.log_softmax(make(v), 0).to_dense(),
+    ):  # fmt: skip
+        assert gradcheck(call, (values,))
+
+
+def test_a_sparse_leaf_has_a_sparse_gradient():
+    s = engine.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (2, 3), requires_grad=True)
+    assert s.is_leaf and s.requires_grad
+    sparse.mm(s, wrap(np.ones((3, 2), "float32"))).sum().backward()
+    assert s.grad.is_sparse
+    assert s.grad.coalesce().values().tolist() == [2, 2]
+
+
+def test_softmax_runs_over_the_elements_present():
+    s = engine.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3.0, 4, 5], (2, 3))
+    np.testing.assert_allclose(
+        sparse.softmax(s, 1).values().numpy(), [1, 1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6
+    )
+
+
+def test_building_errors():
+    with pytest.raises(RuntimeError, match="indices and values must have same nnz"):
+        engine.sparse_coo_tensor(INDICES, [1.0, 2.0], (2, 3))
+    with pytest.raises(RuntimeError, match=r"'len\(size\) == sparse_dim \+ dense_dim' is not satisfied"):
+        engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2,))
+    with pytest.raises(RuntimeError, match="for dim 1, size is 2 but found index 2"):
+        engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2, 2), check_invariants=True)
+    with pytest.raises(RuntimeError, match="size is inconsistent with indices"):
+        engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2, 2)).to_dense()
+    assert engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4]).shape == (2, 3)
+    assert engine.sparse_coo_tensor((2, 3))._nnz() == 0
+
+
+def test_repr_pickle_and_diagonals():
+    import copy
+    import pickle
+
+    s = engine.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (2, 3))
+    text = repr(s)
+    assert text.startswith("tensor(indices=tensor([[0, 1],\n                       [2, 0]]),\n       values=tensor([1., 2.]),")
+    assert text.endswith("size=(2, 3), nnz=2, layout=torch.sparse_coo)")
+    for other in (pickle.loads(pickle.dumps(s)), copy.deepcopy(s), s.clone()):
+        np.testing.assert_array_equal(other.to_dense().numpy(), s.to_dense().numpy())
+    d = sparse.spdiags(wrap(np.array([[1.0, 2, 3], [4, 5, 6]])), wrap(np.array([0, 1])), (3, 3))
+    np.testing.assert_array_equal(d.to_dense().numpy(), [[1, 5, 0], [0, 2, 6], [0, 0, 3]])
