@@ -67,12 +67,10 @@ def run_backward(
                 defined = any(g is not None for g in grads) or node.always_runs
             result: Any
             if defined or node.always_runs:
-                if observers:
-                    result = observers[-1](node, lambda n=node, g=grads, m=needs: n.apply(g, m))
+                if observers or anomaly.state.enabled:
+                    result = _watched(node, grads, needs)
                 else:
                     result = node.apply(grads, needs)
-                if anomaly.state.enabled:
-                    anomaly.check(node, result)
                 if extra is not None and extra.post_hooks:
                     result = _after(extra, result, grads)
                 if not keep_graph:
@@ -102,6 +100,22 @@ def run_backward(
     finally:
         mode.enabled = enabled
     return captured
+
+
+def _watched(node: Node, grads: list[Any], needs: Sequence[bool]) -> Any:
+    """Run a node under a profiler or in anomaly mode."""
+    try:
+        if observers:
+            result = observers[-1](node, lambda: node.apply(grads, needs))
+        else:
+            result = node.apply(grads, needs)
+    except Exception:
+        if anomaly.state.enabled:
+            anomaly.explain(node)
+        raise
+    if anomaly.state.enabled:
+        anomaly.check(node, result)
+    return result
 
 
 def _plan(

@@ -92,6 +92,9 @@ class FunctionNode(Node, FunctionCtx):
         self._materialize = True
         self.needs_input_grad = ()
 
+    def __repr__(self) -> str:
+        return f"<torch.autograd.function.{type(self).__name__} object at {id(self):#x}>"
+
     def release(self) -> None:
         if self._entries:
             self._entries = None

@@ -12,7 +12,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from engine.grad_mode import mode
@@ -114,6 +114,9 @@ class Node:
         """The class name, such as `MulBackward0`."""
         return type(self).__name__
 
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
     def _more(self) -> Extra:
         if self._extra is None:
             self._extra = Extra()
@@ -168,7 +171,8 @@ class AccumulateGrad(Node):
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         gradient = grads[0]
-        grads[0] = None
+        if self._extra is None:  # nobody looks at `grads` afterwards: give the only reference up
+            grads[0] = None
         if gradient is not None:
             variable = self.variable
             if variable._hooks:
@@ -305,11 +309,12 @@ class View:
             view = parent
         return reversed(chain)
 
-    def replay(self, base: Any) -> Any:
-        """The same view of another tensor of the base's shape."""
-        for op, args in self.steps():
-            base = op(base, *args)
-        return base
+
+def replay(steps: Iterable[tuple[Any, tuple[Any, ...]]], base: Any) -> Any:
+    """The view that `steps` make of another tensor of the base's shape."""
+    for op, args in steps:
+        base = op(base, *args)
+    return base
 
 
 def view_edge(tensor: Any) -> Edge | None:
@@ -325,7 +330,7 @@ def view_edge(tensor: Any) -> Edge | None:
         enabled = mode.enabled
         mode.enabled = True
         try:
-            fresh = view.replay(tensor._base)
+            fresh = replay(view.steps(), tensor._base)
         finally:
             mode.enabled = enabled
         view.edge = fresh._view.edge if fresh._view is not None else fresh._edge

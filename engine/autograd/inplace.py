@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.graph import Edge, Node, View, edge_of, handed, requires_grad_of
+from engine.autograd.graph import Edge, Node, View, edge_of, handed, replay, requires_grad_of
 from engine.grad_mode import mode
 
 _NO_GRAD_VIEW = (
@@ -79,16 +79,17 @@ class CopySlices(Node):
     slice goes through the node of the write.
     """
 
-    __slots__ = ("node", "shape", "strides", "view")
+    __slots__ = ("node", "shape", "steps", "strides")
 
     def __init__(self, base: Edge | None, view: View, node: Node, shape: Any, strides: Any) -> None:
         super().__init__((base, *node.next_edges[1:]))
-        self.node, self.view, self.shape, self.strides = node, view, shape, strides
+        # the steps, not the View: its edge leads back here
+        self.node, self.steps, self.shape, self.strides = node, tuple(view.steps()), shape, strides
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         node = self.node
         result = handed.clone_strided(grads[0], self.shape, self.strides)
-        piece = self.view.replay(result)
+        piece = replay(self.steps, result)
         inner = node.apply([handed.clone(piece)], needs)
         if needs[0]:
             if inner[0] is None:
