@@ -45,7 +45,7 @@ _SUBPACKAGES = frozenset(
     "amp autograd backends cuda distributed distributions fft jit linalg multiprocessing nn optim serialization "
     "sparse special utils random".split()
 )
-_LAZY = {"save": "engine.serialization", "load": "engine.serialization", "sparse_coo_tensor": "engine.sparse"}
+_LAZY = {"save": "engine.serialization", "load": "engine.serialization", "sparse_coo_tensor": "engine.sparse", "spmm": "engine.sparse"}
 
 
 def __getattr__(name: str) -> object:

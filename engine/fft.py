@@ -7,6 +7,8 @@ https://docs.pytorch.org/docs/2.13/fft.html
 from __future__ import annotations
 
 import operator
+import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from engine._checks import wrap_dim
 from engine.dispatch import PUBLIC
 from engine.ops.blas import scalar_name, store
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
+from engine.ops.spectral_old import old_fft
 from engine.tensor import Tensor, wrap
 
 __all__ = [
@@ -417,3 +420,13 @@ def fftshift(input: Tensor, dim: _Dims = None) -> Tensor:
 def ifftshift(input: Tensor, dim: _Dims = None) -> Tensor:
     """The inverse of `fftshift`.  input (*) -> (*)."""
     return _shifted(input, dim, True)
+
+
+class _Module(types.ModuleType):
+    """This module, which is also the function `torch.fft(input, signal_ndim)` of torch before 1.8."""
+
+    def __call__(self, input: Tensor, signal_ndim: int, normalized: bool = False) -> Tensor:
+        return old_fft(input, signal_ndim, normalized)
+
+
+sys.modules[__name__].__class__ = _Module

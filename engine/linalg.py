@@ -43,7 +43,10 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None
 ) -> Any:
-    """The factor, and instead of an error the order of the minor that is not positive.  A (*, n, n) -> (*, n, n), (*)."""
+    """The factor, and instead of an error the order of the minor that is not positive.
+
+    A (*, n, n) -> (*, n, n), (*).
+    """
     return lapack_factor.linalg_cholesky_ex(A, upper=upper, check_errors=check_errors, out=out)
 
 
@@ -53,7 +56,10 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> Any:
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
-    """P A = L U packed into one matrix, and the pivots from 1.  A (*, m, n) -> (*, m, n), (*, k).  RuntimeError if U is singular."""
+    """P A = L U packed into one matrix, and the pivots from 1.  A (*, m, n) -> (*, m, n), (*, k).
+
+    RuntimeError if U is singular.
+    """
 
     def make() -> Any:
         found = lapack.linalg_lu_factor_ex(A, pivot=pivot)
@@ -116,7 +122,10 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
-    """X of A X = B (X A = B with left=False).  A (*, n, n), B (*, n, k) or (*, n) -> as B.  LinAlgError for a singular A."""
+    """X of A X = B (X A = B with left=False).  A (*, n, n), B (*, n, k) or (*, n) -> as B.
+
+    LinAlgError for a singular A.
+    """
     return lapack.linalg_solve(A, B, left=left, out=out)
 
 
@@ -138,14 +147,20 @@ def solve_triangular(
     unitriangular: bool = False,
     out: Any = None,
 ) -> Tensor:
-    """X of A X = B for a triangle of A.  A (*, n, n), B (*, n, k) -> (*, n, k).  Zeros on the diagonal give inf and nan."""
+    """X of A X = B for a triangle of A.  A (*, n, n), B (*, n, k) -> (*, n, k).
+
+    Zeros on the diagonal give inf and nan.
+    """
     return lapack.linalg_solve_triangular(
         A, B, upper=upper, left=left, unitriangular=unitriangular, out=out
     )
 
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """X that minimises |A X - B|, with residuals, rank and singular values.  A (*, m, n), B (*, m, k) -> (*, n, k), ..."""
+    """X that minimises |A X - B|, with residuals, rank and singular values.
+
+    A (*, m, n), B (*, m, k) -> (*, n, k), ...
+    """
     return lapack_spectral.linalg_lstsq(A, B, rcond, driver=driver)
 
 
@@ -273,7 +288,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
         )
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of type "
+            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
+            "type "
             f"{scalar_name(b)} instead"
         )
     return _out(out, "linalg_vecdot", lambda: (conj(x) * y).sum(dim))
@@ -298,7 +314,10 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
 
 
 def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
-    """The inverse of the map that `tensordot(A, x, dims)` is.  A (*a, *b), prod a = prod b, a of `ind` dims -> (*b, *a)."""
+    """The inverse of the map that `tensordot(A, x, dims)` is.
+
+    A (*a, *b), prod a = prod b, a of `ind` dims -> (*b, *a).
+    """
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     shape = A._array.shape
@@ -327,7 +346,8 @@ def tensorsolve(
     first, last = numel(shape[:ndim]), numel(shape[ndim:])
     if first != last:
         raise RuntimeError(
-            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got "
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+            "prod(self.shape[:other.ndim]), but got "
             f"{last} != {first}"
         )
     return _out(
@@ -374,7 +394,8 @@ def matrix_norm(
     lapack.check_matrix(array, name)
     if isinstance(dim, int):
         raise TypeError(
-            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but expected one of:"
+            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but "
+            "expected one of:"
         )
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(str(d) for d in dim)}")
@@ -450,8 +471,9 @@ def norm(
 
 
 def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
-    """The condition number: the norm of A times that of its inverse.  A (*, n, n) -> (*); (*, m, n) for p in (None, 2, -2).
+    """The condition number: the norm of A times that of its inverse.
 
+    A (*, n, n) -> (*); (*, m, n) for p in (None, 2, -2).
     inf for a singular matrix.  RuntimeError for another p.
     """
     array = A._array

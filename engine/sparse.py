@@ -1,6 +1,7 @@
 """Sparse tensors in coordinate form (torch.sparse, layout `sparse_coo`), with gradients through their values.
 
-A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  What it cannot do
+A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  What it
+cannot do
 raises NotImplementedError.  Function forms of dense ops (`torch.mm(sparse, dense)`) are spelt as methods, operators or
 `torch.sparse.mm`.  https://docs.pytorch.org/docs/2.13/sparse.html
 """
@@ -19,13 +20,13 @@ from engine.ops.coo import coo_mm, group_sum, linear
 from engine.tensor import Size, Tensor, wrap
 
 __all__ = [
-    "SparseTensor", "addmm", "log_softmax", "mm", "softmax", "sparse_coo_tensor", "spdiags", "sum", "to_dense",
+    "SparseTensor", "addmm", "log_softmax", "mm", "softmax", "sparse_coo_tensor", "spdiags", "spmm", "sum", "to_dense",
     "to_sparse",
 ]  # fmt: skip
 
 
 class SparseTensor(Tensor):
-    """A tensor given by the coordinates and the values of its elements that are not zero; repeated coordinates add up."""
+    """A tensor given by coordinates and values of the elements that are not zero; repeated coordinates add up."""
 
     is_sparse = True
     layout = layouts.sparse_coo
@@ -33,7 +34,8 @@ class SparseTensor(Tensor):
     @property
     def _array(self) -> Any:
         raise NotImplementedError(
-            "this operation is not implemented for the layout torch.sparse_coo; use to_dense() first, or torch.sparse.mm, "
+            "this operation is not implemented for the layout torch.sparse_coo; use to_dense() first, or "
+            "torch.sparse.mm, "
             "the methods and the operators of the sparse tensor"
         )
 
@@ -186,7 +188,11 @@ class SparseTensor(Tensor):
 
     def type(self, dtype: Any = None) -> Any:
         """The name of the type, or the values in another dtype."""
-        return dtypes.tensor_type(self.dtype).replace("torch.", "torch.sparse.") if dtype is None else self.to(dtype)
+        return (
+            dtypes.tensor_type(self.dtype).replace("torch.", "torch.sparse.")
+            if dtype is None
+            else self.to(dtype)
+        )
 
     def cpu(self) -> SparseTensor:
         """On the CPU."""
@@ -372,7 +378,18 @@ def _caster(dtype: dtypes.dtype) -> Any:
     return cast
 
 
-for _dtype_name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat", "cdouble"):
+for _dtype_name in (
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "int",
+    "long",
+    "short",
+    "bool",
+    "cfloat",
+    "cdouble",
+):
     setattr(SparseTensor, _dtype_name, _caster(getattr(dtypes, _dtype_name)))
 
 
@@ -400,8 +417,9 @@ def _joined(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, check_invariants: bool | None = None, is_coalesced: bool | None = None,
+    indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
 ) -> SparseTensor:  # fmt: skip
     """A sparse tensor from coordinates (sparse_dim, nnz) and values (nnz, *); size by default as large as needed.
 
@@ -525,6 +543,9 @@ def mm(mat1: Any, mat2: Any) -> Any:
     return result.squeeze(1) if vector else result
 
 
+spmm = mm
+
+
 def addmm(mat: Tensor, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * mat + alpha * (mat1 @ mat2) for a sparse mat1.  mat (n, m), mat1 (n, k), mat2 (k, m) -> (n, m)."""
     product = mm(mat1, mat2)
@@ -585,7 +606,10 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: Any = None) -> SparseTe
 def spdiags(
     diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None
 ) -> SparseTensor:
-    """A sparse matrix from the rows of `diagonals`, column j of a row at column j.  diagonals (k, n), offsets (k) -> (*shape)."""
+    """A sparse matrix from the rows of `diagonals`, column j of a row at column j.
+
+    diagonals (k, n), offsets (k) -> (*shape).
+    """
     rows, columns, which, position = [], [], [], []
     width = diagonals._array.shape[1]
     for k, offset in enumerate(offsets.tolist()):

@@ -5,6 +5,7 @@ Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it
 
 from engine.ops import (  # noqa: F401
     activation,
+    attention,
     blas,
     blas_add,
     comparison,
@@ -14,7 +15,10 @@ from engine.ops import (  # noqa: F401
     coo,
     copying,
     creation,
+    cross_entropy,
     distance,
+    dropout,
+    embedding,
     gathering,
     indexing,
     joining,
@@ -22,6 +26,7 @@ from engine.ops import (  # noqa: F401
     lapack_factor,
     lapack_old,
     lapack_spectral,
+    loss,
     normalization,
     norms,
     padding,
@@ -40,6 +45,8 @@ from engine.ops import (  # noqa: F401
     special_functions,
     special_gamma,
     spectral,
+    spectral_old,
     statistics,
     typed,
+    vision,
 )

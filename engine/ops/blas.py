@@ -55,7 +55,7 @@ def product(xp: Any, a: Any, b: Any) -> Any:
 
 
 def straight(xp: Any, a: Any) -> Any:
-    """`a` itself, or a copy where its rows and columns both have a stride (BLAS cannot walk them; older numpy crawls)."""
+    """`a` itself, or a copy where its rows and columns both have a stride (BLAS cannot walk it; older numpy crawls)."""
     if a.flags.forc or a.ndim < 2 or a.dtype not in _BLAS:
         return a
     item, strides = a.dtype.itemsize, a.strides
@@ -69,7 +69,8 @@ def expandable(array: Any, shape: tuple[int, ...]) -> None:
         return
     if len(have) > len(shape):
         raise RuntimeError(
-            f"expand(torch.{scalar_name(array)}Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes provided "
+            f"expand(torch.{scalar_name(array)}Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes "
+            "provided "
             f"({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({len(have)})"
         )
     offset = len(shape) - len(have)
@@ -237,7 +238,8 @@ def _check_vectors(a: Any, b: Any) -> None:
     if a.shape != b.shape:
         n, m = a.shape[0], b.shape[0]
         raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, but got "
+            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, "
+            "but got "
             f"{n} and {m} elements respectively"
         )
 
@@ -369,7 +371,7 @@ def matmul(input, other, *, out=None):
 
 
 def _refuse_folded(input: Tensor, other: Any) -> None:
-    """The sentence for a matrix or vector times batches that do not fit: torch folds the batches where it needs a gradient."""
+    """The sentence for a matrix or vector times batches that do not fit; torch folds them where it needs gradients."""
     k, m = other.shape[-2:]
     rows, shape = numel(other.shape[:-2]) * m, input._array.shape
     if len(shape) == 1 and (input.requires_grad or not other.size):
@@ -426,7 +428,8 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
 @samples(
     lambda t: [
         (t(2, 3), t(4, 3), t(4)), (t(2, 3), t(4, 3)), (t(3), t(4, 3), t(4)), (t(2, 2, 3), t(4, 3), t(4)),
-        (t(2, 2, 3), t(4, 3)), (t(0, 3), t(4, 3), t(4)), (t(2, 0), t(4, 0), t(4)), (t(2, 3), t(4, 3), t(1)), (t(2, 3), t(3)),
+        (t(2, 2, 3), t(4, 3)), (t(0, 3), t(4, 3), t(4)), (t(2, 0), t(4, 0), t(4)),
+        (t(2, 3), t(4, 3), t(1)), (t(2, 3), t(3)),
     ]
 )  # fmt: skip
 def linear(xp, input, weight, bias=None):
@@ -559,7 +562,8 @@ def inner(input, other, *, out=None):
         raise RuntimeError("both inputs should have same dtype")
     if a.shape[-1] != b.shape[-1]:
         raise RuntimeError(
-            f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"
+            f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and "
+            f"{list(b.shape)}"
         )
     if a.ndim == 1 == b.ndim:
         return dot(input, other)

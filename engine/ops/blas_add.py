@@ -179,7 +179,8 @@ def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
 def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum over batches of batch1 @ batch2.
 
-    input broadcasts to (n, m), batch1 (b, n, k), batch2 (b, k, m) -> (n, m).  RuntimeError for sizes or dtypes that do not fit.
+    input broadcasts to (n, m), batch1 (b, n, k), batch2 (b, k, m) -> (n, m).  RuntimeError for sizes or dtypes that
+    do not fit.
     """
     for i, x in ((1, batch1), (2, batch2)):
         if x.ndim != 3:
@@ -216,8 +217,9 @@ def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     ]
 )
 def baddbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (batch1 @ batch2).  input broadcasts to (b, n, m), batch1 (b, n, k), batch2 (b, k, m) -> (b, n, m).
+    """beta * input + alpha * (batch1 @ batch2).
 
+    input broadcasts to (b, n, m), batch1 (b, n, k), batch2 (b, k, m) -> (b, n, m).
     beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
     """
     for i, x in ((1, batch1), (2, batch2)):
@@ -227,7 +229,8 @@ def baddbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     check_batches(batch1, batch2)
     if not input.dtype == batch1.dtype == batch2.dtype:
         raise RuntimeError(
-            f"Input dtypes must be the same, got: input {cpp_name(input)}, batch1: {cpp_name(batch1)}, batch2: {cpp_name(batch2)}"
+            f"Input dtypes must be the same, got: input {cpp_name(input)}, batch1: {cpp_name(batch1)}, batch2: "
+            f"{cpp_name(batch2)}"
         )
     refuse_dtype(batch1, "baddbmm")
     dtype = batch1.dtype
@@ -250,7 +253,8 @@ def _with_old_forms(function: Any, name: str, check: bool) -> Any:
         if len(args) > 3:
             numbers = [x for x in args if not isinstance(x, Tensor)]
             warnings.warn(
-                f"This overload of {name} is deprecated:\n\t{name}(Number beta, Tensor input, Number alpha, ...)", stacklevel=2
+                f"This overload of {name} is deprecated:\n\t{name}(Number beta, Tensor input, Number alpha, ...)",
+                stacklevel=2,
             )
             args = tuple(x for x in args if isinstance(x, Tensor))
             kwargs.update(zip(("beta", "alpha"), numbers))
@@ -269,7 +273,9 @@ def _with_old_forms(function: Any, name: str, check: bool) -> Any:
 
 for _name in ("addmm", "addmv", "addr", "addbmm", "baddbmm"):
     for _public in (_name, _name + "_"):
-        _call = _with_old_forms(PUBLIC[_public], _public, _public in ("addmm_", "addmv_", "baddbmm_"))
+        _call = _with_old_forms(
+            PUBLIC[_public], _public, _public in ("addmm_", "addmv_", "baddbmm_")
+        )
         PUBLIC[_public] = _call
         setattr(Tensor, _public, _call)
         setattr(OPS[_name], "function" if _public == _name else "inplace_function", _call)

@@ -17,7 +17,10 @@ from engine.tensor import Tensor
 
 # --- einsum
 
-_BAD_CALL = "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+_BAD_CALL = (
+    "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+    "subscripts list"
+)
 _ELLIPSIS = 52  # labels of dims under "..." start here, counted from the right
 
 
@@ -104,7 +107,8 @@ def _check_ranks(operands: Sequence[Sequence[int | None]], ranks: Sequence[int])
         if None in labels:
             if named > rank:
                 raise RuntimeError(
-                    f"einsum(): the number of subscripts in the equation ({named}) is more than the number of dimensions "
+                    f"einsum(): the number of subscripts in the equation ({named}) is more than the number of "
+                    "dimensions "
                     f"({rank}) for operand {i}"
                 )
         elif named != rank:
@@ -192,7 +196,8 @@ def _check_sizes(operands: Sequence[Tensor], labels: Sequence[tuple[int, ...]]) 
         for j, (label, size) in enumerate(zip(names, x._array.shape)):
             if label in names[:j] and size != x._array.shape[names.index(label)]:
                 raise RuntimeError(
-                    f"einsum(): subscript {_name(label)} is repeated for operand {i} but the sizes don't match, {size} != "
+                    f"einsum(): subscript {_name(label)} is repeated for operand {i} but the sizes don't match, "
+                    f"{size} != "
                     f"{x._array.shape[names.index(label)]}"
                 )
             have = sizes.get(label, 1)
@@ -369,7 +374,8 @@ def tensordot(a, b, dims=2, out=None):
             count = operator.index(dims)
         except TypeError:
             raise RuntimeError(
-                "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, "
+                "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two "
+                "lists, "
                 f"but got dims={dims}"
             ) from None
         if count < 0:
@@ -394,7 +400,8 @@ def tensordot(a, b, dims=2, out=None):
             a = a.sum(i, True)
         else:
             raise RuntimeError(
-                f"contracted dimensions need to match, but first has size {x} in dim {p} and second has size {y} in dim {q}"
+                f"contracted dimensions need to match, but first has size {x} in dim {p} and second has size {y} in "
+                f"dim {q}"
             )
     for chosen in (first, second):
         if len(set(chosen)) != len(chosen):
@@ -450,7 +457,8 @@ def _order(sizes: Sequence[int]) -> list[list[int]]:
 def multi_dot(tensors, *, out=None):
     """The product of a chain of matrices in the cheapest order; the first and the last may be vectors.
 
-    tensors [(n, a), (a, b), ..., (z, m)] -> (n, m).  RuntimeError for fewer than two, or shapes and dtypes that do not fit.
+    tensors [(n, a), (a, b), ..., (z, m)] -> (n, m).  RuntimeError for fewer than two, or shapes and dtypes that do
+    not fit.
     """
     if out is not None:
         return store(out, "multi_dot", multi_dot, tensors)
@@ -502,7 +510,10 @@ def multi_dot(tensors, *, out=None):
 
 @composite(method=False)
 def chain_matmul(*matrices, out=None):
-    """The product of matrices in the cheapest order (deprecated: `linalg.multi_dot`).  (n, a), (a, b), ... -> (n, m)."""
+    """The product of matrices in the cheapest order (deprecated: `linalg.multi_dot`).
+
+    (n, a), (a, b), ... -> (n, m).
+    """
     warnings.warn(
         "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot "
         "instead, which accepts a list of two or more tensors rather than multiple parameters.",
@@ -585,8 +596,10 @@ def cross(input, other, dim=None, *, out=None):
     """
     if dim is None:
         warnings.warn(
-            "Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly or simply "
-            "use torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross in a future "
+            "Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim "
+            "explicitly or simply "
+            "use torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross in a "
+            "future "
             "release.",
             stacklevel=2,
         )

@@ -179,9 +179,11 @@ def _inverse(xp: Any, a: Any, name: str, check: bool = True) -> Any:
         lu, pivots, info = lu_arrays(xp, a)
         if check:
             singular(
-                name, info, "The diagonal element {code} is zero, the inversion could not be completed because the input "
-                "matrix is singular."
-            )  # fmt: skip
+                name,
+                info,
+                "The diagonal element {code} is zero, the inversion could not be completed because the input matrix "
+                "is singular.",
+            )
         eye = xp.broadcast_to(xp.eye(a.shape[-1], dtype=a.dtype), a.shape)
         return _lu_solved(xp, lu, permutation(xp, pivots, a.shape[-1]), eye)
 
@@ -219,7 +221,10 @@ def inverse(xp, input):
 @derivative(A=lambda grad, result0: -matmul(adjoint(result0), matmul(grad, adjoint(result0))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),)])
 def linalg_inv_ex(xp, A, *, check_errors=False):
-    """The inverse, and instead of an error where it failed: the first zero pivot, from 1.  A (*, n, n) -> (*, n, n), (*)."""
+    """The inverse, and instead of an error where it failed: the first zero pivot, from 1.
+
+    A (*, n, n) -> (*, n, n), (*).
+    """
     check_square(A, "linalg.inv")
     check_floating(A, "linalg.inv")
     _, _, info = lu_arrays(xp, A)
@@ -237,7 +242,11 @@ def _near_singular(a: Any, det: Any) -> bool:
     if not a.size:
         return False
     bound = ((abs(a) ** 2).sum(-1) ** 0.5).prod(-1)
-    limit = dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps * 10 * a.shape[-1] if mode.enabled else 1e-3
+    limit = (
+        dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps * 10 * a.shape[-1]
+        if mode.enabled
+        else 1e-3
+    )
     return bool((abs(det) <= limit * bound).any())
 
 
@@ -272,7 +281,10 @@ def identity(like: Tensor, n: int, dtype: Any = None) -> Tensor:
 @derivative(A=lambda grad, A, result: _det_slope(grad, A, result))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t.complex(2, 2),)])
 def linalg_det(xp, A):
-    """The determinant.  A (*, n, n) -> (*).  RuntimeError unless square and floating; the gradient holds for singular A too."""
+    """The determinant.  A (*, n, n) -> (*).
+
+    RuntimeError unless square and floating; the gradient holds for singular A too.
+    """
     check_square(A, "linalg.det")
     check_floating(A, "linalg.det", "lu_cpu")
     return xp.linalg.det(A)
@@ -296,7 +308,9 @@ def _slogdet_slope(g_sign: Tensor | None, g_log: Tensor | None, A: Tensor, sign:
             scale = g_log + scale
     if scale is None:
         return None
-    return linalg_solve_system(adjoint(A), eye(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled)
+    return linalg_solve_system(
+        adjoint(A), eye(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled
+    )
 
 
 @op(public=False, method=False, tensors=("A",), returns=("sign", "logabsdet"))
@@ -383,7 +397,10 @@ def _check_lu(array: Any, name: str, pivot: bool) -> None:
 @derivative(A=lambda grad, result0, result1: _lu_slope(grad, result0, result1))
 @samples(lambda t: [(t(3, 3),), (t(2, 3, 2),), (t(2, 3),)])
 def linalg_lu_factor_ex(xp, A, *, pivot=True, check_errors=False):
-    """P A = L U packed into one matrix, the pivots from 1, and the first zero pivot.  A (*, m, n) -> (*, m, n), (*, k), (*)."""
+    """P A = L U packed into one matrix, the pivots from 1, and the first zero pivot.
+
+    A (*, m, n) -> (*, m, n), (*, k), (*).
+    """
     _check_lu(A, "torch.lu_factor", pivot)
     lu, pivots, info = lu_arrays(xp, A)
     if check_errors:
@@ -396,8 +413,10 @@ def refuse_info(name: str, info: Any) -> None:
     where, code = batch_of(info)
     if code:
         raise RuntimeError(
-            f"{name}: {where}U[{code},{code}] is zero and using it on lu_solve would result in a division by zero. If you "
-            "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+            f"{name}: {where}U[{code},{code}] is zero and using it on lu_solve would result in a division by zero. "
+            "If you "
+            "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+            "linalg.lu_factor_ex(A, pivot)"
         )
 
 
@@ -414,7 +433,10 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 @composite(method=False)
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
-    """P, L, U of packed factors; empty tensors for what was not asked.  (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n)."""
+    """P, L, U of packed factors; empty tensors for what was not asked.
+
+    (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
+    """
     array = LU_data._array
     if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(
@@ -467,7 +489,8 @@ def _triangular_slope(
 @samples(
     lambda t: [
         (t.positive(3, 3), t(3, 2), {"upper": True}), (t.positive(2, 3, 3), t(3, 2), {"upper": False}),
-        (t.positive(3, 3), t(2, 3), {"upper": True, "left": False}), (t(3, 3), t(2, 3, 2), {"upper": False, "unitriangular": True}),
+        (t.positive(3, 3), t(2, 3), {"upper": True, "left": False}),
+        (t(3, 3), t(2, 3, 2), {"upper": False, "unitriangular": True}),
         (t(0, 0), t(0, 2), {"upper": True}),
     ]
 )  # fmt: skip
@@ -555,7 +578,8 @@ def _is_vector(A: Any, B: Any) -> bool:
 def linalg_solve(A, B, *, left=True, out=None, check=True):
     """The solution of a square system; B is a vector if it has one dim, or the batch dims of A and one more.
 
-    A (*, n, n), B (*, n, k) or (*, n) -> as B.  RuntimeError for shapes or dtypes that do not fit, LinAlgError for a singular A.
+    A (*, n, n), B (*, n, k) or (*, n) -> as B.  RuntimeError for shapes or dtypes that do not fit, LinAlgError for a
+    singular A.
     https://docs.pytorch.org/docs/2.13/generated/torch.linalg.solve.html
     """
     if out is not None:
@@ -566,7 +590,8 @@ def linalg_solve(A, B, *, left=True, out=None, check=True):
         check_floating(a, "linalg.solve")
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"linalg.solve: Expected A and B to have the same dtype, but found A of type {scalar_name(a)} and B of type "
+            f"linalg.solve: Expected A and B to have the same dtype, but found A of type {scalar_name(a)} and B of "
+            "type "
             f"{scalar_name(b)} instead"
         )
     vector = _is_vector(a, b)
@@ -597,7 +622,8 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     check_square(LU._array, "torch.linalg.lu_solve", "LU") if LU._array.ndim < 2 else None
     if LU._array.dtype != B._array.dtype:
         raise RuntimeError(
-            f"linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {scalar_name(LU._array)} and "
+            "linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type "
+            f"{scalar_name(LU._array)} and "
             f"B of type {scalar_name(B._array)} instead"
         )
     if pivots.dtype is not dtypes.int32:
@@ -637,7 +663,8 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     for label, x in (("b", b), ("A", a)):
         if x.ndim < 2:
             raise RuntimeError(
-                f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} dimensions "
+                f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} "
+                "dimensions "
                 "instead"
             )
     old_check("triangular_solve", b, a)
@@ -654,7 +681,8 @@ def old_check(name: str, b: Any, a: Any) -> None:
     """The checks of the old solvers, in their words."""
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"Expected b and A to have the same dtype, but found b of type {scalar_name(b)} and A of type {scalar_name(a)} "
+            f"Expected b and A to have the same dtype, but found b of type {scalar_name(b)} and A of type "
+            f"{scalar_name(a)} "
             "instead."
         )
     n, m = a.shape[-2:]

@@ -146,9 +146,16 @@ def _cholesky_solve_slope(
 @joint_derivative(
     "input",
     "L",
-    by=lambda grad, input, L, upper, result, needs: _cholesky_solve_slope(grad, input, L, upper, result, needs),
+    by=lambda grad, input, L, upper, result, needs: _cholesky_solve_slope(
+        grad, input, L, upper, result, needs
+    ),
 )
-@samples(lambda t: [(t(3, 2), t.constant(t.positive(3, 3))), (t(3, 2), t.constant(t.positive(2, 3, 3)), True)])
+@samples(
+    lambda t: [
+        (t(3, 2), t.constant(t.positive(3, 3))),
+        (t(3, 2), t.constant(t.positive(2, 3, 3)), True),
+    ]
+)
 def cholesky_solve(xp, input, L, upper=False):
     """X of A X = input from the Cholesky factor of A.  input (*, n, k), L (*, n, n) -> (*, n, k).
 
@@ -156,7 +163,9 @@ def cholesky_solve(xp, input, L, upper=False):
     """
     for label, x in (("b", input), ("u", L)):
         if x.ndim < 2:
-            raise RuntimeError(f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
+            raise RuntimeError(
+                f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead"
+            )
     old_check("cholesky_solve", input, L)
     turned = xp.swapaxes(L, -1, -2).conj()
     first, second = (turned, L) if upper else (L, turned)
@@ -169,10 +178,15 @@ def _cholesky_inverse_slope(grad: Tensor, input: Tensor, upper: bool, result: Te
 
 
 @op()
-@derivative(input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result))
+@derivative(
+    input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result)
+)
 @samples(lambda t: [(t.constant(t.positive(3, 3)),), (t.constant(t.positive(2, 3, 3)), True)])
 def cholesky_inverse(xp, input, upper=False):
-    """The inverse of A from its Cholesky factor.  input (*, n, n) -> (*, n, n).  LinAlgError for a zero on the diagonal."""
+    """The inverse of A from its Cholesky factor.  input (*, n, n) -> (*, n, n).
+
+    LinAlgError for a zero on the diagonal.
+    """
     check_square(input, "cholesky_inverse")
     check_floating(input, "", "cholesky_inverse_out_cpu")
     zero = xp.diagonal(input, axis1=-2, axis2=-1) == 0
@@ -181,7 +195,8 @@ def cholesky_inverse(xp, input, upper=False):
         batch = int(flat.any(-1).argmax())
         where = f"(Batch element {batch}): " if input.ndim > 2 else ""
         raise LinAlgError(
-            f"cholesky_inverse: {where}The diagonal element {int(flat[batch].argmax()) + 1} is zero, the inversion could not "
+            f"cholesky_inverse: {where}The diagonal element {int(flat[batch].argmax()) + 1} is zero, the inversion "
+            "could not "
             "be completed because the input matrix is singular."
         )
     half = triangular(xp, input, xp.eye(input.shape[-1], dtype=input.dtype), upper, False)
@@ -277,7 +292,10 @@ _QR = namedtuple("qr", ("Q", "R"))
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
 def qr(input, some=True):
-    """Q and R of input = Q R (deprecated: `linalg.qr`).  input (*, m, n) -> (*, m, k), (*, k, n); some=False: Q (*, m, m)."""
+    """Q and R of input = Q R (deprecated: `linalg.qr`).
+
+    input (*, m, n) -> (*, m, k), (*, k, n); some=False: Q (*, m, m).
+    """
     return _QR(*linalg_qr(input, "reduced" if some else "complete"))
 
 
@@ -339,7 +357,8 @@ def linalg_householder_product(input, tau):
         )
     if a.ndim - b.ndim != 1:
         raise RuntimeError(
-            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {b.ndim} and input.ndim is "
+            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {b.ndim} and "
+            "input.ndim is "
             f"equal to {a.ndim}"
         )
     if a.shape[:-2] != b.shape[:-1]:

@@ -60,7 +60,10 @@ def btrifact_with_info(input, pivot=True):
 
 @composite()
 def btrisolve(input, LU_data, LU_pivots):
-    """As `lu_solve` for a batch of vectors, the name of torch 0.4.  input (b, n), LU_data (b, n, n), LU_pivots (b, n) -> (b, n)."""
+    """As `lu_solve` for a batch of vectors, the name of torch 0.4.
+
+    input (b, n), LU_data (b, n, n), LU_pivots (b, n) -> (b, n).
+    """
     if input._array.ndim == LU_data._array.ndim:
         return linalg_lu_solve(LU_data, LU_pivots, input)
     return linalg_lu_solve(LU_data, LU_pivots, input.unsqueeze(-1)).squeeze(-1)
@@ -76,7 +79,8 @@ def btriunpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 def solve(input, A):
     """X of A X = input, and the factors of A (torch 1.1; now `linalg.solve`, with the arguments the other way round).
 
-    input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes that do not fit, LinAlgError for a singular A.
+    input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes that do not fit, LinAlgError for a
+    singular A.
     """
     vector = input._array.ndim == 1
     if vector:
@@ -102,9 +106,10 @@ def symeig(input, eigenvectors=False, upper=True):
 
 @composite()
 def eig(input, eigenvectors=False):
-    """Eigenvalues as (real, imaginary) pairs and, if asked, eigenvectors packed as LAPACK has them (torch 1.1; now `linalg.eig`).
+    """Eigenvalues as (real, imaginary) pairs and, if asked, eigenvectors packed as LAPACK has them.
 
-    input (n, n) -> (n, 2), (n, n) or empty.  A conjugate pair of eigenvectors is its real part, then its imaginary part.
+    input (n, n) -> (n, 2), (n, n) or empty.  A conjugate pair of eigenvectors is its real part, then its imaginary
+    part.
     """
     if not eigenvectors:
         values = linalg_eigvals(input)
@@ -127,7 +132,7 @@ def eig(input, eigenvectors=False):
 
 @composite(names=("gels",))
 def lstsq(input, A):
-    """X that minimises |A X - input|, below it the norms of the residuals, and the QR of A (torch 1.1; now `linalg.lstsq`).
+    """X that minimises |A X - input|, below it the norms of the residuals, and the QR of A (now `linalg.lstsq`).
 
     input (m, k), A (m, n) -> (max(m, n), k), (m, n).
     """
@@ -154,14 +159,20 @@ def potri(input, upper=True):
 
 @composite()
 def potrs(input, L, upper=True):
-    """As `cholesky_solve`, the name of torch 0.4, where upper was the default.  input (*, n, k), L (*, n, n) -> (*, n, k)."""
+    """As `cholesky_solve`, the name of torch 0.4, where upper was the default.
+
+    input (*, n, k), L (*, n, n) -> (*, n, k).
+    """
     return cholesky_solve(input, L, upper)
 
 
 @op(returns=("u", "pivot"), method=True)
 @samples(lambda t: [(t.constant(t.positive(1, 1)),)])
 def pstrf(xp, input, upper=True, tol=-1):
-    """The Cholesky factor of P^T A P with complete pivoting, and the pivots from 1 (torch 0.4).  input (n, n) -> (n, n), (n) int32."""
+    """The Cholesky factor of P^T A P with complete pivoting, and the pivots from 1 (torch 0.4).
+
+    input (n, n) -> (n, n), (n) int32.
+    """
     n = input.shape[-1]
     lower = xp.tril(input) if not upper else xp.tril(xp.swapaxes(input, -1, -2))
     full = lower + xp.swapaxes(xp.tril(lower, -1), -1, -2)

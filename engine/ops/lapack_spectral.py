@@ -43,7 +43,8 @@ def _refuse_phase(diagonal: Tensor, scale: Tensor, name: str, what: str) -> None
     limit = 1e-2 if diagonal._array.dtype.itemsize == 8 else 1e-4
     if not bool((imaginary <= limit * (1 + abs(scale._array).max(initial=0))).all()):
         raise RuntimeError(
-            f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. The specified loss "
+            f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. The "
+            "specified loss "
             "function depends on this quantity, so it is ill-defined."
         )
 
@@ -116,8 +117,9 @@ def _cut(x: Tensor, dim: int, k: int) -> Tensor:
 )
 @samples(lambda t: [(t(3, 2), False), (t(2, 2, 3), False), (t(2, 2),)])
 def linalg_svd(xp, A, full_matrices=True, *, driver=None):
-    """U, S, Vh of A = U diag(S) Vh, S falling.  A (*, m, n) -> (*, m, m), (*, k), (*, n, n); (*, m, k), (*, k, n) unless full.
+    """U, S, Vh of A = U diag(S) Vh, S falling.
 
+    A (*, m, n) -> (*, m, m), (*, k), (*, n, n); (*, m, k), (*, k, n) unless full.
     RuntimeError unless floating, LinAlgError for inf or nan.
     https://docs.pytorch.org/docs/2.13/generated/torch.linalg.svd.html
     """
@@ -155,7 +157,10 @@ def _svdvals_slope(grad: Tensor, A: Tensor) -> Tensor:
 @derivative(A=lambda grad, A: _svdvals_slope(grad, A))
 @samples(lambda t: [(t(3, 2),), (t(2, 2, 3),), (t(0, 2),)])
 def linalg_svdvals(xp, A, *, driver=None):
-    """The singular values, falling.  A (*, m, n) -> (*, k).  RuntimeError unless floating, LinAlgError for inf or nan."""
+    """The singular values, falling.  A (*, m, n) -> (*, k).
+
+    RuntimeError unless floating, LinAlgError for inf or nan.
+    """
     _check_svd(xp, A, driver)
     return xp.linalg.svd(A, compute_uv=False)
 
@@ -313,7 +318,10 @@ def linalg_eig(xp, A):
 @derivative(A=lambda grad, A, A_dtype: _eig_slope(grad, None, A_dtype, *linalg_eig(A)))
 @samples(lambda t: [(t.constant(t(3, 3)),), (t.constant(t(2, 2, 2)),)])
 def linalg_eigvals(xp, A):
-    """Eigenvalues, always complex, in no order.  A (*, n, n) -> (*, n).  RuntimeError unless square, floating and finite."""
+    """Eigenvalues, always complex, in no order.  A (*, n, n) -> (*, n).
+
+    RuntimeError unless square, floating and finite.
+    """
     target = _check_eig(xp, A, "linalg.eigvals")
     return xp.linalg.eigvals(A).astype(target, copy=False)
 
@@ -371,7 +379,7 @@ def linalg_pinv_by(xp, A, atol=None, rtol=None, hermitian=False):
         inverse = xp.where(keep, 1 / xp.where(keep, L, 1), 0).astype(L.dtype)
         return xp.matmul(V * inverse[..., None, :], xp.swapaxes(V, -1, -2).conj())
     U, S, Vh = _svd_arrays(xp, A, False)
-    keep = S > _tolerances(xp, A, S[..., 0], atol, rtol)[..., None]
+    keep = _tolerances(xp, A, S[..., 0], atol, rtol)[..., None] < S
     inverse = xp.where(keep, 1 / xp.where(keep, S, 1), 0).astype(S.dtype)
     return xp.matmul(
         xp.swapaxes(Vh, -1, -2).conj() * inverse[..., None, :], xp.swapaxes(U, -1, -2).conj()
@@ -389,7 +397,8 @@ def linalg_pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     found = dtypes.from_numpy(array.dtype)
     if array.ndim < 2 or found.category < dtypes.FLOATING or array.dtype.itemsize == 2:
         raise RuntimeError(
-            f"linalg.pinv({scalar_name(array)}{{{list(array.shape)}}}): expected a tensor with 2 or more dimensions of float, "
+            f"linalg.pinv({scalar_name(array)}{{{list(array.shape)}}}): expected a tensor with 2 or more dimensions "
+            "of float, "
             "double, cfloat or cdouble types"
         )
     if hermitian:
@@ -436,7 +445,10 @@ def linalg_matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
 
 @composite()
 def matrix_rank(input, tol=None, symmetric=False, *, out=None):
-    """How many singular values exceed the tolerance (deprecated: `linalg.matrix_rank`).  input (*, m, n) -> (*) int64."""
+    """How many singular values exceed the tolerance (deprecated: `linalg.matrix_rank`).
+
+    input (*, m, n) -> (*) int64.
+    """
     return linalg_matrix_rank(input, tol, symmetric)
 
 
@@ -446,7 +458,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 @composite(public=False, method=False)
 def linalg_lstsq(A, B, rcond=None, *, driver=None):
-    """X that minimises |A X - B|, of least norm; the residuals, the rank and the singular values, as the driver gives them.
+    """X that minimises |A X - B|, of least norm; the residuals, rank and singular values, as the driver gives them.
 
     A (*, m, n), B (*, m, k) or (*, m) -> (*, n, k), (*, k) or empty, (*) or empty, (*, min(m, n)) or empty.
     RuntimeError for shapes, dtypes or drivers that do not fit.
@@ -462,7 +474,8 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
         raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_name(a)} and other's "
+            f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_name(a)} and "
+            "other's "
             f"dtype {scalar_name(b)}"
         )
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:

@@ -53,7 +53,8 @@ def _cast_back(slope: Tensor, dtype: Any) -> Tensor:
 )
 @samples(
     lambda t: [
-        (t(3, 4),), (t(3, 4), 1, 0), (t(3, 4), 3, (0, 1), True), (t.distinct(3, 4), math.inf, 1), (t(3, 4), 1.5, 1), (t(3), 0.5),
+        (t(3, 4),), (t(3, 4), 1, 0), (t(3, 4), 3, (0, 1), True), (t.distinct(3, 4), math.inf, 1), (t(3, 4), 1.5, 1),
+        (t(3), 0.5),
         (t.distinct(2, 3), -math.inf), (t(), 2), (t(0, 3), 2, 0), (t.complex(3), 2), (t(3), 0),
     ]
 )  # fmt: skip
@@ -85,7 +86,8 @@ def linalg_vector_norm(xp, x, ord=2, dim=None, keepdim=False, *, dtype=None):
             )
         if dtypes.promote_types(found, dtype) is not dtype:
             raise RuntimeError(
-                f"{name}: the dtype of the input ({scalar_name(x)}) should be convertible without narrowing to the specified "
+                f"{name}: the dtype of the input ({scalar_name(x)}) should be convertible without narrowing to the "
+                "specified "
                 f"dtype ({dtypes.scalar_name(dtype)})"
             )
         x = x.astype(dtypes.to_numpy(dtype))
@@ -96,7 +98,8 @@ def linalg_vector_norm(xp, x, ord=2, dim=None, keepdim=False, *, dtype=None):
         whole = "tensor" if len(axes) == x.ndim else "dimension"
         if whole == "tensor":
             raise RuntimeError(
-                f"{name} cannot compute the {label} norm on an empty tensor because the operation does not have an identity"
+                f"{name} cannot compute the {label} norm on an empty tensor because the operation does not have an "
+                "identity"
             )
         empty = next(d for d in axes if not x.shape[d])
         raise RuntimeError(

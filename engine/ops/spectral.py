@@ -72,7 +72,10 @@ def _r2c_slope(
     ]
 )
 def fft_r2c(xp, input, dim, norm, onesided):
-    """The transform of real values; onesided: the last dim of `dim` keeps n // 2 + 1.  input (*) real -> (*) complex."""
+    """The transform of real values; onesided: the last dim of `dim` keeps n // 2 + 1.
+
+    input (*) real -> (*) complex.
+    """
     check_type(input)
     if onesided:
         return xp.fft.rfftn(input, axes=dim, norm=_FORWARD[norm])
@@ -106,7 +109,10 @@ def _c2r_slope(grad: Tensor, dim: tuple[int, ...], norm: int, shape: tuple[int, 
     ]
 )
 def fft_c2r(xp, input, dim, norm, last_dim_size):
-    """The inverse transform of a half spectrum to real values.  input (*) complex -> (*) real, the last of `dim` of that size."""
+    """The inverse transform of a half spectrum to real values.
+
+    input (*) complex -> (*) real, the last of `dim` of that size.
+    """
     check_type(input)
     sizes = [input.shape[d] for d in dim[:-1]] + [last_dim_size]
     return xp.fft.irfftn(input, s=sizes, axes=dim, norm=_INVERSE[norm])
@@ -161,7 +167,8 @@ def _reflected(x: Tensor, pad: int, mode: str) -> Tensor:
     if mode == "reflect":
         if n == 0:
             raise RuntimeError(
-                "Expected 2D or 3D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
+                "Expected 2D or 3D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+                "for input, "
                 f"but got: [1, 1, {n}]"
             )
         if pad >= n:
@@ -207,9 +214,11 @@ def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
     onesided=None, return_complex=None, align_to_window=None,
 ):  # fmt: skip
-    """Transforms of windowed frames, `hop_length` apart.  input (*, n), window (win_length) -> (*, frequencies, frames) complex.
+    """Transforms of windowed frames, `hop_length` apart.
 
-    center: frames are centred, the ends padded by `pad_mode`; return_complex=False: real and imaginary part in a last dim
+    input (*, n), window (win_length) -> (*, frequencies, frames) complex.
+    center: frames are centred, the ends padded by `pad_mode`; return_complex=False: real and imaginary part in a
+    last dim
     of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
     """
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -299,7 +308,8 @@ def istft(
 ):  # fmt: skip
     """The signal whose frames' transforms come nearest to `input` (inverse of `stft`).
 
-    input (*, frequencies, frames) complex, window (win_length) -> (*, n).  RuntimeError for arguments that do not fit, or
+    input (*, frequencies, frames) complex, window (win_length) -> (*, n).  RuntimeError for arguments that do not
+    fit, or
     where the windows leave a gap.  Griffin and Lim 1984; https://docs.pytorch.org/docs/2.13/generated/torch.istft.html
     """
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -308,8 +318,10 @@ def istft(
 
     def text() -> str:
         return (
-            f"istft(CPU{scalar_name(array)}Type{list(array.shape)}, n_fft={n_fft}, hop_length={hop}, win_length={size}, "
-            f"window={_window_text(window)}, center={int(center)}, normalized={int(normalized)}, onesided={_flag(onesided)}, "
+            f"istft(CPU{scalar_name(array)}Type{list(array.shape)}, n_fft={n_fft}, hop_length={hop}, "
+            f"win_length={size}, "
+            f"window={_window_text(window)}, center={int(center)}, normalized={int(normalized)}, "
+            f"onesided={_flag(onesided)}, "
             f"length={length}, return_complex={int(return_complex)})"
         )
 
@@ -339,7 +351,8 @@ def istft(
             )
     elif n_fft != array.shape[-2]:
         refuse(
-            "expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when onesided=False, but "
+            "expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when "
+            "onesided=False, but "
             f"got {array.shape[-2]}"
         )
     if not 0 < hop <= size:
@@ -348,10 +361,8 @@ def istft(
         refuse("expected 0 < win_length <= n_fft")
     if window is not None and window._array.shape != (size,):
         refuse("Invalid window shape. window has to be 1D and length of `win_length`")
-    if (
-        return_complex
-        and one
-        or (window is not None and window._array.dtype.kind == "c" and not return_complex)
+    if (return_complex and one) or (
+        window is not None and window._array.dtype.kind == "c" and not return_complex
     ):
         raise RuntimeError(
             "Cannot have onesided output if window or input is complex"

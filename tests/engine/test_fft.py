@@ -29,11 +29,15 @@ def test_one_dim_is_numpys(name, norm, n):
     x = signal(name, 4, 5)
     for dim in (-1, 0):
         found = getattr(F, name)(wrap(x), n, dim, norm)
-        np.testing.assert_allclose(found.numpy(), getattr(np.fft, name)(x, n, dim, norm), atol=1e-12)
+        np.testing.assert_allclose(
+            found.numpy(), getattr(np.fft, name)(x, n, dim, norm), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("name, norm", list(itertools.product(MANY, NORMS)))
-@pytest.mark.parametrize("s, dim", [(None, None), ((3, 6), (0, 1)), (None, (1, 0)), ((4,), (1,)), (None, (0, 1, 2))])
+@pytest.mark.parametrize(
+    "s, dim", [(None, None), ((3, 6), (0, 1)), (None, (1, 0)), ((4,), (1,)), (None, (0, 1, 2))]
+)
 def test_many_dims_are_numpys(name, norm, s, dim):
     x = signal(name, 4, 5, 3)
     found = getattr(F, name)(wrap(x), s, dim, norm)
@@ -49,7 +53,9 @@ def test_hermitian_transforms_are_inverses(norm):
     np.testing.assert_allclose(F.hfft(one, 6, norm=norm).numpy(), x, atol=1e-12)
     for name in ("fft2", "rfft2"):
         np.testing.assert_allclose(
-            getattr(F, name)(wrap(x), norm=norm).numpy(), getattr(np.fft, name)(x, norm=norm), atol=1e-12
+            getattr(F, name)(wrap(x), norm=norm).numpy(),
+            getattr(np.fft, name)(x, norm=norm),
+            atol=1e-12,
         )
 
 
@@ -88,3 +94,19 @@ def test_frequencies_and_shifts(n):
 def test_every_name_has_a_docstring_with_shapes():
     for name in F.__all__:
         assert "->" in getattr(F, name).__doc__
+
+
+def test_the_functions_of_torch_before_1_8():
+    x = rng.standard_normal((2, 4, 6))
+    pairs = engine.rfft(wrap(x), 2)
+    np.testing.assert_allclose(engine.view_as_complex(pairs).numpy(), np.fft.rfft2(x), atol=1e-12)
+    np.testing.assert_allclose(engine.irfft(pairs, 2, signal_sizes=(4, 6)).numpy(), x, atol=1e-12)
+    both = engine.rfft(wrap(x), 2, onesided=False)
+    np.testing.assert_allclose(engine.irfft(both, 2, onesided=False).numpy(), x, atol=1e-12)
+    np.testing.assert_allclose(engine.ifft(both, 2).numpy()[..., 0], x, atol=1e-12)
+    np.testing.assert_allclose(
+        engine.fft(engine.ifft(both, 2), 2).numpy(), both.numpy(), atol=1e-10
+    )
+    np.testing.assert_allclose(both.ifft(1, True).fft(1, True).numpy(), both.numpy(), atol=1e-10)
+    with pytest.raises(RuntimeError, match="last dimension of size 2"):
+        engine.fft(wrap(x), 1)

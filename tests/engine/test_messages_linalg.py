@@ -1,7 +1,7 @@
 """Errors of products, LAPACK and Fourier ops: type and sentence as torch 2.13 raised them for the same call.
 
-`data/messages_linalg.json` holds [call, type, sentence], recorded from torch.  In a call `r(2, 3)` is float64, `f` float32,
-`h` float16, `c` complex128, `i` int64, `b` bool, `u` positive, `k` without gradient, `a` of given values.
+`data/messages_linalg.json` holds [call, type, sentence], recorded from torch.  In a call `r(2, 3)` is float64,
+`f` float32, `h` float16, `c` complex128, `i` int64, `b` bool, `u` positive, `a` of given values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def names() -> dict[str, Any]:
 def test_the_error_is_torchs(call: str, kind: str, sentence: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(Exception) as caught:  # noqa: PT011
+        with pytest.raises(Exception) as caught:
             eval(call, names())
     assert type(caught.value).__name__ == kind
     assert str(caught.value).split("\n")[0] == sentence

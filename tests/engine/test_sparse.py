@@ -58,8 +58,8 @@ def test_conversion_keeps_the_graph():
 def test_arithmetic():
     s, d = make(), wrap(DENSE)
     for found, expected in (
-        (s + s, 2 * DENSE), (s * 2, 2 * DENSE), (2 * s, 2 * DENSE), (s / 2, DENSE / 2), (-s, -DENSE), (s - s, 0 * DENSE),
-        (s * s, DENSE**2), (s * d, DENSE**2), (s.t(), DENSE.T),
+        (s + s, 2 * DENSE), (s * 2, 2 * DENSE), (2 * s, 2 * DENSE), (s / 2, DENSE / 2), (-s, -DENSE),
+        (s - s, 0 * DENSE), (s * s, DENSE**2), (s * d, DENSE**2), (s.t(), DENSE.T),
     ):  # fmt: skip
         assert found.is_sparse
         np.testing.assert_array_equal(found.to_dense().numpy(), expected)
@@ -115,7 +115,9 @@ def test_softmax_runs_over_the_elements_present():
 def test_building_errors():
     with pytest.raises(RuntimeError, match="indices and values must have same nnz"):
         engine.sparse_coo_tensor(INDICES, [1.0, 2.0], (2, 3))
-    with pytest.raises(RuntimeError, match=r"'len\(size\) == sparse_dim \+ dense_dim' is not satisfied"):
+    with pytest.raises(
+        RuntimeError, match=r"'len\(size\) == sparse_dim \+ dense_dim' is not satisfied"
+    ):
         engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2,))
     with pytest.raises(RuntimeError, match="for dim 1, size is 2 but found index 2"):
         engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2, 2), check_invariants=True)
@@ -131,7 +133,9 @@ def test_repr_pickle_and_diagonals():
 
     s = engine.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (2, 3))
     text = repr(s)
-    assert text.startswith("tensor(indices=tensor([[0, 1],\n                       [2, 0]]),\n       values=tensor([1., 2.]),")
+    assert text.startswith(
+        "tensor(indices=tensor([[0, 1],\n                       [2, 0]]),\n       values=tensor([1., 2.]),"
+    )
     assert text.endswith("size=(2, 3), nnz=2, layout=torch.sparse_coo)")
     for other in (pickle.loads(pickle.dumps(s)), copy.deepcopy(s), s.clone()):
         np.testing.assert_array_equal(other.to_dense().numpy(), s.to_dense().numpy())

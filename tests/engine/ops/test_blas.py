@@ -20,7 +20,18 @@ def leaf(*shape, dtype="float64"):
     return wrap(rng.standard_normal(shape).astype(dtype)).requires_grad_()
 
 
-SHAPES = [(3,), (3, 3), (2, 3), (3, 2), (2, 3, 3), (1, 3, 2), (4, 1, 3, 3), (0, 3), (3, 0), (0, 2, 3)]
+SHAPES = [
+    (3,),
+    (3, 3),
+    (2, 3),
+    (3, 2),
+    (2, 3, 3),
+    (1, 3, 2),
+    (4, 1, 3, 3),
+    (0, 3),
+    (3, 0),
+    (0, 2, 3),
+]
 
 
 def fits(a, b):
@@ -81,7 +92,9 @@ def test_half_products_are_rounded_once(dtype):
 def test_any_strides(make):
     a = make(rng.standard_normal((8, 8)))
     np.testing.assert_allclose(engine.mm(wrap(a), wrap(a)).numpy(), a @ a, atol=1e-12)
-    np.testing.assert_allclose(engine.bmm(wrap(a[None]), wrap(a[None])).numpy()[0], a @ a, atol=1e-12)
+    np.testing.assert_allclose(
+        engine.bmm(wrap(a[None]), wrap(a[None])).numpy()[0], a @ a, atol=1e-12
+    )
     np.testing.assert_allclose(linear(wrap(a), wrap(a)).numpy(), a @ a.T, atol=1e-12)
 
 
@@ -110,14 +123,19 @@ def test_forms_of_torch_0_4():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(engine.addmm(2, x, 3, y, z).numpy(), expected)
         np.testing.assert_allclose(x.addmm(2, 3, y, z).numpy(), expected)
-        np.testing.assert_allclose(engine.addmm(2, x, y, z).numpy(), 2 * x._array + y._array @ z._array)
+        np.testing.assert_allclose(
+            engine.addmm(2, x, y, z).numpy(), 2 * x._array + y._array @ z._array
+        )
     with pytest.warns(UserWarning, match="deprecated"):
         x.clone().addmm_(2, 3, y, z)
 
 
 def test_in_place_of_another_shape_is_refused_before_the_write():
     x = wrap(np.zeros(3))
-    with pytest.raises(RuntimeError, match=r"Bad in-place call: input tensor size \[3\] and output tensor size \[2, 3\]"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"Bad in-place call: input tensor size \[3\] and output tensor size \[2, 3\]",
+    ):
         x.addmm_(wrap(np.ones((2, 3))), wrap(np.ones((3, 3))))
     assert x._version == 0
 

@@ -13,11 +13,12 @@ from engine.tensor import wrap
 rng = np.random.default_rng(0)
 
 EQUATIONS = [
-    "ij,jk", "ij,jk->ik", "ij,jk->ki", "ij,jk->ijk", "ij,jk->jki", "ii", "ii->i", "iij->ij", "iji->ij", "iii->i", "ij->", "ij->ji",
-    "ba", "aB", "i j -> j i", "...i->...", "ij,...j->...i", "...ij,...jk->...ik", "...ij,...jk", "b...,b...->b...",
-    "i...j->j...i", "bij,bjk->bik", "bij,bjk->ik", "bij,bkj->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "i,i->i", "ij,kl->ijkl",
-    "ij,kj->", "abc,cd,de->abe", "ab,bc,cd,da->", "ij,ij,ij->i", "ij,j", "ijk,ilm,njm,nlk->", "a,b,c->abc", "ab,cd->acbd",
-    "ijj,jk->ik", "ij,->ij",
+    "ij,jk", "ij,jk->ik", "ij,jk->ki", "ij,jk->ijk", "ij,jk->jki", "ii", "ii->i", "iij->ij",
+    "iji->ij", "iii->i", "ij->", "ij->ji", "ba", "aB", "i j -> j i", "...i->...", "ij,...j->...i",
+    "...ij,...jk->...ik", "...ij,...jk", "b...,b...->b...", "i...j->j...i", "bij,bjk->bik",
+    "bij,bjk->ik", "bij,bkj->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "i,i->i", "ij,kl->ijkl",
+    "ij,kj->", "abc,cd,de->abe", "ab,bc,cd,da->", "ij,ij,ij->i", "ij,j", "ijk,ilm,njm,nlk->",
+    "a,b,c->abc", "ab,cd->acbd", "ijj,jk->ik", "ij,->ij",
 ]  # fmt: skip
 SIZES = dict(zip("abcdehijklmnB", (2, 3, 2, 3, 2, 2, 3, 3, 2, 2, 3, 2, 3)))
 
@@ -44,7 +45,9 @@ def test_einsum_is_numpys(equation):
 
 def test_einsum_double_backward():
     x, y = operands("bij,bjk")
-    assert gradgradcheck(lambda a, b: engine.einsum("bij,bjk->bik", a, b) ** 2, (x, y), fast_mode=True)
+    assert gradgradcheck(
+        lambda a, b: engine.einsum("bij,bjk->bik", a, b) ** 2, (x, y), fast_mode=True
+    )
 
 
 def test_einsum_sublists_lists_and_broadcast_sizes():
@@ -55,7 +58,9 @@ def test_einsum_sublists_lists_and_broadcast_sizes():
     np.testing.assert_allclose(engine.einsum(x, [..., 1], y, [1, 2]).numpy(), product)
     np.testing.assert_allclose(engine.einsum("ij,jk->ik", [x, y]).numpy(), product)
     one = wrap(np.ones((2, 1)))
-    np.testing.assert_allclose(engine.einsum("ij,jk->ik", one, y).numpy(), np.tile(y._array.sum(0), (2, 1)))
+    np.testing.assert_allclose(
+        engine.einsum("ij,jk->ik", one, y).numpy(), np.tile(y._array.sum(0), (2, 1))
+    )
 
 
 def test_a_permuting_einsum_is_a_view():
@@ -78,9 +83,12 @@ def test_multi_dot_and_tensordot():
     np.testing.assert_allclose(multi_dot(xs).numpy(), np.linalg.multi_dot([x._array for x in xs]))
     a, b = wrap(rng.standard_normal((2, 3, 4))), wrap(rng.standard_normal((4, 3, 5)))
     np.testing.assert_allclose(
-        engine.tensordot(a, b, dims=([1, 2], [1, 0])).numpy(), np.tensordot(a._array, b._array, ([1, 2], [1, 0]))
+        engine.tensordot(a, b, dims=([1, 2], [1, 0])).numpy(),
+        np.tensordot(a._array, b._array, ([1, 2], [1, 0])),
     )
-    np.testing.assert_allclose(engine.tensordot(a, b, 1).numpy(), np.tensordot(a._array, b._array, 1))
+    np.testing.assert_allclose(
+        engine.tensordot(a, b, 1).numpy(), np.tensordot(a._array, b._array, 1)
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])

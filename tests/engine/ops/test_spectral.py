@@ -14,7 +14,8 @@ rng = np.random.default_rng(0)
 
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("name, scipy_name", [
-    ("hann", "hann"), ("hamming", "hamming"), ("blackman", "blackman"), ("bartlett", "bartlett"), ("kaiser", ("kaiser", 12.0)),
+    ("hann", "hann"), ("hamming", "hamming"), ("blackman", "blackman"), ("bartlett", "bartlett"),
+    ("kaiser", ("kaiser", 12.0)),
 ])  # fmt: skip
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_windows_are_scipys(name, scipy_name, n, periodic):
@@ -37,13 +38,22 @@ def test_stft_is_the_transform_of_each_frame(n_fft, hop, length, center, normali
     x = rng.standard_normal((2, 40))
     window = rng.uniform(0.2, 1, length)
     found = engine.stft(
-        wrap(x), n_fft, hop, length, wrap(window), center=center, normalized=normalized, return_complex=True
+        wrap(x),
+        n_fft,
+        hop,
+        length,
+        wrap(window),
+        center=center,
+        normalized=normalized,
+        return_complex=True,
     ).numpy()
     padded = np.pad(x, ((0, 0), (n_fft // 2, n_fft // 2)), "reflect") if center else x
     left = (n_fft - length) // 2
     full = np.pad(window, (left, n_fft - length - left))
     frames = [padded[:, i : i + n_fft] * full for i in range(0, padded.shape[1] - n_fft + 1, hop)]
-    expected = np.stack([np.fft.rfft(f) for f in frames], -1) / (np.sqrt(n_fft) if normalized else 1)
+    expected = np.stack([np.fft.rfft(f) for f in frames], -1) / (
+        np.sqrt(n_fft) if normalized else 1
+    )
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -66,7 +76,8 @@ def test_stft_of_real_values_asks_for_return_complex():
     pairs = engine.stft(x, 4, return_complex=False)
     assert pairs.shape[-1] == 2
     np.testing.assert_allclose(
-        engine.view_as_complex(pairs.contiguous()).numpy(), engine.stft(x, 4, return_complex=True).numpy()
+        engine.view_as_complex(pairs.contiguous()).numpy(),
+        engine.stft(x, 4, return_complex=True).numpy(),
     )
 
 
