@@ -27,8 +27,8 @@ def _dims(name: str, input: Tensor, signal_ndim: int, pairs: bool) -> tuple[int,
         )
     if pairs and input._array.shape[-1] != 2:
         raise RuntimeError(
-            "Expected an input tensor with a last dimension of size 2 representing real + imaginary components, but got "
-            f"input {list(input.shape)}"
+            "Expected an input tensor with a last dimension of size 2 representing real + imaginary components, but "
+            f"got input {list(input.shape)}"
         )
     return tuple(range(ndim - signal_ndim, ndim))
 
