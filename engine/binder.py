@@ -236,6 +236,12 @@ def source(record: Op, inplace: bool = False) -> str:
             w("except ValueError:")
             w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
+        if tensors:
+            w("except (TypeError, NotImplementedError) as _e:")
+            if inplace and plan.mixed and record.promote != "compare":
+                w("check_cast(_w, _a_input)", 1)
+            w(f"not_supported(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
+            w("raise", 1)
     if inplace:
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
@@ -329,7 +335,7 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
             tests.append("_d is not F32 and _d not in INEXACT")
         w(f"if {' or '.join(tests)}:", 1)
         w(f"({arrays}), ({flags}) = promote_arrays(_op, [{arrays}])", 2)
-        if len(tensors) == 2:  # a tensor and a Python number of its own kind
+        if len(tensors) == 2 and (record.numbers is True or tensors[1] in record.numbers):  # a tensor and a Python number of its own kind
             plain = "plain_float_number" if record.promote == "float" else "plain_number"
             p, q = tensors
             w(f"elif isinstance({p}, Tensor) and {plain}({p}._array, {q}):")
@@ -607,6 +613,25 @@ def check_broadcast(*operands: Any) -> None:
     broadcast_shapes(*(x.shape for x in operands if hasattr(x, "shape")))
 
 
+def check_cast(target: Any, promoted: Any) -> None:
+    """Raise when results of the promoted operand's type cannot be stored in `target`."""
+    have, want = dtypes.from_numpy(promoted.dtype), dtypes.from_numpy(target.dtype)
+    if not dtypes.can_cast(have, want):
+        raise RuntimeError(
+            f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
+            f"{dtypes.scalar_name(want)}"
+        ) from None
+
+
+def not_supported(record: Op, error: Exception, *operands: Any) -> None:
+    """Raise torch's error where numpy has no loop for the operands' type."""
+    if str(error).startswith(("ufunc '", "did not contain a loop")) or type(error).__name__ == "_UFuncNoLoopError":
+        for x in operands:
+            if hasattr(x, "dtype"):
+                found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
+                raise NotImplementedError(f"\"{record.label}\" not implemented for '{found}'") from None
+
+
 def to_float(array: Any) -> Any:
     """Integers as the default float type; bfloat16 stays."""
     found = dtypes.from_numpy(array.dtype)
@@ -653,7 +678,7 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
                 f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
             )
     if not tensors:
-        raise RuntimeError(f"{name}(): expected a non-empty list of Tensors")
+        raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
     return list(tensors)
 
 
@@ -763,8 +788,8 @@ _SHARED: dict[str, Any] = {
     name: globals()[name]
     for name in (
         "INEXACT", "MAYBE", "MISSING", "SavedResult", "Tensor", "View", "any_requires_grad", "argument_error",
-        "as_array", "check_broadcast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
-        "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
+        "as_array", "check_broadcast", "check_cast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
+        "not_supported", "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
         "size_of", "to_float", "unpack_result", "wrap", "write", "write_out", "xp_for",
     )
 }  # fmt: skip

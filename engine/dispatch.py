@@ -12,6 +12,7 @@ formulas: which of the named inputs need a gradient).
 
 from __future__ import annotations
 
+import functools
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -79,6 +80,13 @@ class Op:
         self.promote: str | None = options.pop("promote", "default" if self.broadcast else None)
         self.inplace: bool = options.pop("inplace", False)
         self.check: Any = options.pop("check", None)
+        self.label: str = options.pop("label", self.name + "_cpu")
+        self.numbers: Any = options.pop("numbers", True)
+        if options.pop("half", False):
+            self.kernel = in_single(self.kernel)
+        refused = options.pop("refuse", "")
+        if refused:
+            self.kernel = refusing(self.kernel, refused, self.label)
         self.view: bool = options.pop("view", False)
         self.out: bool = options.pop("out", True) and not self.view
         self.method: bool | str = options.pop(
@@ -130,6 +138,39 @@ class Op:
         return f"<op {self.name}({self.signature()})>"
 
 
+def in_single(function: Any) -> Any:
+    """The kernel with 16-bit floats computed in float32 and rounded once, as torch does."""
+
+    @functools.wraps(function)
+    def kernel(xp: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+        dtype = getattr(first, "dtype", None)
+        if dtype is None and args:
+            dtype = getattr(args[0], "dtype", None)
+        if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
+            return function(xp, first, *args, **kwargs)
+        wide = [a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
+        found = function(xp, *wide, **kwargs)
+        if isinstance(found, tuple):
+            return tuple(f.astype(dtype) if f.dtype == "float32" else f for f in found)
+        return found.astype(dtype) if found.dtype == "float32" else found
+
+    return kernel
+
+
+def refusing(function: Any, kinds: str, label: str) -> Any:
+    """The kernel with torch's error for operands of the numpy kinds it lacks."""
+
+    @functools.wraps(function)
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        for a in args:
+            if hasattr(a, "ndim") and a.dtype.kind in kinds:
+                found = dtypes.scalar_name(dtypes.from_numpy(a.dtype))
+                raise NotImplementedError(f"\"{label}\" not implemented for '{found}'")
+        return function(xp, *args, **kwargs)
+
+    return kernel
+
+
 def camel(name: str) -> str:
     """`add_mm` -> `AddMm`: node classes are named so."""
     return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
@@ -175,7 +216,10 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
-    check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.
+    check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
+    parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
+    kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
+    the kernel in torch's message about a dtype it lacks.
     """
 
     def register(function: FunctionType) -> Any:
@@ -350,6 +394,15 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
             if unsupported is NotImplemented:
                 return NotImplemented
             raise argument_error(record, name, record.tensors[i], x)
+        elif record.numbers is not True and record.tensors[i] not in record.numbers:
+            if not record.numbers:
+                raise argument_error(record, name, record.tensors[i], x)
+            kinds = ", ".join("Tensor" if isinstance(y, Tensor) else type(y).__name__ for y in operands)
+            raise TypeError(
+                f"{name}() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+                " * (Tensor input, Tensor other, *, Tensor out = None)\n"
+                " * (Tensor input, Number other, *, Tensor out = None)\n"
+            )
     if not count:
         raise argument_error(record, name, record.tensors[0], operands[0])
     arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
@@ -379,8 +432,7 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
                 a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
             )
         elif target.category < dtypes.FLOATING:
-            if record.promote != "compare" or isinstance(a, bool):  # 300 beside uint8 is compared, else wraps
-                result[i] = np.array(a).astype(np_target)[()]
+            result[i] = np.array(a).astype(np_target)[()]
         else:
             result[i] = np.array(a, np_target)
     return result, flags

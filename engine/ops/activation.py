@@ -24,7 +24,7 @@ def _floats_only(name: str, input: Any) -> None:
 # --- saturating: sigmoid, tanh and kin
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, output: tanh_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * _conj(output) * -2,
@@ -46,7 +46,7 @@ def tanh(xp, input):
     return xp.tanh(input)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, output: sigmoid_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * (1 - _conj(output) * 2),
@@ -66,7 +66,7 @@ def logistic(xp, input):
     return xp.reciprocal(e)
 
 
-@op(promote="float", inplace=True, names=("special_expit",))
+@op(promote="float", inplace=True, names=("special_expit",), half=True)
 @derivative(input=lambda grad, result: sigmoid_backward(grad, result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def sigmoid(xp, input):
@@ -98,7 +98,7 @@ def relu(xp, input):
     return xp.maximum(input, 0)
 
 
-@op(inplace=True, method=False, plain=("value",))
+@op(inplace=True, method=False, plain=("value",), refuse="bc")
 @derivative(input=lambda grad, input, threshold: threshold_backward(grad, input, threshold))
 @samples(lambda t: [(t.distinct(3, 4), 0.1, 20), (t.distinct(), -0.2, 3.0), (t(0, 2), 0, 0)])
 def threshold(xp, input, threshold, value):
@@ -106,7 +106,7 @@ def threshold(xp, input, threshold, value):
     return xp.where(input <= threshold, input.dtype.type(value), input)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
 )
@@ -116,12 +116,11 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope=0.01):
     """input where positive, else negative_slope * input.  input (*) -> (*)."""
-    _floats_only("leaky_relu_cpu", input)
     return xp.where(input > 0, input, input * negative_slope)
 
 
@@ -147,7 +146,7 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
 
 
-@op(broadcast=True, **PRIVATE)
+@op(broadcast=True, **PRIVATE, half=True)
 @derivative(
     input=lambda grad, input, weight: prelu_slope(grad, input, weight),
     weight=lambda grad, input: keep_where(grad * input, input <= 0),
@@ -209,7 +208,7 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
     return keep_where(grad * curve, input <= 0)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale),
     input=lambda grad, grad_output, input, alpha, scale, input_scale: _elu_curve(
@@ -223,14 +222,13 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
     return grad_output * xp.where(input <= 0, below, input.dtype.type(scale))
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(
     input=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale)
 )
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
 def elu(xp, input, alpha=1.0, scale=1, input_scale=1):
     """scale * input where positive, else scale * alpha * (exp(input_scale * input) - 1).  input (*) -> (*)."""
-    _floats_only("elu_cpu", input)
     below = xp.expm1(xp.minimum(input, 0) * input_scale) * (alpha * scale)
     return xp.where(input <= 0, below, input * scale)
 
@@ -278,7 +276,7 @@ def celu_(input, alpha=1.0):
 # --- smooth gates
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input: silu_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _silu_curve(input),
@@ -295,7 +293,7 @@ def _silu_curve(x: Tensor) -> Tensor:
     return s * (1 - s) * (2 + x * (1 - s * 2))
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True)
 @derivative(input=lambda grad, input: silu_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def silu(xp, input):
@@ -309,7 +307,7 @@ def softplus_of(xp, x):
     return xp.log1p(xp.exp(-xp.absolute(x))) + xp.maximum(x, 0)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -328,12 +326,11 @@ def _mish_curve(x: Tensor) -> Tensor:
     return slope * 2 + x * (slope * (1 - s) - gate * slope * s * 2)
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(input=lambda grad, input: mish_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def mish(xp, input):
     """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681).  input (*) -> (*)."""
-    _floats_only("mish_cpu", input)
     return xp.multiply(input, xp.tanh(softplus_of(xp, input)))
 
 
@@ -342,7 +339,6 @@ CUBIC = 0.044715
 
 
 def _check_gelu(input: Any, approximate: str) -> bool:
-    _floats_only("GeluKernelImpl", input)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     return approximate == "tanh"
@@ -359,7 +355,7 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     return sech * inner + x * 0.5 * (sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
     input=lambda grad, grad_output, input, approximate: grad * grad_output * _gelu_curve(input, approximate),
@@ -376,7 +372,7 @@ def gelu_backward(xp, grad_output, input, approximate):
     return grad_output * (below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi)))
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl")
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate="none"):
@@ -391,7 +387,7 @@ def gelu(xp, input, *, approximate="none"):
     return found
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
@@ -405,22 +401,20 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
     return xp.where(scaled > threshold, grad_output, grad_output * logistic(xp, scaled))
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True, refuse="iubc")
 @derivative(input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold))
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
 def softplus(xp, input, beta=1, threshold=20):
     """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
-    _floats_only("softplus_cpu", input)
     scaled = input * beta
     return xp.where(scaled > threshold, input, softplus_of(xp, scaled) / beta)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu")
 @derivative(input=lambda grad, input: grad * sigmoid(-input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def logsigmoid(xp, input):
     """log(sigmoid(input)), stable at both ends.  input (*) -> (*)."""
-    _floats_only("log_sigmoid_cpu", input)
     return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
 
 
@@ -457,7 +451,7 @@ def glu(input, dim=-1):
 # --- piecewise linear
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope))
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5, 0.3)])
 def inside_backward(xp, grad_output, input, low, high, slope):
@@ -466,7 +460,7 @@ def inside_backward(xp, grad_output, input, low, high, slope):
     return xp.where((input <= low) | (input >= high), grad_output.dtype.type(0), value)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high))
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5)])
 def outside_backward(xp, grad_output, input, low, high):
@@ -474,13 +468,15 @@ def outside_backward(xp, grad_output, input, low, high):
     return xp.where((input >= low) & (input <= high), grad_output.dtype.type(0), grad_output)
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True)
 @derivative(input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)])
 def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
     """input limited to [min_val, max_val]; gradient 0 at the bounds.  input (*) -> (*)."""
     if input.dtype.kind == "b":
-        raise NotImplementedError("Bool inputs not supported for hardtanh")
+        raise RuntimeError("Bool inputs not supported for hardtanh")
+    if input.dtype.kind == "c":
+        raise NotImplementedError("clamp is not supported for complex types")
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     return xp.minimum(xp.maximum(input, input.dtype.type(min_val)), input.dtype.type(max_val))
@@ -493,16 +489,15 @@ def relu6(input):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):
     """input / 6 + 1 / 2 limited to [0, 1].  input (*) -> (*)."""
-    _floats_only("hardsigmoid_cpu", input)
     return xp.minimum(xp.maximum(input + 3, 0), 6) / 6
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input: hardswish_backward(grad, input),
     input=lambda grad, grad_output, input: inside_backward(grad * grad_output, input, -3, 3, 1 / 3),
@@ -514,25 +509,23 @@ def hardswish_backward(xp, grad_output, input):
     return xp.where(input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output))
 
 
-@op(inplace=True, **PRIVATE)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(input=lambda grad, input: hardswish_backward(grad, input))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardswish(xp, input):
     """input * relu6(input + 3) / 6 (https://arxiv.org/abs/1905.02244).  input (*) -> (*)."""
-    _floats_only("hardswish_cpu", input)
     return input * xp.minimum(xp.maximum(input + 3, 0), 6) / 6
 
 
-@op()
+@op(half=True, refuse="iubc")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
 def hardshrink(xp, input, lambd=0.5):
     """input where |input| > lambd, else 0.  input (*) -> (*)."""
-    _floats_only("hardshrink_cpu", input)
     return xp.where((input >= -lambd) & (input <= lambd), input.dtype.type(0), input)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True, refuse="iubc", label="softshrink_check")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
 def softshrink(xp, input, lambd=0.5):
@@ -559,14 +552,15 @@ def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, 
     """(values to compute with, dtype of the result, axis)."""
     if dtype is not None:
         input = input.astype(dtypes.to_numpy(dtype))
-    _floats_only(f"{name}_lastdim_kernel_impl", input)
     axis = wrap_dim(dim, input.ndim)
+    if input.dtype.kind in "iubc":
+        raise not_implemented(f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input)
     if input.dtype.itemsize == 2:
         return input.astype("float32"), input.dtype, axis
     return input, input.dtype, axis
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, output, dim: softmax_backward(grad, output, dim),
     output=lambda grad, grad_output, output, dim: _softmax_curve(grad, grad_output, output, dim),
@@ -605,7 +599,7 @@ def softmax(xp, input, dim, dtype=None):
     return found.astype(kind, copy=False)
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, output, dim: grad - (grad * output.exp()).sum(dim, True),
     output=lambda grad, grad_output, output, dim: -grad * output.exp() * grad_output.sum(dim, True),

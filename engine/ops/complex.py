@@ -182,7 +182,7 @@ def _assembled(xp: Any, real: Any, imag: Any) -> Any:
     return result
 
 
-@op(broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays))
+@op(broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays), numbers=())
 @derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
 def complex(xp, real, imag):
@@ -199,7 +199,7 @@ def _polar_angle(grad: Tensor, abs: Tensor, angle: Tensor) -> Tensor:
     return (grad * (complex(-angle.sin(), angle.cos()) * abs).conj()).real
 
 
-@op(broadcast=True, method=False, check=lambda arrays: _check_pair("polar", *arrays))
+@op(broadcast=True, method=False, check=lambda arrays: _check_pair("polar", *arrays), numbers=())
 @derivative(abs=_polar_abs, angle=_polar_angle)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
 def polar(xp, abs, angle):

@@ -139,7 +139,7 @@ def sub(xp, input, other, *, alpha=1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(broadcast=True, check=_check_sub)
+@op(broadcast=True, check=_check_sub, numbers=("other",))
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
@@ -202,7 +202,7 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, plain=("value",))
+@op(broadcast=True, inplace=True, plain=("value",), half=True)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -227,7 +227,7 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
         )
 
 
-@op(broadcast=True, inplace=True, plain=("value",), check=lambda arrays: _check_addcdiv(*arrays))
+@op(broadcast=True, inplace=True, plain=("value",), check=lambda arrays: _check_addcdiv(*arrays), half=True)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
@@ -288,7 +288,7 @@ def floor_divide(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False)
+@op(broadcast=True, inplace=True, public=False, method=False, half=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -362,7 +362,7 @@ def remainder(xp, input, other):
     return xp.remainder(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, numbers=("other",))
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, input, other: -grad * trunc_divide(input, other),
@@ -376,7 +376,7 @@ def fmod(xp, input, other):
     return xp.fmod(input, other)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, half=True)
 @derivative(input=lambda grad, result: -grad * _conj(result * result))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def reciprocal(xp, input):
@@ -407,6 +407,8 @@ def _power_of_number(xp: Any, input: Any, exponent: Any) -> Any:
             return xp.reciprocal(xp.sqrt(input))
     elif exponent < 0:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+    elif input.dtype.kind == "b":
+        return xp.logical_or(input, not exponent)
     elif exponent == 2:
         return xp.multiply(input, input)
     return xp.power(input, exponent)
@@ -462,7 +464,13 @@ def _log_number(value: Any) -> Any:
     return math.log(value) if value > 0 else float("nan")
 
 
-@op(broadcast=True, inplace=True, tensors=("exponent",))
+def _check_pow(arrays: list[Any]) -> None:
+    base, exponent = arrays
+    if isinstance(exponent, int) and exponent < 0 and dtype_of(base).category < dtypes.FLOATING:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+@op(broadcast=True, inplace=True, tensors=("exponent",), half=True, check=_check_pow)
 @derivative(input=_pow_input, exponent=_pow_exponent)
 @samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
                     (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
@@ -518,7 +526,7 @@ def sqrt(xp, input):
     return xp.sqrt(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, half=True)
 @derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def rsqrt(xp, input):
@@ -542,7 +550,7 @@ def _cpp(dtype: dtypes.dtype) -> str:
     return names.get(dtype.name, dtype.name)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",))
+@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True)
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),
@@ -558,7 +566,7 @@ def lerp_number(xp, input, end, weight):
     return xp.subtract(end, gap * (1 - weight))
 
 
-@op(broadcast=True, inplace=True, public=False, method=False)
+@op(broadcast=True, inplace=True, public=False, method=False, half=True)
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),

@@ -69,7 +69,7 @@ def bitwise_right_shift(xp, input, other):
     return xp.right_shift(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, numbers=())
 @samples(lambda t: [(t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)), (t.integers(0, 9), t.integers(0, 9)),
                     (t.integers(0, 9, 0), t.integers(0, 9, 0))])  # fmt: skip
 def gcd(xp, input, other):
@@ -78,7 +78,7 @@ def gcd(xp, input, other):
     return xp.gcd(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, numbers=())
 @samples(lambda t: [(t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)), (t.integers(0, 9), t.integers(0, 9)),
                     (t.integers(0, 9, 0), t.integers(0, 9, 0))])  # fmt: skip
 def lcm(xp, input, other):
@@ -91,21 +91,21 @@ def _logic_samples(t: Any) -> list[Any]:
     return [(t.boolean(3, 4), t.boolean(4)), (t.integers(0, 2, 3), t(3)), (t(), t.boolean()), (t(0), t(0))]
 
 
-@op(broadcast=True, promote="compare", inplace=True)
+@op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_and(xp, input, other):
     """Whether both are not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     return xp.logical_and(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True)
+@op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_or(xp, input, other):
     """Whether one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     return xp.logical_or(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True)
+@op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_xor(xp, input, other):
     """Whether exactly one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""

@@ -122,7 +122,7 @@ def atan(xp, input):
     return xp.arctan(input)
 
 
-@op(broadcast=True, promote="float", inplace=True, names=("arctan2",))
+@op(broadcast=True, promote="float", inplace=True, names=("arctan2",), numbers=())
 @derivative(
     input=lambda grad, input, other: grad * other * (input * input + other * other).reciprocal(),
     other=lambda grad, input, other: grad * -input * (input * input + other * other).reciprocal(),
@@ -173,19 +173,26 @@ def atanh(xp, input):
     return xp.arctanh(input)
 
 
-@op(promote="float", inplace=True)
+def _real_only(name: str, input: Any) -> None:
+    if input.dtype.kind == "c":
+        raise RuntimeError(f"{name} is not supported for complex tensors.")
+
+
+@op(promote="float", inplace=True, half=True)
 @derivative(input=lambda grad: grad * (math.pi / 180))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-90, 90, 3),)])
 def deg2rad(xp, input):
     """Degrees as radians.  input (*) -> (*)."""
+    _real_only("deg2rad", input)
     return xp.multiply(input, input.dtype.type(math.pi / 180))
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, half=True)
 @derivative(input=lambda grad: grad * (180 / math.pi))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 3),)])
 def rad2deg(xp, input):
     """Radians as degrees.  input (*) -> (*)."""
+    _real_only("rad2deg", input)
     return xp.multiply(input, input.dtype.type(180 / math.pi))
 
 
@@ -194,7 +201,7 @@ def _sinc_backward(grad: Tensor, input: Tensor) -> Tensor:
     return keep_where(grad * ((x * x.cos() - x.sin()) / (x * input)), input != 0)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, half=True)
 @derivative(input=_sinc_backward)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def sinc(xp, input):
@@ -206,7 +213,7 @@ def sinc(xp, input):
 # --- pairs
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, numbers=(), half=True)
 @derivative(
     input=lambda grad, input, result: grad * (input / result),
     other=lambda grad, other, result: grad * (other / result),
@@ -219,20 +226,23 @@ def hypot(xp, input, other):
     return xp.hypot(input, other)
 
 
-@op(broadcast=True, inplace=False)
+@op(broadcast=True, inplace=False, numbers=(), half=True)
 @derivative(
-    input=lambda grad, input, other: grad / (1 + (other - input).exp()),
-    other=lambda grad, input, other: grad / (1 + (input - other).exp()),
+    input=lambda grad, input, other: grad / _conj(1 + (other - input).exp()),
+    other=lambda grad, input, other: grad / _conj(1 + (input - other).exp()),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def logaddexp(xp, input, other):
     """log(exp(input) + exp(other)) without overflow.  input (*a), other (*b) -> (broadcast of a and b)."""
     if input.dtype.kind in "iub":
         raise not_implemented("logaddexp_cpu", input)
+    if input.dtype.kind == "c":
+        first, second = xp.where(input.real < other.real, other, input), xp.where(input.real < other.real, input, other)
+        return xp.log1p(xp.exp(second - first)) + first
     return xp.logaddexp(input, other)
 
 
-@op(broadcast=True, inplace=False)
+@op(broadcast=True, inplace=False, numbers=(), half=True)
 @derivative(
     input=lambda grad, input, other: grad / (1 + (other - input).exp2()),
     other=lambda grad, input, other: grad / (1 + (input - other).exp2()),
@@ -256,17 +266,17 @@ def _number_log(like: Tensor, value: Any) -> Any:
     return math.log(value) if value > 0 else float("nan") if value < 0 or value != value else float("-inf")
 
 
-@op(broadcast=True, promote="float", inplace=True, names=("special_xlogy",))
+@op(broadcast=True, promote="float", inplace=True, names=("special_xlogy",), half=True, refuse="c")
 @derivative(input=_xlogy_input, other=lambda grad, input, other: grad * input / other)
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (1.5, t.positive(3)),
                     (t(0), t(0))])  # fmt: skip
 def xlogy(xp, input, other):
     """input * log(other), 0 where input is 0 (and other is not nan).  input (*a), other (*b) -> (broadcast)."""
-    product = xp.multiply(input, xp.log(other))
+    product = xp.multiply(input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other)))
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)
 
 
-@op(broadcast=True, promote="float", inplace=True)
+@op(broadcast=True, promote="float", inplace=True, numbers=("other",))
 @derivative(
     input=lambda grad, input, result: grad * keep_where(result / input, (input != 0).expand(result.shape)),
     other=lambda grad: zeros_of(grad),
@@ -278,7 +288,7 @@ def copysign(xp, input, other):
     return xp.copysign(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, numbers=())
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0))])
 def nextafter(xp, input, other):
     """The next number after `input` towards `other`.  input (*a), other (*b) -> (broadcast of a and b)."""
@@ -289,14 +299,17 @@ def nextafter(xp, input, other):
 
 def _heaviside_check(arrays: list[Any]) -> None:
     first, second = arrays
+    if "c" in (getattr(first, "dtype", first).kind, getattr(second, "dtype", second).kind):
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if getattr(first, "dtype", None) != getattr(second, "dtype", None):
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
 
-@op(broadcast=True, inplace=True, tensors=("values",), check=_heaviside_check)
+@op(broadcast=True, inplace=True, tensors=("values",), check=_heaviside_check, numbers=())
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t.integers(-2, 2, 3), t.integers(5, 9)), (t(0), t(0))])
 def heaviside(xp, input, values):
     """0 below zero, 1 above, `values` at zero.  input (*a), values (*b) -> (broadcast of a and b)."""
+    _heaviside_check([input, values])
     return xp.where(input == 0, values, (input > 0).astype(input.dtype))
 
 
@@ -372,7 +385,7 @@ def sgn(xp, input):
 def signbit(xp, input):
     """Whether the sign bit is set, of -0.0 too.  input (*) -> (*) bool."""
     if input.dtype.kind == "c":
-        raise RuntimeError("signbit is not implemented for complex tensors.")
+        raise NotImplementedError("signbit is not implemented for complex tensors.")
     return xp.signbit(input) if input.dtype.kind in "fV" else input < 0
 
 
@@ -414,7 +427,7 @@ def trunc(xp, input):
     return _rounded(xp, "trunc", xp.trunc, input)
 
 
-@op(inplace=True)
+@op(inplace=True, half=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
                     (t(4), {"decimals": -1})])  # fmt: skip
@@ -426,7 +439,7 @@ def round(xp, input, *, decimals=0):
     return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale
 
 
-@op(inplace=True)
+@op(inplace=True, half=True)
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def frac(xp, input):

@@ -8,7 +8,7 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
-from engine.ops.pointwise import keep_where
+from engine.ops.pointwise import keep_where, not_implemented
 from engine.tensor import Tensor, wrap
 
 # --- clamp
@@ -63,7 +63,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     return result if result._array.shape == grad._array.shape else result.expand(grad._array.shape)
 
 
-@op(broadcast=True, inplace=True, tensors=("min",))
+@op(broadcast=True, inplace=True, tensors=("min",), numbers=("min",))
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
     min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
@@ -75,7 +75,7 @@ def clamp_min(xp, input, min):
     return xp.maximum(input, min)
 
 
-@op(broadcast=True, inplace=True, tensors=("max",))
+@op(broadcast=True, inplace=True, tensors=("max",), numbers=("max",))
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
     max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
@@ -132,12 +132,7 @@ def clamp_(input, min=None, max=None):
 # --- maximum and minimum
 
 
-def _tensors_only(name: str, input: Any, other: Any) -> None:
-    for position, (label, x) in enumerate((("input", input), ("other", other)), 1):
-        if not hasattr(x, "ndim"):
-            raise TypeError(
-                f"{name}(): argument '{label}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
+def _no_complex(name: str, input: Any) -> None:
     if input.dtype.kind == "c":
         raise RuntimeError(f"{name} not implemented for complex tensors.")
 
@@ -151,7 +146,7 @@ def share_larger(xp, grad_output, input, other):
     return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
 
 
-@op(broadcast=True)
+@op(broadcast=True, numbers=())
 @derivative(
     input=lambda grad, input, other: share_larger(grad, input, other),
     other=lambda grad, input, other: share_larger(grad, other, input),
@@ -159,11 +154,11 @@ def share_larger(xp, grad_output, input, other):
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def maximum(xp, input, other):
     """The larger of each pair; nan if one is; a tie shares its gradient.  input (*a), other (*b) -> (broadcast)."""
-    _tensors_only("maximum", input, other)
+    _no_complex("maximum", input)
     return xp.maximum(input, other)
 
 
-@op(broadcast=True)
+@op(broadcast=True, numbers=())
 @derivative(
     input=lambda grad, input, other: share_larger(grad, other, input),
     other=lambda grad, input, other: share_larger(grad, input, other),
@@ -171,11 +166,11 @@ def maximum(xp, input, other):
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def minimum(xp, input, other):
     """The smaller of each pair; nan if one is; a tie shares its gradient.  input (*a), other (*b) -> (broadcast)."""
-    _tensors_only("minimum", input, other)
+    _no_complex("minimum", input)
     return xp.minimum(input, other)
 
 
-@op(broadcast=True)
+@op(broadcast=True, numbers=())
 @derivative(
     input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input >= other) | other.isnan())),
     other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input >= other) | other.isnan()))),
@@ -183,11 +178,11 @@ def minimum(xp, input, other):
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmax(xp, input, other):
     """The larger of each pair, nan only if both are.  input (*a), other (*b) -> (broadcast of a and b)."""
-    _tensors_only("fmax", input, other)
+    _no_complex("fmax", input)
     return xp.fmax(input, other)
 
 
-@op(broadcast=True)
+@op(broadcast=True, numbers=())
 @derivative(
     input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input <= other) | other.isnan())),
     other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input <= other) | other.isnan()))),
@@ -195,7 +190,7 @@ def fmax(xp, input, other):
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmin(xp, input, other):
     """The smaller of each pair, nan only if both are.  input (*a), other (*b) -> (broadcast of a and b)."""
-    _tensors_only("fmin", input, other)
+    _no_complex("fmin", input)
     return xp.fmin(input, other)
 
 
@@ -227,7 +222,7 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
         raise TypeError(
             f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
         )
-    return wrap(backends.xp_of(like).asarray(x, dtypes.to_numpy(dtype)))
+    return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
 
 
 @overload(method=False)
@@ -301,19 +296,31 @@ def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
 
 
 @composite()
-@samples(lambda t: [(t.distinct(3), {"other": 2})])
+@samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
 def ldexp(input, other, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return input.mul(_power_of_two(other), out=out)
+    return _ldexp(input, other).mul(_power_of_two(input, other), out=out)
 
 
 @composite(public=False)
 def ldexp_(input, other):
     """In place: see `ldexp`."""
-    return input.mul_(_power_of_two(other))
+    return _ldexp(input, other).mul_(_power_of_two(input, other))
 
 
-def _power_of_two(other: Any) -> Any:
-    return 2.0 ** other.detach() if isinstance(other, Tensor) else 2.0**other
+def _ldexp(input: Any, other: Any) -> Tensor:
+    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"ldexp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+    if other.dtype is dtypes.bool and input.is_floating_point():
+        raise not_implemented("ldexp_cpu_exp", other._array)
+    return input
+
+
+def _power_of_two(input: Tensor, other: Tensor) -> Tensor:
+    target = input.dtype if other._array.dtype.kind in "iub" else result_dtype([input, other])
+    if target.is_floating_point:
+        other = other.to(target)
+    return 2.0**other
 
 

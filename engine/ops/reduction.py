@@ -464,8 +464,8 @@ def _extreme_samples(t: Any) -> list[Any]:
 @samples(_extreme_samples)
 def max_all(xp, input):
     """The largest element; ties share its gradient.  input (*) -> ()."""
-    _comparable("max_all", input)
     nonempty("max", input, None)
+    _comparable("max_all", input)
     return input.max()
 
 
@@ -474,8 +474,8 @@ def max_all(xp, input):
 @samples(_extreme_samples)
 def min_all(xp, input):
     """The smallest element; ties share its gradient.  input (*) -> ()."""
-    _comparable("min_all", input)
     nonempty("min", input, None)
+    _comparable("min_all", input)
     return input.min()
 
 
@@ -516,7 +516,7 @@ def _extreme(name: str, forms: Any, input: Any, dim: Any, keepdim: Any, other: A
     if dim is None:
         return everything(input, **more)
     if not isinstance(dim, int) or isinstance(dim, bool):
-        if not hasattr(dim, "__index__"):
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise TypeError(
                 f"{name}() received an invalid combination of arguments - got (Tensor, {type(dim).__name__}), but "
                 f"expected one of:\n * (Tensor input, *, Tensor out = None)\n * (Tensor input, Tensor other, *, Tensor "
@@ -549,8 +549,8 @@ def _spread_samples(t: Any) -> list[Any]:
 @samples(_spread_samples)
 def amax(xp, input, dim=(), keepdim=False):
     """The largest elements over `dim` (int or tuple; () = all); ties share the gradient.  input (*) -> (* without dim)."""
-    _comparable("max_values_cpu", input)
     nonempty("amax", input, dim)
+    _comparable("max_values_cpu", input)
     return input.max(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
 
 
@@ -559,8 +559,8 @@ def amax(xp, input, dim=(), keepdim=False):
 @samples(_spread_samples)
 def amin(xp, input, dim=(), keepdim=False):
     """The smallest elements over `dim` (int or tuple; () = all); ties share the gradient.  input (*) -> (* without dim)."""
-    _comparable("min_values_cpu", input)
     nonempty("amin", input, dim)
+    _comparable("min_values_cpu", input)
     return input.min(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
 
 
@@ -575,7 +575,6 @@ def _aminmax_backward(grad0: Any, grad1: Any, input: Tensor, result0: Tensor, re
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), {"dim": 1}), (t(), {"dim": 0, "keepdim": True})])
 def aminmax(xp, input, *, dim=None, keepdim=False):
     """(smallest, largest) of all elements or along `dim`.  input (*) -> (* without dim), (* without dim)."""
-    _comparable("aminmax_cpu", input)
     if dim is None:
         if not input.size:
             raise RuntimeError(
@@ -583,12 +582,14 @@ def aminmax(xp, input, *, dim=None, keepdim=False):
             )
     else:
         nonempty("aminmax", input, dim)
+    _comparable("aminmax_cpu", input)
     axis = axis_of(dim, input.ndim)
     return input.min(axis=axis, keepdims=keepdim), input.max(axis=axis, keepdims=keepdim)
 
 
 def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
-    _comparable(f"{name}_cpu", input)
+    if input.dtype.kind in "cb":
+        raise RuntimeError(f"{name}(): does not support {'complex' if input.dtype.kind == 'c' else 'bool'} input")
     nonempty(name, input, dim, IndexError)
     if dim is None or not input.ndim:
         if dim is not None:
@@ -599,14 +600,14 @@ def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
 
 
 @op(aliases=KEEP)
-@samples(_dim_samples)
+@samples(lambda t: _dim_samples(t)[:-1])
 def argmax(xp, input, dim=None, keepdim=False):
     """The index of the largest element along `dim` (None: of all, flattened), the first of equals.  input (*) -> (* without dim) int64."""
     return _arg(xp, "argmax", input, dim, keepdim)
 
 
 @op(aliases=KEEP)
-@samples(_dim_samples)
+@samples(lambda t: _dim_samples(t)[:-1])
 def argmin(xp, input, dim=None, keepdim=False):
     """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.  input (*) -> (* without dim) int64."""
     return _arg(xp, "argmin", input, dim, keepdim)

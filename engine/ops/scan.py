@@ -120,7 +120,7 @@ def _distinct_samples(t: Any) -> list[Any]:
     return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), 0), (t(), 0), (t(0, 2), 0), (t.integers(0, 3, 6), 0)]
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummax(xp, input, dim):
@@ -128,7 +128,7 @@ def cummax(xp, input, dim):
     return _running_extreme(xp, input, dim, True)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummin(xp, input, dim):
@@ -190,6 +190,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 def _neighbours(y: Tensor, dim: int) -> Tensor:
     size = y._array.shape[dim]
+    if not size:
+        return y
     return y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
 
 
@@ -202,10 +204,17 @@ def _spacing(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
     return diff(x, 1, dim)
 
 
+def _no_bool(name: str, y: Tensor, x: Any) -> None:
+    for label, value in (("y", y), ("x", x)):
+        if isinstance(value, Tensor) and value._array.dtype.kind == "b":
+            raise RuntimeError(f"{name}: received a bool input for `{label}`, but bool is not supported")
+
+
 @composite(method=False, names=("trapz",))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).  y (*) -> (* without dim)."""
+    _no_bool("trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
     return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
 
@@ -214,5 +223,6 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     """The running integral along `dim`, see `trapezoid`.  y (*) -> (*, shorter by 1 along dim)."""
+    _no_bool("cumulative_trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
     return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2

@@ -25,6 +25,11 @@ def _no_complex(name: str, input: Any) -> None:
         raise not_implemented(name, input)
 
 
+def _sortable(input: Any) -> None:
+    if input.dtype.kind == "c":
+        raise RuntimeError(" Sort does not support complex dtypes on CPU")
+
+
 def _sort_samples(t: Any) -> list[Any]:
     return [(t.distinct(3, 4),), (t.distinct(3, 4), 0, True), (t(),), (t(0, 2), 0), (t.integers(0, 3, 9),),
             (t.integers(0, 3, 9), 0, True), (t.boolean(4),)]  # fmt: skip
@@ -35,7 +40,7 @@ def _sort_samples(t: Any) -> list[Any]:
 @samples(_sort_samples)
 def sort(xp, input, dim=-1, descending=False, stable=False):
     """(values, indices) in order along `dim`; equals keep their order.  input (*) -> (*), (*)."""
-    _no_complex("sort_cpu", input)
+    _sortable(input)
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
@@ -51,7 +56,7 @@ def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
 @samples(_sort_samples)
 def argsort(xp, input, dim=-1, descending=False, stable=False):
     """The indices that sort `input` along `dim`.  input (*) -> (*) int64."""
-    _no_complex("sort_cpu", input)
+    _sortable(input)
     axis = wrap_dim(dim, input.ndim)
     return _order(xp, input, axis, descending) if input.ndim else xp.zeros((), "int64")
 
@@ -154,8 +159,13 @@ def _median_order(xp: Any, input: Any, axis: int, skip_nan: bool) -> tuple[Any, 
     return order, xp.where(nans > 0, n - nans, (n - 1) // 2)
 
 
+def _check_median(input: Any) -> None:
+    if input.dtype.kind in "bc":
+        raise not_implemented("median_cpu", input)
+
+
 def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
-    _no_complex("median_out", input)
+    _check_median(input)
     if not input.size:
         return xp.full((), float("nan") if input.dtype.kind in "fV" else 0).astype(input.dtype)
     flat = input.reshape(-1)
@@ -180,7 +190,7 @@ def nanmedian_all(xp, input):
 
 
 def _median_along(xp: Any, name: str, input: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
-    _no_complex("median_out", input)
+    _check_median(input)
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
@@ -266,6 +276,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
     array = _given("unique", input)
+    _no_complex("unique", array)
     xp = backends.xp_of(array)
     axis = None if dim is None else wrap_dim(dim, array.ndim)
     found = xp.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
@@ -286,6 +297,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
     array = _given("unique_consecutive", input)
+    _no_complex("unique", array)
     xp = backends.xp_of(array)
     rows = array.reshape(-1) if dim is None else array
     axis = 0 if dim is None else wrap_dim(dim, array.ndim)
@@ -340,6 +352,10 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         raise RuntimeError(
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
         )
+    if not isinstance(sorted_sequence, Tensor):
+        raise TypeError(
+            f"searchsorted(): argument 'sorted_sequence' (position 1) must be Tensor, not {type(sorted_sequence).__name__}"
+        )
     first = sorted_sequence._array
     if not isinstance(input, Tensor):
         input = wrap(backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None))
@@ -350,12 +366,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
             f"tensor and input value tensor must match, but we got boundaries tensor {list(first.shape)} and input "
             f"value tensor {list(second.shape)}"
         )
-    if first.dtype != second.dtype:
-        raise RuntimeError(
-            "torch.searchsorted(): boundary tensor and input value tensor should have same dtype, but got boundary "
-            f"tensor dtype {dtypes.scalar_name(sorted_sequence.dtype)} and input value tensor dtype "
-            f"{dtypes.scalar_name(input.dtype)}"
-        )
+    for x in (second, first):
+        _no_complex("searchsorted_out_cpu", x)
     return search_sorted(sorted_sequence, input, right or side == "right", sorter, out_int32, out=out)
 
 
@@ -370,6 +382,10 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 
+def _comparable(array: Any) -> Any:
+    return array.astype("float32") if array.dtype.kind == "V" else array
+
+
 def _as_tensor(x: Any, like: Any) -> Tensor:
     return x if isinstance(x, Tensor) else wrap(backends.xp_of(like).asarray(x))
 
@@ -378,8 +394,12 @@ def _as_tensor(x: Any, like: Any) -> Tensor:
 @samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
+    for x in (elements, test_elements):
+        kind = dtypes.of_number(x) if not isinstance(x, Tensor) else x.dtype
+        if kind is dtypes.bool or kind.is_complex:
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {dtypes.scalar_name(kind)}")
     like = (elements if isinstance(elements, Tensor) else test_elements)._array
-    first, second = _as_tensor(elements, like)._array, _as_tensor(test_elements, like)._array
+    first, second = (_comparable(_as_tensor(x, like)._array) for x in (elements, test_elements))
     found = backends.xp_of(like).isin(first, second, assume_unique=assume_unique, invert=invert)
     return wrap(found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found))
 

@@ -173,7 +173,7 @@ def erfinv(xp, input):
     return erfinv_of(xp, input)
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="erfcx_cpu")
 @derivative(input=lambda grad, input, result: grad * (2 * input * result - TWO_OVER_ROOT_PI))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def special_erfcx(xp, input):
@@ -197,7 +197,7 @@ def special_ndtr(input):
     return erfc(input * -ROOT_HALF) * 0.5
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="ndtri_cpu")
 @derivative(input=lambda grad, result: grad * (ROOT_TWO_PI * (result * result * 0.5).exp()))
 @samples(lambda t: [(t.uniform(0.05, 0.95, 3, 4),), (t.uniform(0.1, 0.9),), (t(0, 2),)])
 def special_ndtri(xp, input):
@@ -218,7 +218,7 @@ def _ndtri_of(xp: Any, p: Any) -> Any:
     return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu")
 @derivative(input=lambda grad, input: grad * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
 @samples(lambda t: [(t(3, 4),), (t.uniform(-9, -8, 3),), (t(),), (t(0, 2),)])
 def special_log_ndtr(xp, input):
@@ -233,7 +233,7 @@ def _log_ndtr_of(xp: Any, x: Any) -> Any:
     return xp.where(x < -1, left, xp.log1p(-0.5 * erfc_of(xp, xp.maximum(x, -1.0) * ROOT_HALF)))
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, half=True, refuse="c", label="entr_cpu")
 @derivative(input=lambda grad, input: grad * (-input.log() - 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),)])
 def special_entr(xp, input):
@@ -254,7 +254,7 @@ def _logit_backward(grad: Tensor, input: Tensor, eps: Any) -> Tensor:
     return keep_where(found, (input >= eps) & (input <= 1 - eps))
 
 
-@op(promote="float", inplace=True, names=("special_logit",))
+@op(promote="float", inplace=True, names=("special_logit",), half=True, refuse="c", label="logit_cpu")
 @derivative(input=_logit_backward)
 @samples(lambda t: [(t.uniform(0.1, 0.9, 3, 4),), (t.uniform(0.1, 0.9),), (t.uniform(0, 1, 5), 0.3), (t(0, 2),)])
 def logit(xp, input, eps=None):
@@ -271,11 +271,11 @@ def _xlog1py_input(grad: Tensor, input: Any, other: Any) -> Tensor:
     return keep_where(product, mask.expand(product.shape))
 
 
-@op(broadcast=True, promote="float", method=False)
+@op(broadcast=True, promote="float", method=False, half=True, refuse="c", label="xlog1py_cpu")
 @derivative(input=_xlog1py_input, other=lambda grad, input, other: grad * input / (other + 1))
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (t(0), t(0))])
 def special_xlog1py(xp, input, other):
     """input * log1p(other), 0 where input is 0.  input (*a), other (*b) -> (broadcast of a and b)."""
-    product = xp.multiply(input, xp.log1p(other))
+    product = xp.multiply(input, xp.log1p(other if hasattr(other, "dtype") else input.dtype.type(other)))
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)
 

@@ -212,7 +212,7 @@ def mvlgamma_(input, p):
     return input.copy_(mvlgamma(input.clone(), p))
 
 
-@op(broadcast=True, promote="float", method=False)
+@op(broadcast=True, promote="float", method=False, refuse="c", label="zeta_cpu")
 @derivative(other=lambda grad, input, other: grad * -input * special_zeta(input + 1, other))
 @samples(lambda t: [(t.constant(t.uniform(1.5, 5, 3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
 def special_zeta(xp, input, other):
@@ -276,7 +276,7 @@ def _gamma_density(grad: Tensor, input: Any, other: Tensor) -> Tensor:
     return grad * (-other - logs + (input - 1) * other.log()).exp()
 
 
-@op(broadcast=True, promote="float", method=False, names=("igamma",))
+@op(broadcast=True, method=False, names=("igamma",), numbers=(), refuse="iubc", label="igamma_cpu")
 @derivative(other=_gamma_density)
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
 def special_gammainc(xp, input, other):
@@ -284,7 +284,7 @@ def special_gammainc(xp, input, other):
     return _incomplete(xp, input, other, False)
 
 
-@op(broadcast=True, promote="float", method=False, names=("igammac",))
+@op(broadcast=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu")
 @derivative(other=lambda grad, input, other: -_gamma_density(grad, input, other))
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
 def special_gammaincc(xp, input, other):
@@ -377,12 +377,12 @@ def _bessel_samples(t: Any) -> list[Any]:
 @samples(_bessel_samples)
 def i0(xp, input):
     """The modified Bessel function of the first kind of order 0.  input (*) -> (*)."""
-    real_only("i0", input)
+    real_only("i0_vml_cpu", input)
     wide = input.astype("float64")
     return (_i0e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="i0e_cpu")
 @derivative(input=lambda grad, input, result: grad * (special_i1e(input) - input.sgn() * result))
 @samples(_bessel_samples)
 def special_i0e(xp, input):
@@ -390,7 +390,7 @@ def special_i0e(xp, input):
     return _i0e_of(xp, input)
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="i1_cpu")
 @derivative(input=lambda grad, input, result: grad * (i0(input) - _over(input, result, 0.5)))
 @samples(_bessel_samples)
 def special_i1(xp, input):
@@ -399,7 +399,7 @@ def special_i1(xp, input):
     return (_i1e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False)
+@op(promote="float", method=False, refuse="c", label="i1e_cpu")
 @derivative(
     input=lambda grad, input, result: grad
     * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))

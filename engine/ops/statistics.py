@@ -53,6 +53,9 @@ def _nuclear(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(3, 4), t(4), 1)])
 def dist(input, other, p=2):
     """The p-norm of input - other.  input (*a), other (*b) -> ()."""
+    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"dist(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
     gap = input - other
     if gap._array.dtype.kind in "iub":
         raise RuntimeError(
@@ -259,6 +262,10 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         raise RuntimeError(
             f"cov(): expected input to have two or fewer dimensions but got an input with {input._array.ndim} dimensions"
         )
+    if input._array.dtype.kind == "b":
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    if input._array.dtype.kind in "iu":
+        input = input.to(dtypes.get_default_dtype())
     rows = input if input._array.ndim == 2 else input.reshape(1, -1)
     weights = None
     for w in (fweights, aweights):
