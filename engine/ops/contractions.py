@@ -622,10 +622,9 @@ def matrix_power(input, n, *, out=None):
     """
     if out is not None:
         return store(out, "matrix_power", matrix_power, input, n)
-    shape = input._array.shape
     lapack.check_square(input._array, "linalg.matrix_power")
     if n == 0:
-        return input.new_zeros(shape) + lapack.eye(input)
+        return input.masked_fill((input == input) | (input != input), 0) + lapack.eye(input)
     if n < 0:
         input, n = lapack.inverse(input), -n
     if n == 1:
