@@ -67,10 +67,12 @@ def size_of(*size: Any) -> tuple[int, ...]:
     else:
         return size
     try:
+        if any(s.__class__ is builtins.bool for s in size):
+            raise TypeError
         return tuple(operator.index(s) for s in size)
     except TypeError:
         for i, s in enumerate(size):
-            if not hasattr(s, "__index__") or isinstance(s, builtins.float):
+            if not hasattr(s, "__index__") or isinstance(s, builtins.float | builtins.bool):
                 raise TypeError(
                     f"size must be a tuple of ints, but found element of type {type(s).__name__} at pos {i}"
                 ) from None
@@ -86,7 +88,7 @@ def infer_size(shape: Sequence[int], count: int) -> tuple[int, ...]:
                 raise RuntimeError("only one dimension can be inferred")
             unknown = i
         elif s < 0:
-            raise RuntimeError(f"invalid shape dimension {s}")
+            raise RuntimeError(f"invalid shape dimension {s} at index {i} of shape {list(shape)}")
         else:
             known *= s
     if unknown is None:

@@ -98,7 +98,7 @@ class Op:
         returns = options.pop("returns", None)
         self.many: bool = returns == "many"
         self.outputs: tuple[str, ...] = tuple(returns) if returns and not self.many else ()
-        self.result_type: Any = namedtuple(self.name, self.outputs) if self.outputs else None
+        self.result_type: Any = _result_type(self.name, self.outputs) if self.outputs else None
         self.nondifferentiable = frozenset(options.pop("nondifferentiable", ()))
         self.saves_integer: bool = options.pop("integer_result", "dtype" in self.params)
         self.gradgrad: bool = options.pop("gradgrad", True)
@@ -169,6 +169,17 @@ def refusing(function: Any, kinds: str, label: str) -> Any:
         return function(xp, *args, **kwargs)
 
     return kernel
+
+
+def _result_type(name: str, outputs: Sequence[str]) -> type:
+    """A named tuple that prints as torch's: `torch.return_types.max(` and a line a field."""
+    name = name.removesuffix("_dim")
+
+    def show(self: Any) -> str:
+        lines = ",\n".join(f"{field}={value!r}" for field, value in zip(outputs, self))
+        return f"torch.return_types.{name}(\n{lines})"
+
+    return type(name, (namedtuple(name, outputs),), {"__slots__": (), "__repr__": show, "__module__": "torch.return_types"})
 
 
 def camel(name: str) -> str:

@@ -34,7 +34,9 @@ class dtype:
         "rank",
     )  # fmt: skip
 
-    def __init__(self, name: str, category: _int, itemsize: _int, rank: _int, signed: _bool = True) -> None:
+    def __init__(
+        self, name: str, category: _int, itemsize: _int, rank: _int, signed: _bool = True
+    ) -> None:
         self.name = name
         self.category = category
         self.itemsize = itemsize
@@ -58,7 +60,9 @@ class dtype:
 
     def to_complex(self) -> dtype:
         """The complex type of the same precision (`float32` -> `complex64`)."""
-        return {float16: complex32, float32: complex64, float64: complex128}.get(self, self if self.is_complex else complex64)
+        return {float16: complex32, float32: complex64, float64: complex128}.get(
+            self, self if self.is_complex else complex64
+        )
 
     def to_real(self) -> dtype:
         """The real type of the same precision (`complex64` -> `float32`)."""
@@ -92,7 +96,9 @@ ALL = (
 )  # fmt: skip
 
 _FROM_NUMPY: dict[Any, dtype] = {}
-INEXACT: set[Any] = set()  # numpy dtypes that can require grad; bfloat16's joins when it is first used
+INEXACT: set[Any] = (
+    set()
+)  # numpy dtypes that can require grad; bfloat16's joins when it is first used
 NATIVE: set[Any] = set()  # those of them that numpy itself has: Python numbers are weak beside them
 for _d in ALL:
     if _d is not bfloat16:
@@ -132,7 +138,7 @@ def from_numpy(np_dtype: Any) -> dtype:
         found = _FROM_NUMPY.get(normal.newbyteorder("="))
     if found is None:
         raise TypeError(
-            f"can't convert np.ndarray of type numpy.{normal.name}. The only supported types are: float64, "
+            f"can't convert np.ndarray of type numpy.{normal.type.__name__}. The only supported types are: float64, "
             "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, "
             "uint8, and bool."
         )
@@ -227,7 +233,9 @@ class finfo:
     def __init__(self, type: dtype | None = None) -> None:
         type = get_default_dtype() if type is None else type
         if not (type.is_floating_point or type.is_complex):
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'")
+            raise TypeError(
+                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'"
+            )
         real = type.to_real()
         if real is bfloat16:
             import ml_dtypes
@@ -253,9 +261,16 @@ class iinfo:
 
     def __init__(self, type: dtype) -> None:
         if type.category not in (INTEGER, BOOL) or type is bool:
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'")
+            raise TypeError(
+                f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'"
+            )
         info = np.iinfo(to_numpy(type))
-        self.bits, self.min, self.max, self.dtype = info.bits, _int(info.min), _int(info.max), type.name
+        self.bits, self.min, self.max, self.dtype = (
+            info.bits,
+            _int(info.min),
+            _int(info.max),
+            type.name,
+        )
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

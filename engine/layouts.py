@@ -55,7 +55,7 @@ _ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 def is_in_format(array: Any, wanted: memory_format) -> bool:
     """Whether `array` lies as `wanted` says; False where the number of dims does not fit."""
-    if wanted is contiguous_format:
+    if wanted is contiguous_format or wanted is preserve_format:
         return bool(array.flags.c_contiguous)
     order = _ORDERS.get(wanted)
     if order is None:

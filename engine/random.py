@@ -49,7 +49,7 @@ class Generator:
         """Start anew from a seed in [-2**63, 2**64); returns the generator."""
         number = int(seed)
         if not -(2**63) <= number < 2**64:
-            raise RuntimeError("Overflow when unpacking long long")
+            raise ValueError("Overflow when unpacking long long")
         with self._lock:
             self._seed, self._blocks, self._bits = number % 2**64, 0, None
         return self
@@ -71,7 +71,9 @@ class Generator:
     def set_state(self, new_state: Tensor) -> None:
         """Go back to a state of `get_state`.  TypeError, RuntimeError for anything else."""
         array = getattr(new_state, "_array", None)
-        if array is None or array.dtype != np.uint8:
+        if array is None:
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        if array.dtype != np.uint8:
             raise TypeError("RNG state must be a torch.ByteTensor")
         array = backends.of_array(array).to_host(array)
         if array.size != _STATE_BYTES:

@@ -605,6 +605,10 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
     np_dtype = dtypes.to_numpy(dtype)
     if len(data) == 1 and not isinstance(data[0], int):
         source = data[0]
+        if isinstance(source, float):
+            raise TypeError("new(): data must be a sequence (got float)")
+        if isinstance(source, str):
+            raise TypeError("new(): invalid data type 'str'")
         if isinstance(source, Size):
             array = np.zeros(source, np_dtype)
         elif isinstance(source, Tensor):
@@ -614,7 +618,10 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
         else:
             if isinstance(source, list | tuple):
                 source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
-            array = np.array(source, dtype=np_dtype)
+            try:
+                array = np.array(source, dtype=np_dtype)
+            except OverflowError:
+                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
     elif any(not isinstance(s, int) for s in data):
         raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
     else:

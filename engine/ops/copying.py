@@ -54,7 +54,7 @@ def same_place(array: Any, where: device) -> bool:
     return have.type == where.type and (where.index is None or have.index == where.index)
 
 
-def number_for(value: Any, dtype: Any) -> Any:
+def number_for(value: Any, dtype: Any, names: Any = None) -> Any:
     """A Python number for a numpy dtype; torch's error when the dtype cannot hold it."""
     limit = _LIMITS.get(dtype)
     if limit is not None and value.__class__ is not complex:
@@ -67,18 +67,18 @@ def number_for(value: Any, dtype: Any) -> Any:
     if kind in "iu":
         if isinstance(value, complex):
             if value.imag:
-                _overflow(dtype)
+                _overflow(dtype, names)
             value = value.real
         if isinstance(value, float) and not math.isfinite(value):
-            _overflow(dtype)
+            _overflow(dtype, names)
         value = int(value)
         info = np.iinfo(dtype)
         if not (info.min if kind == "i" else -info.max) <= value <= info.max:
-            _overflow(dtype)
+            _overflow(dtype, names)
         return value if value >= 0 or kind == "i" else value + info.max + 1
     if kind != "c" and isinstance(value, complex):
         if value.imag:
-            _overflow(dtype)
+            _overflow(dtype, names)
         return value.real
     if kind != "c":
         value = float(value)
@@ -86,7 +86,7 @@ def number_for(value: Any, dtype: Any) -> Any:
         if limit is None:
             limit = _LIMITS[dtype] = dtypes.finfo(dtypes.from_numpy(dtype)).max
         if abs(value) > limit and math.isfinite(value):
-            _overflow(dtype)
+            _overflow(dtype, names)
     return value
 
 
@@ -98,9 +98,9 @@ _CPP = {
 }  # fmt: skip
 
 
-def _overflow(dtype: Any) -> None:
+def _overflow(dtype: Any, names: Any) -> None:
     name = dtypes.from_numpy(dtype).name
-    raise RuntimeError(f"value cannot be converted to type {_CPP.get(name, name)} without overflow")
+    raise RuntimeError(f"value cannot be converted to type {(_CPP if names is None else names).get(name, name)} without overflow")
 
 
 # --- copies
@@ -426,7 +426,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             mine = input._requires_grad and requires_grad_of(input)
             yours = value._requires_grad and requires_grad_of(value)
             if mine or yours:
-                node = FillBackward1((own_edge(input) if mine else None, edge_of(value) if yours else None))
+                node = FillBackward3((own_edge(input) if mine else None, edge_of(value) if yours else None))
                 node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
                 record_write(input, node)
         return input
@@ -434,17 +434,17 @@ def fill_(input: Tensor, value: Any) -> Tensor:
         raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
     array = writable(input)
     array[...] = number_for(value, array.dtype)
-    overwrite(input, FillBackward0)
+    overwrite(input, FillBackward2)
     return input
 
 
-class FillBackward0(WriteBackward0):
+class FillBackward2(WriteBackward0):
     """The node of `fill_` with a number."""
 
     __slots__ = ()
 
 
-class FillBackward1(CopyBackwards):
+class FillBackward3(CopyBackwards):
     """The node of `fill_` with a tensor."""
 
     __slots__ = ()
@@ -452,7 +452,9 @@ class FillBackward1(CopyBackwards):
 
 def zero_(input: Tensor) -> Tensor:
     """Set every element to 0.  input (*) -> (*)."""
-    writable(input)[...] = 0
+    if input._requires_grad and mode.enabled and requires_grad_of(input):
+        check_writable(input)
+    input._array[...] = 0
     overwrite(input, ZeroBackward0)
     return input
 
@@ -534,7 +536,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 
 def _cpp_type(d: dtypes.dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long", "int32": "int"}.get(d.name, d.name)
+    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}.get(d.name, d.name)
 
 
 def _steps(shape: Any) -> tuple[int, ...]:

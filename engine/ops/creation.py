@@ -71,7 +71,7 @@ def numpy_dtype(dtype: Any, default: Any = None) -> Any:
     if not isinstance(dtype, dtypes.dtype):
         if dtype in _PYTHON_TYPES:
             return dtypes.to_numpy(_PYTHON_TYPES[dtype]())
-        raise TypeError(f"dtype must be torch.dtype, not {type(dtype).__name__}")
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return dtypes.to_numpy(dtype)
 
 
@@ -99,9 +99,19 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     return result
 
 
-def _check_sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
+def size_error(name: str, sizes: tuple, error: TypeError) -> TypeError:
+    """torch's error for sizes that are no ints."""
+    first = sizes[0] if sizes else None
+    if isinstance(first, builtins.float | str | builtins.bool) or first is None:
+        return TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}")
+    return TypeError(str(error).replace("size must be", f"{name}(): argument 'size' must be", 1))
+
+
+def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     for n in shape:
         if n < 0:
+            if name == "zeros":
+                raise RuntimeError("zeros: Dimension size must be non-negative.")
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
     return shape
 
@@ -120,7 +130,10 @@ def _sized(name: str, fill: str, doc: str) -> Any:
         pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
         names: Any = None,
     ) -> Tensor:  # fmt: skip
-        shape = size_of(*sizes) if size is None else size_of(size)
+        try:
+            shape = size_of(*sizes) if size is None else size_of(size)
+        except TypeError as error:
+            raise size_error(name, sizes if size is None else (size,), error) from None
         target = dtypes.to_numpy(dtypes._default[0]) if dtype is None else numpy_dtype(dtype, out and out.dtype)
         if out is not None and dtype is None:
             target = out._array.dtype
@@ -129,7 +142,7 @@ def _sized(name: str, fill: str, doc: str) -> Any:
                 try:
                     array = make(shape, target)
                 except ValueError:
-                    _check_sizes(shape)
+                    _check_sizes(shape, name)
                     raise
                 if requires_grad or out is not None:
                     return finish(array, requires_grad, out)
@@ -139,7 +152,7 @@ def _sized(name: str, fill: str, doc: str) -> Any:
             xp, where = place_of(device)
         _check_layout(layout)
         with inside(xp, where):
-            array = layouts.empty_in_format(xp, _check_sizes(shape), target, memory_format)
+            array = layouts.empty_in_format(xp, _check_sizes(shape, name), target, memory_format)
             if fill != "empty":
                 array[...] = 1 if fill == "ones" else 0
         return finish(array, requires_grad, out)
@@ -160,15 +173,14 @@ def full(
     size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, names=None
 ):  # fmt: skip
     """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.  full(size, v) -> (*size)."""
+    if isinstance(size, builtins.int):
+        raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     shape = _check_sizes(size_of(size))
     _check_layout(layout)
-    source = None
     if isinstance(fill_value, Tensor):
-        source, fill_value = fill_value, fill_value.item()
+        fill_value = fill_value.item()
     if dtype is None:
-        target = out._array.dtype if out is not None else dtypes.to_numpy(
-            source.dtype if source is not None and False else dtypes.of_number(fill_value)
-        )  # fmt: skip
+        target = out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
     else:
         target = numpy_dtype(dtype)
     xp, where = place_of(device)
@@ -306,7 +318,7 @@ def _new_legacy(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     from engine.tensor import _legacy_new
 
     where = self.device if device is None else device
-    return _legacy_new(Tensor, self.dtype, args[0] if len(args) == 1 and isinstance(args[0], tuple) and False else args, where)
+    return _legacy_new(Tensor, self.dtype, args, where)
 
 
 Tensor.new_full, Tensor.new_tensor, Tensor.new_empty_strided, Tensor.new = (
@@ -330,7 +342,11 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
         target = dtypes.to_numpy(dtypes.of_number(data) if dtype is None else dtype)
         if kind is builtins.int and target.kind in "iu":
             return np.array(_checked_int(data, target), target)
-        return np.array(number_for(data, target) if target.kind not in "fV" else data, target)
+        if kind is builtins.complex and target.kind != "c":
+            raise TypeError("must be real number, not complex")
+        if target.kind not in "fV":
+            return np.array(number_for(data, target, {}), target)
+        return _quietly(data, target)
     if isinstance(data, np.ndarray):
         array = data
         found = dtypes.from_numpy(array.dtype)
@@ -347,7 +363,9 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
         return np.array(data.tolist(), dtypes.to_numpy(dtype or getattr(data, "dtype", dtypes.uint8)))
     if hasattr(data, "__array_interface__") and not isinstance(data, list | tuple):
         return array_of(np.asarray(data), dtype, copy)
-    if isinstance(data, str) or (not isinstance(data, Sequence) and not hasattr(data, "__len__")):
+    if isinstance(data, str | bytes):
+        raise TypeError(f"new(): invalid data type '{kind.__name__}'")
+    if isinstance(data, dict | set) or (not isinstance(data, Sequence) and not hasattr(data, "__len__")):
         if hasattr(data, "__index__"):
             return array_of(operator.index(data), dtype)
         if hasattr(data, "__float__"):
@@ -358,10 +376,19 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
     return _of_sequence(data, dtype)
 
 
+def _quietly(data: Any, target: Any) -> np.ndarray:
+    """np.array(data, target), with infinity for what is too large even where the user made warnings errors."""
+    try:
+        return np.array(data, target)
+    except RuntimeWarning:
+        with np.errstate(all="ignore"):
+            return np.array(data, target)
+
+
 def _checked_int(value: builtins.int, target: Any) -> builtins.int:
     if not -(2**63) <= value < 2**63 and target.name != "uint64":
-        raise RuntimeError("Overflow when unpacking long long")
-    return number_for(value, target)
+        raise ValueError("Overflow when unpacking long long")
+    return number_for(value, target, {})
 
 
 def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
@@ -379,18 +406,32 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
         try:
             if found.category == dtypes.INTEGER and (builtins.float in types):
                 return np.array(data, np.float64).astype(target)
-            return np.array(data, target)
+            return _quietly(data, target)
         except OverflowError:
-            raise RuntimeError("Overflow when unpacking long long") from None
+            for value in _leaves(data):
+                _checked_int(value, target)
+            raise ValueError("Overflow when unpacking long long") from None
         except (ValueError, TypeError):
             _refuse_ragged(data, 0, _lengths(data))
+            if builtins.complex in types and target.kind != "c":
+                raise TypeError("must be real number, not complex") from None
             raise
     if builtins.str in types or types & {builtins.bytes, type(None), dict, set}:
         bad = next(t for t in types if t in (builtins.str, builtins.bytes, type(None), dict, set))
         if dtype is None and bad is not builtins.str:
             raise RuntimeError(f"Could not infer dtype of {bad.__name__}")
+        if dtype is None:
+            raise ValueError("too many dimensions 'str'")
         raise TypeError(f"new(): invalid data type '{bad.__name__}'")
     return _of_objects(data, dtype)
+
+
+def _leaves(data: Any) -> Any:
+    for x in data:
+        if isinstance(x, Sequence):
+            yield from _leaves(x)
+        else:
+            yield x
 
 
 def _leaf_types(data: Any, depth: builtins.int) -> set[type]:
@@ -419,12 +460,10 @@ def _lengths(data: Any) -> list[builtins.int]:
 def _refuse_ragged(data: Any, dim: builtins.int, lengths: list[builtins.int]) -> None:
     if dim == len(lengths):
         if isinstance(data, Sequence):
-            raise TypeError(f"must be real number, not {type(data).__name__}")
+            raise TypeError("'list' object cannot be interpreted as an integer")
         return
     if not isinstance(data, Sequence):
-        raise TypeError(f"new(): expected a sequence of length {lengths[dim]} at dim {dim}, got {type(data).__name__}") if (
-            not isinstance(data, builtins.int | builtins.float | builtins.complex)
-        ) else TypeError(f"'{type(data).__name__}' object cannot be interpreted as a sequence")
+        raise TypeError("not a sequence")
     if len(data) != lengths[dim]:
         raise ValueError(f"expected sequence of length {lengths[dim]} at dim {dim} (got {len(data)})")
     for x in data:
@@ -437,13 +476,12 @@ def _of_objects(data: Any, dtype: Any) -> np.ndarray:
 
     def plain(x: Any) -> Any:
         if isinstance(x, Tensor):
-            if x._array.size != 1 or (x._array.ndim and x._array.shape != (1,) * x._array.ndim):
+            if x._array.size != 1:
+                if x._array.dtype.kind in "iu":
+                    raise TypeError("only integer tensors of a single element can be converted to an index")
                 raise ValueError("only one element tensors can be converted to Python scalars")
             found.append(x.dtype)
-            value = x.item()
-            for _ in builtins.range(x._array.ndim):
-                value = [value]
-            return value
+            return x.item()
         if isinstance(x, np.ndarray):
             found.append(dtypes.from_numpy(x.dtype))
             return x.tolist()
@@ -506,7 +544,7 @@ def as_tensor(data, dtype=None, device=None):
 
 
 @composite(method=False)
-def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     """`obj` as a Tensor; copy=None copies only if it must, False never (ValueError), True always.  -> shape of obj."""
     source = obj
     if isinstance(obj, bytes | bytearray | memoryview):
@@ -520,7 +558,12 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
         result = result.clone()
     elif copy is False and not shares and not isinstance(source, bytes | bytearray | memoryview):
         raise ValueError("can't alias arbitrary sequence into a tensor.")
-    if isinstance(source, Tensor) and not requires_grad and result.requires_grad:
+    if isinstance(source, Tensor) and requires_grad is None and result.requires_grad:
+        warnings.warn(
+            "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad; pass requires_grad to choose",
+            stacklevel=2,
+        )
+    if requires_grad is False and result.requires_grad:
         result = result.detach()
     if requires_grad and not result.requires_grad:
         result = (result if result is not source else result.detach()).requires_grad_()
@@ -638,11 +681,13 @@ def arange(
     target = out._array.dtype if out is not None and dtype is None else _range_dtype((start, end, step), dtype)
     start, end, step = _plain(start), _plain(end), _plain(step)
     _check_range(start, end, step)
+    if target.kind in "iu":
+        start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
     xp, where = place_of(device)
     with inside(xp, where):
         if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):
             if target.kind in "iu":
-                array = xp.arange(start, end, step, target)
+                array = xp.arange(start, end, step, dtype=target)
             else:
                 array = xp.arange(start, end, step).astype(target)
         else:
@@ -713,15 +758,26 @@ def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
         return xp.zeros(0, target)
     if steps == 1:
         return xp.full(1, number_for(start, target), target)
-    # as torch: in the result's precision, the upper half counted back from the end
-    work = target if target.kind in "fc" and target.itemsize >= 4 else np.dtype(
-        np.float32 if target.kind in "fV" else np.float64
-    )  # fmt: skip
-    step = work.type((end - start) / (steps - 1)) if target.kind not in "iu" else (end - start) / (steps - 1)
+    # As torch: a step in the working precision, the upper half counted back from the end, each element rounded once (it
+    # uses fused multiply-add); float32 products are exact in float64.
     index = xp.arange(steps)
-    low = index[: steps // 2].astype(work) * step + work.type(start)
-    high = work.type(end) - (steps - 1 - index[steps // 2 :]).astype(work) * step
+    half = steps // 2
+    if target.kind in "iu":
+        step = (end - start) / (steps - 1)
+        low, high = index[:half] * step + start, end - (steps - 1 - index[half:]) * step
+    elif target.kind == "c" or target.itemsize == 8:
+        step = target.type((end - start) / (steps - 1))
+        low, high = index[:half] * step + start, end - (steps - 1 - index[half:]) * step
+    else:
+        step = float_(target.type((np.float32(end) - np.float32(start)) / np.float32(steps - 1)))
+        up, down = index[:half] * step, (steps - 1 - index[half:]) * step
+        if target.itemsize == 2:
+            up, down = up.astype(target), down.astype(target)
+        low, high = up + float_(target.type(start)), float_(target.type(end)) - down
     return xp.concatenate([low, high]).astype(target)
+
+
+float_ = builtins.float
 
 
 @composite(method=False)

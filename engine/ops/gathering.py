@@ -887,7 +887,7 @@ def nonzero_rows(xp, input):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
     if not input.ndim:
         return xp.zeros((int(bool(input)), 0), _LONG)
-    return xp.stack(xp.nonzero(input), axis=1).astype(_LONG, copy=False)
+    return xp.stack(xp.nonzero(input)).astype(_LONG, copy=False).T
 
 
 @composite()
@@ -897,7 +897,7 @@ def nonzero(input, *, as_tuple=False, out=None):
         array = input._array
         if not array.ndim:
             array = array.reshape(1)
-        return tuple(wrap(part) for part in array.nonzero())
+        return tuple(wrap(part.copy()) for part in array.nonzero())
     return nonzero_rows(input) if out is None else nonzero_rows(input, out=out)
 
 

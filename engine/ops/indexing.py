@@ -89,7 +89,19 @@ def _index_error(error: IndexError, array: Any, index: tuple) -> Exception:
         return IndexError(f"too many indices for tensor of dimension {array.ndim}")
     if "only have a single ellipsis" in text:
         return IndexError(text)
-    return IndexError(text.replace("for axis", "for dimension"))
+    used = sum(i.__class__ in (int, slice) for i in index)
+    dim = place = 0
+    for item in index:
+        if item is Ellipsis:
+            dim, place = dim + array.ndim - used, place + array.ndim - used
+        elif item is not None:
+            n = array.shape[dim]
+            if item.__class__ is int and not -n <= item < n:
+                return IndexError(f"index {item} is out of bounds for dimension {place} with size {n}")
+            dim, place = dim + 1, place + 1
+        else:
+            place += 1
+    return IndexError(text)
 
 
 def getitem(self: Tensor, index: Any) -> Tensor:
@@ -275,11 +287,11 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
     if type(values) is not type(array):
         values = move_array(values, backends.of_array(array).device_of(array))
     if values.dtype.kind == "b" or values.dtype.name == "uint8":
-        if values.dtype.kind != "b":
+        if values.dtype.kind != "b" and values.ndim:
             warnings.warn(
                 "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4
             )
-            values = values != 0
+        values = values != 0 if values.dtype.kind != "b" else values
         if not values.ndim:
             return "flag", bool(values)
         return "mask", values
@@ -301,12 +313,14 @@ def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
     except RuntimeError:
         shown = ", ".join(str(list(s)) for s in shapes)
         return IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shown}")
+    place = -1  # torch counts the indexed dims only
     for d, a in enumerate(arrays):
+        place += a.__class__ is not slice
         if a.__class__ is not slice and a.size:
             n = array.shape[d]
             bad = a[(a >= n) | (a < -n)]
             if bad.size:
-                return IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension {d} with size {n}")
+                return IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension {place} with size {n}")
     return error
 
 

@@ -236,16 +236,15 @@ def meshgrid(*tensors, indexing=None):
                 f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {_shown(x)}"
             )
         if x.dtype is not tensors[0].dtype:
-            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+            raise RuntimeError("meshgrid expects all tensors to have the same dtype")
         if x.device != tensors[0].device:
-            raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
+            raise RuntimeError("meshgrid expects all tensors to have the same device")
     swap = indexing == "xy" and len(tensors) >= 2
     given = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
     shape = tuple(x._array.size for x in given)
     grids = []
     for i, x in enumerate(given):
-        grid = expand(view_size(x, (1,) * i + (-1,) + (1,) * (len(given) - i - 1)), shape)
-        grids.append(grid.transpose(0, 1) if swap else grid)
+        grids.append(expand(view_size(x, (1,) * i + (-1,) + (1,) * (len(given) - i - 1)), shape))
     if swap:
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
@@ -285,8 +284,7 @@ def combinations(input, r=2, with_replacement=False):
     rows = np.array(list(choose(range(input._array.size), r)), np.int64).reshape(-1, r)
     from engine.ops.copying import move_array
 
-    chosen = wrap(move_array(rows.reshape(-1), input.device))
-    return reshape_to(input.index_select(0, chosen), rows.shape)
+    return input[wrap(move_array(rows, input.device))]
 
 
 Tensor.combinations = combinations
@@ -373,7 +371,10 @@ def split(input, split_size_or_sections, dim=0):
     try:
         size = operator.index(split_size_or_sections)
     except TypeError:
-        return split_with_sizes(input, size_of(split_size_or_sections), dim)
+        raise TypeError(
+            "split_with_sizes(): argument 'split_sizes' (position 2) must be tuple of ints, not "
+            + type(split_size_or_sections).__name__
+        ) from None
     return split_every(input, size, dim)
 
 
@@ -460,7 +461,7 @@ def _axis_split(name: str, least: int, dim: int) -> Any:
         ndim = input._array.ndim
         if ndim < least:
             raise RuntimeError(
-                f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with "
+                f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
                 f"{ndim} dimensions!"
             )
         along = 0 if name == "hsplit" and ndim == 1 else dim

@@ -129,7 +129,10 @@ def _drawn(name: str, draw: Any, doc: str) -> Any:
     return composite(method=False)(factory)
 
 
-_KERNELS = {"rand": "check_uniform_bounds", "randn": "normal_kernel_cpu"}
+_KERNELS = {
+    "rand": "check_uniform_bounds", "randn": "normal_kernel_cpu", "uniform_": "check_uniform_bounds",
+    "normal_": "normal_kernel_cpu",
+}  # fmt: skip
 
 
 def _scalar_name(dtype: Any) -> str:
@@ -175,7 +178,7 @@ def randint(
     elif high is None:
         low, high = 0, low
     if size is None or isinstance(size, int):
-        raise TypeError("randint(): argument 'size' must be tuple of ints, not " + type(size).__name__)
+        raise TypeError("randint(): argument 'size' (position 2) must be tuple of ints, not " + type(size).__name__)
     low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
     _check_span(low, high)
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
@@ -204,7 +207,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     """The integers below n in random order.  -> (n)."""
     n = operator.index(n)
     if n < 0:
-        raise RuntimeError(f"n must be non-negative, got {n}")
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {[n]}")
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(device)
     with inside(xp, where):
@@ -215,14 +218,17 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 # --- draws from tensors: their gradients are zero by definition
 
 
-@op(deterministic=False, out=False, why="a draw: torch defines its gradient as zero, and it has no samples to compare")
+@op(deterministic=False, out=False, public=False, method=False, node="BernoulliBackward0", why="a draw: torch defines its gradient as zero, and it has no samples to compare")
 @derivative(input=lambda grad: zeros_like_array(grad))
 def bernoulli_tensor(xp, input, *, generator=None):
     """0 or 1, 1 with the probability given.  input (*) -> (*)."""
     if input.dtype.kind not in "fV":
         raise NotImplementedError(f'"bernoulli_tensor_cpu_p_" not implemented for \'{_scalar_name(input.dtype)}\'')
     if type(input) is np.ndarray and input.size and not ((input >= 0) & (input <= 1)).all():
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+        raise RuntimeError(
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, "
+            "please report an enhancement request to PyTorch.)"
+        )
     return below(xp, generator_of(generator, input), input.shape, input).astype(input.dtype)
 
 
@@ -321,8 +327,6 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         if not (p.sum(1) > 0).all():
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-        if not replacement and ((p > 0).sum(1) < num_samples).any():
-            raise RuntimeError("invalid multinomial distribution (with replacement=False, not enough non-negative category to sample)")
     generator = generator_of(generator, weights)
     rows = p.shape[0]
     if replacement:
@@ -351,7 +355,7 @@ def _filler(name: str, draw: Any, check: Any, doc: str, kinds: str = "fV") -> An
         check(*values)
         array = self._array
         if array.dtype.kind not in kinds:
-            raise NotImplementedError(f'"{name}" not implemented for \'{_scalar_name(array.dtype)}\'')
+            raise NotImplementedError(f'"{_KERNELS.get(name, name)}" not implemented for \'{_scalar_name(array.dtype)}\'')
         array = writable(self)
         array[...] = draw(backends.xp_of(array), generator_of(generator, array), array, *values)
         overwrite(self, NODES[name])

@@ -27,11 +27,12 @@ def repeat(xp, input, repeats):
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
         )
-    for r in repeats:
-        if r < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {r}: {list(repeats)}")
     lead = len(repeats) - input.ndim
     shape = (1,) * lead + input.shape
+    for r, n in zip(repeats, shape):
+        if r < 0:
+            sizes = [r * n for r, n in zip(repeats, shape)]
+            raise RuntimeError(f"Trying to create tensor with negative dimension {r * n}: {sizes}")
     spread = [x for r, n in zip(repeats, shape) for x in (r, n)]
     split = [x for n in shape for x in (1, n)]
     wide = xp.broadcast_to(input.reshape(split), spread)
@@ -94,6 +95,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
                 f"input.size({dim}) = {n}"
             )
     else:
+        if repeats < 0:
+            raise RuntimeError("Repeats must be non-negative")
         values = [repeats] * n
     if builtins.min(values, default=0) < 0:
         raise RuntimeError("repeats can not be negative")
@@ -186,11 +189,11 @@ def rot90(input, k=1, dims=(0, 1)):
             raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
     k %= 4
     if k == 1:
-        return flip(input, (dims[1],)).transpose(*dims)
+        return flip(input, (dims[1],)).transpose_(*dims)
     if k == 2:
         return flip(input, dims)
     if k == 3:
-        return flip(input, (dims[0],)).transpose(*dims)
+        return flip(input, (dims[0],)).transpose_(*dims)
     return input.clone()
 
 

@@ -53,10 +53,8 @@ def view_size(xp, input, size):
     return input.reshape(size)
 
 
-@op(view=True, public=False, method=False, node="ViewBackward0")
-@samples(lambda t: [(t(3, 4).detach(), dtypes.float32), (t(3, 4).detach(), dtypes.int64)])
-def view_dtype(xp, input, dtype):
-    """The same bytes read as another dtype.  input (*, n) -> (*, n * old size / new size)."""
+def _as_dtype(input, dtype):
+    """The bytes of an array read as another dtype."""
     target = dtypes.to_numpy(dtype)
     old, new = input.dtype.itemsize, target.itemsize
     if old == new:
@@ -114,7 +112,9 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
 def _view_as_dtype(input, dtype):
     if dtype is input.dtype:
         return view_size(input, input._array.shape)
-    return view_dtype(input, dtype)
+    result = wrap(_as_dtype(input._array, dtype))
+    result._vc = input._vc
+    return result
 
 
 Tensor.view = view
@@ -143,7 +143,14 @@ def reshape(input, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
         raise TypeError(f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
+    try:
+        return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
+    except TypeError:
+        if len(shape) != 1 or isinstance(shape[0], list | tuple):
+            raise
+        raise TypeError(
+            f"reshape(): argument 'shape' (position 1) must be tuple of ints, not {type(shape[0]).__name__}"
+        ) from None
 
 
 @composite()
@@ -314,7 +321,9 @@ def _T(self: Tensor) -> Tensor:
         return t(self)
     if ndim != 2:
         warnings.warn(
-            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will "
+            "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases."
+            if not ndim
+            else "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will "
             "throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
             "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
             stacklevel=2,
@@ -369,8 +378,8 @@ def expand(xp, input, size):
             f"({len(shape)})"
         )
     sizes, steps = list(size), [0] * extra + list(strides)
-    for d, n in enumerate(size):
-        have = shape[d - extra] if d >= extra else 1
+    for d in builtins.range(len(size) - 1, -1, -1):
+        n, have = size[d], shape[d - extra] if d >= extra else 1
         if n == have:
             if d < extra:
                 steps[d] = 0
@@ -502,7 +511,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -n <= start <= n:
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-n}, {n}], but got {start})"
+            f"start out of range (expected to be in range of [{-n}, {n}], but got {start})"
         )
     if start < 0:
         start += n

@@ -23,7 +23,7 @@ class tensortype(type):
         if len(data) == 1 and isinstance(data[0], float):
             raise TypeError("new(): data must be a sequence (got float)")
         if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is not cls.dtype:
-            raise TypeError(f"expected {cls!s} (got {data[0].type()})")
+            raise TypeError(f"expected {dtypes.tensor_type(cls.dtype, cls._where.type)} (got {data[0].type()})")
         return _legacy_new(Tensor, cls.dtype, data, cls._where if device is None else device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -31,9 +31,6 @@ class tensortype(type):
 
     def __repr__(cls) -> str:
         return f"<class '{dtypes.tensor_type(cls.dtype, cls._where.type)}'>"
-
-    def __str__(cls) -> str:
-        return dtypes.tensor_type(cls.dtype, cls._where.type)
 
     def __reduce__(cls) -> Any:
         return typed, (cls.dtype, cls._where.type)
