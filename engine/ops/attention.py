@@ -1,0 +1,316 @@
+"""Scaled dot product attention and multi-head attention (arXiv:1706.03762)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from engine import dtypes
+from engine.dispatch import composite, samples
+from engine.ops.dropout import dropout
+from engine.tensor import Tensor
+
+
+def _check_sdpa(query, key, value, attn_mask, is_causal):
+    if is_causal and attn_mask is not None:
+        raise RuntimeError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{_short(query)} key.dtype: {_short(key)} and value.dtype: {_short(value)} instead."
+        )
+    if query.dim() < 2 or key.dim() < 2 or value.dim() < 2:
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{query.dim()}, key.dim: {key.dim()} and value.dim: {value.dim()} instead."
+        )
+    if attn_mask is not None and attn_mask.dtype not in (dtypes.bool, query.dtype, dtypes.float32):
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+            f"{_short(attn_mask)} and  query.dtype: {_short(query)} instead."
+        )
+
+
+def _short(tensor):
+    names = {"float32": "float", "float64": "double", "float16": "c10::Half", "int64": "long int"}
+    return names.get(tensor.dtype.name, tensor.dtype.name)
+
+
+@composite(public=False, method=False)
+@samples(
+    lambda t: [
+        (t(2, 3, 4), t(2, 5, 4), t(2, 5, 3)),
+        (t(1, 2, 3, 4), t(1, 2, 3, 4), t(1, 2, 3, 4), None, 0.0, True),
+        (t(2, 3, 4), t(2, 5, 4), t(2, 5, 3), t(3, 5)),
+    ]
+)
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """softmax(query @ key.T * scale + mask) @ value, scale 1/sqrt(E) by default; a row with nothing to see gives 0.
+
+    query (*, L, E), key (*, S, E), value (*, S, Ev), attn_mask broadcast to (*, L, S), bool (True sees) or added
+    -> (*, L, Ev).  enable_gqa: key and value have fewer heads (dim -3), each serving several of query's.
+    """
+    _check_sdpa(query, key, value, attn_mask, is_causal)
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        if query.shape[-3] % key.shape[-3] or key.shape[-3] != value.shape[-3]:
+            raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query * factor) @ key.transpose(-2, -1)
+    dead = None
+    if is_causal:
+        rows, columns = scores.shape[-2:]
+        hidden = scores.detach().new_ones((rows, columns)).tril() == 0
+        scores = scores.masked_fill(hidden, float("-inf"))
+    elif attn_mask is not None:
+        if attn_mask.dtype is dtypes.bool:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+            dead = ~attn_mask.any(-1)
+        else:
+            scores = scores + attn_mask.to(scores.dtype)
+            dead = (attn_mask.detach() == float("-inf")).all(-1)
+    weights = scores.softmax(-1)
+    if dead is not None and bool(dead.any()):
+        weights = weights.masked_fill(dead.unsqueeze(-1), 0.0)
+    if dropout_p > 0.0:
+        weights = dropout(weights, dropout_p, True)
+    return weights @ value
+
+
+def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
+    """A mask that is added: a bool one becomes 0 and -inf."""
+    if mask is None:
+        return None
+    floating = mask.is_floating_point()
+    if mask.dtype is not dtypes.bool and not floating:
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type is not None and mask.dtype is not other_type:
+        warnings.warn(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.",
+            stacklevel=2,
+        )
+    if floating:
+        return mask
+    return mask.new_zeros(mask.shape, dtype=target_type).masked_fill_(mask, float("-inf"))
+
+
+def _none_or_dtype(input):
+    if input is None:
+        return None
+    if isinstance(input, Tensor):
+        return input.dtype
+    raise RuntimeError("input to _none_or_dtype() must be None or torch.Tensor")
+
+
+def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
+    """Whether the inputs are batched; AssertionError where dims do not fit."""
+    if query.dim() not in (2, 3):
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+        )
+    n = query.dim()
+    prefix = "For batched (3-D) `query`" if n == 3 else "For unbatched (2-D) `query`"
+    if key.dim() != n or value.dim() != n:
+        raise AssertionError(
+            f"{prefix}, expected `key` and `value` to be {n}-D but found {key.dim()}-D and {value.dim()}-D tensors "
+            "respectively"
+        )
+    if key_padding_mask is not None and key_padding_mask.dim() != n - 1:
+        raise AssertionError(
+            f"{prefix}, expected `key_padding_mask` to be `None` or {n - 1}-D but found {key_padding_mask.dim()}-D "
+            "tensor instead"
+        )
+    if attn_mask is not None:
+        if attn_mask.dim() not in (2, 3):
+            raise AssertionError(
+                f"{prefix}, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D tensor instead"
+            )
+        if n == 2 and attn_mask.dim() == 3:
+            wanted = (num_heads, query.shape[0], key.shape[0])
+            if attn_mask.shape != wanted:
+                raise AssertionError(f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}")
+    return n == 3
+
+
+def _in_projection_packed(q, k, v, w, b=None):
+    """query, key and value through one packed weight (3 E, E)."""
+    from engine.ops.blas import linear
+
+    width = q.size(-1)
+    if k is v and q is k:
+        projected = linear(q, w, b).unflatten(-1, (3, width)).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous()
+        return projected[0], projected[1], projected[2]
+    parts = w.chunk(3)
+    biases = (None,) * 3 if b is None else b.chunk(3)
+    return tuple(linear(x, part, bias) for x, part, bias in zip((q, k, v), parts, biases))
+
+
+def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
+    """query, key and value through weights of their own."""
+    from engine.ops.blas import linear
+
+    width = q.size(-1)
+    for label, weight, x in (("query", w_q, q), ("key", w_k, k), ("value", w_v, v)):
+        if tuple(weight.shape) != (width, x.size(-1)):
+            raise AssertionError(
+                f"expecting {label} weights shape of {(width, x.size(-1))}, but got {weight.shape}"
+            )
+    for label, bias in (("query", b_q), ("key", b_k), ("value", b_v)):
+        if bias is not None and tuple(bias.shape) != (width,):
+            raise AssertionError(f"expecting {label} bias shape of {(width,)}, but got {bias.shape}")
+    return linear(q, w_q, b_q), linear(k, w_k, b_k), linear(v, w_v, b_v)
+
+
+def _check_mask(attn_mask, tgt_len, src_len, batch_heads):
+    """attn_mask with three dims; RuntimeError where its shape does not fit."""
+    if attn_mask.dim() == 2:
+        wanted: tuple = (tgt_len, src_len)
+        if attn_mask.shape != wanted:
+            raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {wanted}.")
+        return attn_mask.unsqueeze(0)
+    if attn_mask.dim() == 3:
+        wanted = (batch_heads, tgt_len, src_len)
+        if attn_mask.shape != wanted:
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {wanted}.")
+        return attn_mask
+    raise RuntimeError(f"attn_mask's dimension {attn_mask.dim()} is not supported")
+
+
+def _one_more(mask):
+    """A mask with one more column, which may be seen."""
+    from engine.ops.padding import constant_pad_nd
+
+    return None if mask is None else constant_pad_nd(mask, (0, 1))
+
+
+def _heads(x, static, label, count, head_dim):
+    if static is None:
+        return x.view(x.shape[0], count, head_dim).transpose(0, 1)
+    if static.size(0) != count:
+        raise AssertionError(f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}")
+    if static.size(2) != head_dim:
+        raise AssertionError(f"expecting static_{label}.size(2) of {head_dim}, but got {static.size(2)}")
+    return static
+
+
+def _projected(
+    query, key, value, use_separate_proj_weight, in_proj_weight, in_proj_bias, q_proj_weight, k_proj_weight,
+    v_proj_weight,
+):  # fmt: skip
+    if use_separate_proj_weight:
+        if key.shape[:2] != value.shape[:2]:
+            raise AssertionError(
+                f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}"
+            )
+        for label, weight in (("q", q_proj_weight), ("k", k_proj_weight), ("v", v_proj_weight)):
+            if weight is None:
+                raise AssertionError(f"use_separate_proj_weight is True but {label}_proj_weight is None")
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+        return _in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
+    if key.shape != value.shape:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+    if in_proj_weight is None:
+        raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
+    return _in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
+
+
+@composite(public=False, method=False)
+def multi_head_attention_forward(
+    query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
+    dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True,
+    attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None,
+    static_k=None, static_v=None, average_attn_weights=True, is_causal=False,
+):  # fmt: skip
+    """num_heads attentions side by side, projected in and out.
+
+    query (L, N, E), key (S, N, Ek), value (S, N, Ev), or without N -> (L, N, E), weights (N, L, S) or None.
+    """
+    from engine.ops.blas import linear
+    from engine.ops.joining import cat
+
+    batched = _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        same = key is value, query is key
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        value = key if same[0] else value
+        query = key if same[1] else query
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    tgt_len, bsz, embed_dim = query.shape
+    src_len = key.shape[0]
+    key_padding_mask = _canonical_mask(
+        key_padding_mask, "key_padding_mask", _none_or_dtype(attn_mask), "attn_mask", query.dtype
+    )
+    if is_causal and attn_mask is None:
+        raise RuntimeError(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
+            "`generate_square_subsequent_mask` to create this mask."
+        )
+    if is_causal and key_padding_mask is None and not need_weights:
+        attn_mask = None
+    else:
+        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
+        is_causal = is_causal and key_padding_mask is None
+    if embed_dim != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
+    head_dim = embed_dim // num_heads
+    if head_dim * num_heads != embed_dim:
+        raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
+    q, k, v = _projected(
+        query, key, value, use_separate_proj_weight, in_proj_weight, in_proj_bias, q_proj_weight, k_proj_weight,
+        v_proj_weight,
+    )  # fmt: skip
+    count = bsz * num_heads
+    if attn_mask is not None:
+        attn_mask = _check_mask(attn_mask, tgt_len, src_len, count)
+    if bias_k is not None and bias_v is not None:
+        for label, static in (("key", static_k), ("value", static_v)):
+            if static is not None:
+                raise AssertionError(f"bias cannot be added to static {label}.")
+        k, v = cat([k, bias_k.repeat(1, bsz, 1)]), cat([v, bias_v.repeat(1, bsz, 1)])
+        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+    elif bias_k is not None or bias_v is not None:
+        raise AssertionError("bias_k is set but bias_v is None" if bias_v is None else "bias_v is set but bias_k is None")
+    q = q.view(tgt_len, count, head_dim).transpose(0, 1)
+    k, v = _heads(k, static_k, "k", count, head_dim), _heads(v, static_v, "v", count, head_dim)
+    if add_zero_attn:
+        zero = k.detach().new_zeros((count, 1, head_dim))
+        k, v = cat([k, zero], dim=1), cat([v, zero], dim=1)
+        attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
+    src_len = k.size(1)
+    if key_padding_mask is not None:
+        for d, wanted in enumerate((bsz, src_len)):
+            if key_padding_mask.shape[d] != wanted:
+                raise AssertionError(
+                    f"Expected key_padded_mask.shape[{d}] to be {wanted}, but got {key_padding_mask.shape[d]}"
+                )
+        padding = key_padding_mask.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1).reshape(count, 1, src_len)
+        attn_mask = padding if attn_mask is None else attn_mask + padding
+    dropout_p = dropout_p if training else 0.0
+    weights = None
+    if need_weights:
+        scores = (q * math.sqrt(1.0 / float(head_dim))) @ k.transpose(-2, -1)
+        weights = (scores if attn_mask is None else scores + attn_mask).softmax(-1)
+        if dropout_p > 0.0:
+            weights = dropout(weights, dropout_p, True)
+        output = (weights @ v).transpose(0, 1).reshape(tgt_len * bsz, embed_dim)
+        weights = weights.view(bsz, num_heads, tgt_len, src_len)
+        weights = weights.mean(dim=1) if average_attn_weights else weights
+    else:
+        if attn_mask is not None:
+            if attn_mask.size(0) == 1 and attn_mask.dim() == 3:
+                attn_mask = attn_mask.unsqueeze(0)
+            else:
+                attn_mask = attn_mask.view(bsz, num_heads, -1, src_len)
+        q, k, v = (x.view(bsz, num_heads, -1, head_dim) for x in (q, k, v))
+        output = scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal)
+        output = output.permute(2, 0, 1, 3).reshape(bsz * tgt_len, embed_dim)
+    output = linear(output, out_proj_weight, out_proj_bias).view(tgt_len, bsz, -1)
+    if not batched:
+        output = output.squeeze(1)
+        weights = None if weights is None else weights.squeeze(0)
+    return output, weights
