@@ -9,13 +9,13 @@ import importlib as _importlib
 _WHERE = {
     "backward": "api", "grad": "api", "Variable": "api", "variable": "api", "Function": "function",
     "FunctionCtx": "function", "function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
-    "profiler": "profiler", "functional": "functional", "graph": "graph",
+    "profiler": "profiler", "profiler_util": "profiler_util", "functional": "functional", "graph": "graph",
     "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly", "anomaly_mode": "anomaly",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
     "inference_mode": "grad_mode", "grad_mode": "grad_mode",
 }  # fmt: skip
 _MODULES = frozenset(
-    ["function", "profiler", "functional", "graph", "variable", "grad_mode", "anomaly_mode"]
+    ["function", "profiler", "profiler_util", "functional", "graph", "variable", "grad_mode", "anomaly_mode"]
 )
 
 

@@ -225,3 +225,92 @@ def test_pf10_inside_the_block():
         assert list(early) == []
         engine.ones(2).sin()
     assert named(prof.function_events, "exp")
+
+
+def test_nothing_is_left_when_the_profile_ends():
+    """The wrappers round the kernels are there during a profile only."""
+    from engine import binder
+    from engine.autograd import engine as backward_engine
+
+    x = engine.ones(2)
+    x.exp()
+    (namespace, *_) = engine.dispatch.OPS["exp"].namespaces
+    plain = namespace["kernel"]
+    with profiler.profile():
+        assert namespace["kernel"] is not plain
+    assert namespace["kernel"] is plain
+    assert not binder.wrappers and not backward_engine.observers
+
+
+def test_record_function_decorates():
+    """record_function as a decorator labels each call."""
+
+    @profiler.record_function("doubled")
+    def f(t):
+        return t * 2
+
+    prof = record(lambda: (f(engine.ones(2)), f(engine.ones(2))))
+    averages = {e.key: e for e in prof.key_averages()}
+    assert averages["doubled"].count == 2
+    assert averages["doubled"].self_cpu_time_total <= averages["doubled"].cpu_time_total
+
+
+def test_memory_and_stack():
+    """profile_memory counts the bytes of results, with_stack keeps the callers outside the engine."""
+    x = engine.ones(100)
+    prof = record(lambda: x.exp(), profile_memory=True, with_stack=True)
+    (event,) = named(prof.function_events, "exp")
+    assert event.cpu_memory_usage == 400
+    assert "test_profiler.py" in event.stack[0]
+    assert "Source Location" in prof.table() and "CPU Mem" in prof.table()
+
+
+def test_table_refuses_unknown_keys():
+    """table: ValueError names the keys it can sort by."""
+    prof = record(lambda: engine.ones(2))
+    with pytest.raises(ValueError, match="sort_by must be one of"):
+        prof.table(sort_by="speed")
+
+
+def test_no_cuda():
+    """Where there is no CUDA, use_cuda warns and emit_nvtx refuses with a sentence."""
+    if any(backend.kind == "cuda" for backend in engine.backends.registered()):
+        pytest.skip("CUDA is in use")
+    with pytest.warns(UserWarning, match="CUDA is not available"):
+        profiler.profile(use_cuda=True)
+    with pytest.raises(RuntimeError, match="emit_nvtx needs CUDA"), profiler.emit_nvtx():
+        pass
+
+
+def test_load_nvprof(tmp_path):
+    """load_nvprof reads ranges and the kernels started inside them; ns become us."""
+    import sqlite3
+
+    path = tmp_path / "trace.sqlite"
+    db = sqlite3.connect(path)
+    db.executescript("""
+        CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY, value TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER (_id_ INTEGER, id INTEGER, name INTEGER, timestamp INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME
+            (_id_ INTEGER, cbid INTEGER, start INTEGER, end INTEGER, correlationId INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+            (_id_ INTEGER, start INTEGER, end INTEGER, name INTEGER, correlationId INTEGER);
+        INSERT INTO StringTable VALUES (1, 'aten::mm'), (2, 'aten::add'), (3, 'sgemm');
+        INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES
+            (1, 8, 2, 9000), (2, 8, 0, 9500), (3, 7, 1, 1000), (4, 7, 0, 5000);
+        INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1, 211, 2000, 3000, 40);
+        INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL VALUES (1, 3500, 6000, 3, 40);
+    """)
+    db.commit()
+    db.close()
+    events = profiler.load_nvprof(path)
+    assert [e.name for e in events] == ["aten::mm", "aten::add"]
+    assert events[0].cpu_time_total == 4 and events[0].cuda_time_total == 2.5
+    assert events[0].kernels[0].name == "sgemm"
+    assert events.key_averages()[0].count == 1
+    assert "aten::mm" in events.table()
+    (tmp_path / "text").write_text("no database")
+    with pytest.raises(ValueError, match="not an SQLite file of nvprof"):
+        profiler.load_nvprof(tmp_path / "text")
+    with pytest.raises(FileNotFoundError):
+        profiler.load_nvprof(tmp_path / "missing")
