@@ -20,6 +20,7 @@ from engine.ops import (  # noqa: F401
     distance,
     dropout,
     embedding,
+    extremes,
     gathering,
     indexing,
     joining,

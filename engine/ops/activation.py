@@ -8,13 +8,14 @@ from typing import Any
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.pointwise import keep_where, not_implemented
 from engine.ops.pointwise import conj_if_complex as _conj
+from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.ops.reduction import cast_back
 from engine.ops.special_functions import erf_of
 from engine.tensor import Tensor
 
 PRIVATE = {"public": False, "method": False}  # of nn.functional only, and the fused backwards
+
 
 def _floats_only(name: str, input: Any) -> None:
     if input.dtype.kind in "iub":
@@ -78,7 +79,10 @@ def sigmoid(xp, input):
 
 
 @op(**PRIVATE)
-@derivative(grad_output=lambda grad, output, threshold: threshold_backward(grad, output, threshold))
+@derivative(
+    grad_output=lambda grad, output, threshold: threshold_backward(grad, output, threshold),
+    output=lambda grad: zeros_of(grad),
+)
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0), (t(), t.constant(t()), 0.5)])
 def threshold_backward(xp, grad_output, output, threshold):
     """grad_output where output > threshold, else 0.  grad_output (*), output (*) -> (*)."""
@@ -108,7 +112,10 @@ def threshold(xp, input, threshold, value):
 
 @op(**PRIVATE, half=True)
 @derivative(
-    grad_output=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
+    grad_output=lambda grad, input, negative_slope: leaky_relu_backward(
+        grad, input, negative_slope
+    ),
+    input=lambda grad: zeros_of(grad),
 )
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0.1)])
 def leaky_relu_backward(xp, grad_output, input, negative_slope):
@@ -117,7 +124,9 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc")
-@derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
+@derivative(
+    input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
+)
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope=0.01):
     """input where positive, else negative_slope * input.  input (*) -> (*)."""
@@ -165,7 +174,10 @@ def prelu_slope(grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
 @composite()
 @samples(lambda t: [(t.distinct(2, 3, 4), t(3)), (t.distinct(3), t(1)), (t.distinct(), t())])
 def prelu(input, weight):
-    """input where positive, else weight * input, one weight a channel or one for all.  input (N, C, *), weight (C) -> (N, C, *)."""
+    """input where positive, else weight * input, one weight a channel or one for all.
+
+    input (N, C, *), weight (C) -> (N, C, *).
+    """
     if input.dtype is not weight.dtype:
         raise RuntimeError(
             f"prelu: Type promoting not supported. Got {_cpp_name(input)} and {_cpp_name(weight)}"
@@ -174,7 +186,7 @@ def prelu(input, weight):
 
 
 def _cpp_name(x: Tensor) -> str:
-    from engine.ops.pointwise import _cpp
+    from engine.ops.pointwise_select import _cpp
 
     return _cpp(x.dtype)
 
@@ -205,12 +217,14 @@ def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
 def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale: Any) -> Tensor:
     """The second derivative: 0 above zero."""
     curve = (input * input_scale).exp() * (input_scale * input_scale * alpha * scale)
-    return keep_where(grad * curve, input <= 0)
+    return keep_where(grad * curve, input < 0)
 
 
 @op(**PRIVATE, half=True)
 @derivative(
-    grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale),
+    grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(
+        grad, input, alpha, scale, input_scale
+    ),
     input=lambda grad, grad_output, input, alpha, scale, input_scale: _elu_curve(
         grad * grad_output, input, alpha, scale, input_scale
     ),
@@ -224,7 +238,9 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc")
 @derivative(
-    input=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale)
+    input=lambda grad, input, alpha, scale, input_scale: elu_backward(
+        grad, input, alpha, scale, input_scale
+    )
 )
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
 def elu(xp, input, alpha=1.0, scale=1, input_scale=1):
@@ -239,7 +255,10 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 @composite(method=False)
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),)])
 def selu(input):
-    """The self-normalizing `elu`, alpha 1.6733 and scale 1.0507 (https://arxiv.org/abs/1706.02515).  input (*) -> (*)."""
+    """The self-normalizing `elu`, alpha 1.6733 and scale 1.0507 (https://arxiv.org/abs/1706.02515).
+
+    input (*) -> (*).
+    """
     return elu(input, SELU_ALPHA, SELU_SCALE)
 
 
@@ -352,13 +371,17 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     gate = tanh((x + square * x * CUBIC) * ROOT_2_OVER_PI)
     inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI  # of the argument
     sech = 1 - gate * gate
-    return sech * inner + x * 0.5 * (sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2)
+    return sech * inner + x * 0.5 * (
+        sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2
+    )
 
 
 @op(**PRIVATE, half=True)
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
-    input=lambda grad, grad_output, input, approximate: grad * grad_output * _gelu_curve(input, approximate),
+    input=lambda grad, grad_output, input, approximate: (
+        grad * grad_output * _gelu_curve(input, approximate)
+    ),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), "none"), (t(3), t(3), "tanh")])
 def gelu_backward(xp, grad_output, input, approximate):
@@ -369,14 +392,19 @@ def gelu_backward(xp, grad_output, input, approximate):
         inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI
         return grad_output * (0.5 * (1 + gate) + 0.5 * input * (1 - gate * gate) * inner)
     below = 0.5 * (1 + erf_of(xp, input * math.sqrt(0.5)))
-    return grad_output * (below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi)))
+    return grad_output * (
+        below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi))
+    )
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl")
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate="none"):
-    """input times the normal distribution function, or its tanh approximation (https://arxiv.org/abs/1606.08415).  input (*) -> (*)."""
+    """input times the normal distribution function, or its tanh approximation (https://arxiv.org/abs/1606.08415).
+
+    input (*) -> (*).
+    """
     if _check_gelu(input, approximate):
         inner = (input + input * input * input * CUBIC) * ROOT_2_OVER_PI
         return input * (xp.tanh(inner) + 1) * 0.5
@@ -389,9 +417,12 @@ def gelu(xp, input, *, approximate="none"):
 
 @op(**PRIVATE, half=True)
 @derivative(
-    grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
+    grad_output=lambda grad, input, beta, threshold: softplus_backward(
+        grad, input, beta, threshold
+    ),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
-        sigmoid_backward(grad * grad_output, sigmoid(input * beta)) * beta, input * beta <= threshold
+        sigmoid_backward(grad * grad_output, sigmoid(input * beta)) * beta,
+        input * beta <= threshold,
     ),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), 1, 20), (t(3), t.distinct(3), 2.0, 0.02)])
@@ -402,7 +433,9 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
 
 
 @op(**PRIVATE, half=True, refuse="iubc")
-@derivative(input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold))
+@derivative(
+    input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold)
+)
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
 def softplus(xp, input, beta=1, threshold=20):
     """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
@@ -452,7 +485,12 @@ def glu(input, dim=-1):
 
 
 @op(**PRIVATE, half=True)
-@derivative(grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope))
+@derivative(
+    grad_output=lambda grad, input, low, high, slope: inside_backward(
+        grad, input, low, high, slope
+    ),
+    input=lambda grad: zeros_of(grad),
+)
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5, 0.3)])
 def inside_backward(xp, grad_output, input, low, high, slope):
     """slope * grad_output where low < input < high, else 0.  grad_output (*), input (*) -> (*)."""
@@ -461,7 +499,10 @@ def inside_backward(xp, grad_output, input, low, high, slope):
 
 
 @op(**PRIVATE, half=True)
-@derivative(grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high))
+@derivative(
+    grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high),
+    input=lambda grad: zeros_of(grad),
+)
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5)])
 def outside_backward(xp, grad_output, input, low, high):
     """grad_output where input < low or input > high, else 0.  grad_output (*), input (*) -> (*)."""
@@ -469,8 +510,12 @@ def outside_backward(xp, grad_output, input, low, high):
 
 
 @op(inplace=True, **PRIVATE, half=True)
-@derivative(input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1))
-@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)])
+@derivative(
+    input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1)
+)
+@samples(
+    lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)]
+)
 def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
     """input limited to [min_val, max_val]; gradient 0 at the bounds.  input (*) -> (*)."""
     if input.dtype.kind == "b":
@@ -506,7 +551,9 @@ def hardsigmoid(xp, input):
 def hardswish_backward(xp, grad_output, input):
     """The gradient of `hardswish`.  grad_output (*), input (*) -> (*)."""
     zero = grad_output.dtype.type(0)
-    return xp.where(input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output))
+    return xp.where(
+        input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output)
+    )
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc")
@@ -534,7 +581,9 @@ def softshrink(xp, input, lambd=0.5):
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
     zero = input.dtype.type(0)
-    return xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * zero))
+    return xp.where(
+        input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * zero)
+    )
 
 
 gelu_ = gelu.op.inplace_function
@@ -554,7 +603,9 @@ def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, 
         input = input.astype(dtypes.to_numpy(dtype))
     axis = wrap_dim(dim, input.ndim)
     if input.dtype.kind in "iubc":
-        raise not_implemented(f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input)
+        raise not_implemented(
+            f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input
+        )
     if input.dtype.itemsize == 2:
         return input.astype("float32"), input.dtype, axis
     return input, input.dtype, axis
@@ -586,7 +637,9 @@ def _soft_samples(t: Any) -> list[Any]:
 
 @op(names=("special_softmax",))
 @derivative(
-    input=lambda grad, result, dim, input_dtype: cast_back(softmax_backward(grad, result, dim), input_dtype)
+    input=lambda grad, result, dim, input_dtype: cast_back(
+        softmax_backward(grad, result, dim), input_dtype
+    )
 )
 @samples(_soft_samples)
 def softmax(xp, input, dim, dtype=None):
@@ -614,7 +667,9 @@ def log_softmax_backward(xp, grad_output, output, dim):
 
 @op(names=("special_log_softmax",))
 @derivative(
-    input=lambda grad, result, dim, input_dtype: cast_back(log_softmax_backward(grad, result, dim), input_dtype)
+    input=lambda grad, result, dim, input_dtype: cast_back(
+        log_softmax_backward(grad, result, dim), input_dtype
+    )
 )
 @samples(_soft_samples)
 def log_softmax(xp, input, dim, dtype=None):

@@ -135,7 +135,9 @@ def isreal(xp, input):
 def _match(input: Any, other: Any) -> None:
     for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
         if not isinstance(x, Tensor):
-            raise TypeError(f"isclose(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+            raise TypeError(
+                f"isclose(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
     if input.dtype is not other.dtype:
         raise RuntimeError(
             f"{dtypes.scalar_name(input.dtype)} did not match {dtypes.scalar_name(other.dtype)}"
@@ -161,7 +163,10 @@ def close_within(xp, input, other, rtol, atol, equal_nan):
 @composite()
 @samples(lambda t: [(t.constant(t(3)), t.constant(t(3)))])
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """|input - other| <= atol + rtol * |other|, elementwise.  input (*a), other (*b) -> (broadcast of a and b) bool."""
+    """|input - other| <= atol + rtol * |other|, elementwise.
+
+    input (*a), other (*b) -> (broadcast of a and b) bool.
+    """
     _match(input, other)
     if rtol < 0 or atol < 0:
         name, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
@@ -181,7 +186,9 @@ def equal(input, other):
     """Whether both have the same shape and elements: a bool."""
     for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
         if not isinstance(x, Tensor):
-            raise TypeError(f"equal(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+            raise TypeError(
+                f"equal(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
     if input._array.shape != other._array.shape:
         return False
     return bool(eq(input, other)._array.all())
@@ -223,5 +230,3 @@ def all(xp, input, dim=None, keepdim=False):
         input = input != 0
     axis = _check_logic_dim(dim, input.ndim)
     return _bool_result(input, xp.all(input, axis=axis, keepdims=keepdim))
-
-

@@ -18,7 +18,9 @@ COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
 def _tensor(name: str, input: Any) -> Any:
     if not isinstance(input, Tensor):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
     return input._array
 
 
@@ -166,7 +168,9 @@ def _check_pair(name: str, first: Any, second: Any) -> None:
     kinds = [dtypes.from_numpy(x.dtype) for x in (first, second)]
     if any(k.category != dtypes.FLOATING or k is dtypes.bfloat16 for k in kinds):
         found = " and ".join(dtypes.scalar_name(k) for k in kinds)
-        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {found}")
+        raise RuntimeError(
+            f"Expected both inputs to be Half, Float or Double tensors but got {found}"
+        )
     if kinds[0] is not kinds[1]:
         raise RuntimeError(
             f"Expected object of scalar type {dtypes.scalar_name(kinds[0])} but got scalar type "
@@ -206,5 +210,3 @@ def polar(xp, abs, angle):
     """abs * e ** (i angle).  abs (*a), angle (*b) in radians -> (broadcast of a and b) complex."""
     _check_pair("polar", abs, angle)
     return _assembled(xp, abs * xp.cos(angle), abs * xp.sin(angle))
-
-

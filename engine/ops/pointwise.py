@@ -91,7 +91,9 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
         if kind is not dtypes.bool:
             raise RuntimeError("Boolean alpha only supported for Boolean results.")
     elif kind.category < dtypes.FLOATING and not isinstance(alpha, int):
-        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
     elif kind.category < dtypes.COMPLEX and isinstance(alpha, complex):
         raise RuntimeError(
             "For non-complex input tensors, argument alpha must not be a complex number."
@@ -208,7 +210,13 @@ def square(xp, input):
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
     tensor2=lambda grad, tensor1, value: grad * _conj(tensor1 if value == 1 else tensor1 * value),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(), t(2, 1), t(3), {"value": 0.5}), (t(0), t(0), t(0))])
+@samples(
+    lambda t: [
+        (t(3, 4), t(3, 4), t(3, 4)),
+        (t(), t(2, 1), t(3), {"value": 0.5}),
+        (t(0), t(0), t(0)),
+    ]
+)
 def addcmul(xp, input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     if value != 1:
@@ -227,11 +235,19 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
         )
 
 
-@op(broadcast=True, inplace=True, plain=("value",), check=lambda arrays: _check_addcdiv(*arrays), half=True)
+@op(
+    broadcast=True,
+    inplace=True,
+    plain=("value",),
+    check=lambda arrays: _check_addcdiv(*arrays),
+    half=True,
+)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
-    tensor2=lambda grad, tensor1, tensor2, value: grad * _conj(tensor1 * -value / (tensor2 * tensor2)),
+    tensor2=lambda grad, tensor1, tensor2, value: (
+        grad * _conj(tensor1 * -value / (tensor2 * tensor2))
+    ),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
                     (t(0), t(0), t(0))])  # fmt: skip
@@ -277,12 +293,38 @@ def _check_divisible(name: str, input: Any, other: Any) -> None:
         raise not_implemented(name, input if hasattr(input, "dtype") else other)
 
 
+def _no_derivative(grad: Tensor) -> Tensor:
+    raise RuntimeError("derivative for aten::floor_divide is not implemented")
+
+
 @op(broadcast=True, inplace=True)
+@derivative(input=_no_derivative, other=_no_derivative)
+@samples(
+    lambda t: [
+        (t.constant(t.uniform(2.1, 2.9, 3, 4)), t.constant(t.uniform(0.8, 0.9, 4))),
+        (t.constant(t(2, 1)), 0.7),
+        (t.integers(-9, 9, 5), t.integers(1, 4, 5)),
+    ]
+)
+def floor_divide(xp, input, other):
+    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("div_floor_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.floor_divide(input, other)
+
+
+@op(broadcast=True, inplace=True, public=False, method=False)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
-def floor_divide(xp, input, other):
-    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.  input (*a), other (*b) -> (broadcast)."""
+def floor_div(xp, input, other):
+    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
     _check_divisible("div_floor_cpu", input, other)
     _check_divisor(xp, other, _integer(input, other))
     return xp.floor_divide(input, other)
@@ -293,7 +335,10 @@ def floor_divide(xp, input, other):
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
 def trunc_divide(xp, input, other):
-    """trunc(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.  input (*a), other (*b) -> (broadcast)."""
+    """trunc(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
     _check_divisible("div_trunc_cpu", input, other)
     if not _integer(input, other):
         return xp.trunc(xp.true_divide(input, other))
@@ -303,7 +348,7 @@ def trunc_divide(xp, input, other):
 
 def _rounding(rounding_mode: Any) -> Any:
     if rounding_mode == "floor":
-        return floor_divide
+        return floor_div
     if rounding_mode == "trunc":
         return trunc_divide
     raise RuntimeError(
@@ -314,7 +359,7 @@ def _rounding(rounding_mode: Any) -> Any:
 @overload(names=("divide",))
 @samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
                     (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
-def div(input, other, *, rounding_mode=None, out=None):  # noqa: F811
+def div(input, other, *, rounding_mode=None, out=None):
     """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
 
     input (*a), other (*b) or number -> (broadcast of a and b).
@@ -351,12 +396,16 @@ def true_divide_(input, other):
 @op(broadcast=True, inplace=True)
 @derivative(
     input=lambda grad: grad,
-    other=lambda grad, input, other: -grad * floor_divide(input, other),
+    other=lambda grad, input, other: -grad * floor_div(input, other),
 )
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
-                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (2.5, t.uniform(0.9, 1.1, 3)), (t(0), t(0))])  # fmt: skip
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (2.5, t.uniform(0.9, 1.1, 3)),
+                    (t(0), t(0))])  # fmt: skip
 def remainder(xp, input, other):
-    """input - other * floor(input / other): the sign of `other`, as Python's %.  input (*a), other (*b) -> (broadcast)."""
+    """input - other * floor(input / other): the sign of `other`, as Python's %.
+
+    input (*a), other (*b) -> (broadcast).
+    """
     _check_divisible("remainder_cpu", input, other)
     _check_divisor(xp, other, _integer(input, other))
     return xp.remainder(input, other)
@@ -370,7 +419,10 @@ def remainder(xp, input, other):
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
 def fmod(xp, input, other):
-    """input - other * trunc(input / other): the sign of `input`, as C's fmod.  input (*a), other (*b) -> (broadcast)."""
+    """input - other * trunc(input / other): the sign of `input`, as C's fmod.
+
+    input (*a), other (*b) -> (broadcast).
+    """
     _check_divisible("fmod_cpu", input, other)
     _check_divisor(xp, other, _integer(input, other))
     return xp.fmod(input, other)
@@ -421,7 +473,9 @@ def _integer_power(xp: Any, input: Any, exponent: Any) -> Any:
         return xp.power(input, exponent)
     sign = xp.where(xp.bitwise_and(exponent, 1) == 1, input, 1)  # of +-1 ** odd, +-1 ** even
     small = xp.where(xp.abs(input) == 1, sign, 0)
-    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(exponent.dtype)
+    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(
+        exponent.dtype
+    )
 
 
 def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
@@ -437,7 +491,9 @@ def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
 
 def _same(value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the shape of `value` (which the mask broadcasts to)."""
-    return value, mask if mask._array.shape == value._array.shape else mask.expand(value._array.shape)
+    return value, mask if mask._array.shape == value._array.shape else mask.expand(
+        value._array.shape
+    )
 
 
 def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) -> Tensor:
@@ -448,6 +504,8 @@ def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) ->
             return keep_where(grad * factor, ~(_real(exponent) >= 0))
         return grad * _conj(result * _log_number(input))
     mask = ~((input == 0) & (_real(exponent) >= 0))
+    if exponent._array.dtype.kind == "c" and input._array.dtype.kind != "c":
+        input = input.to(exponent.dtype)
     return keep_where(*_same(grad * _conj(result * input.log()), mask))
 
 
@@ -532,78 +590,6 @@ def sqrt(xp, input):
 def rsqrt(xp, input):
     """1 / sqrt(input).  input (*) -> (*)."""
     return xp.reciprocal(xp.sqrt(input))
-
-
-# --- interpolation
-
-
-def _check_same_dtype(input: Any, end: Any, name: str) -> None:
-    if end.dtype != input.dtype:
-        have, want = dtypes.from_numpy(end.dtype), dtypes.from_numpy(input.dtype)
-        raise RuntimeError(f"expected dtype {_cpp(want)} for `{name}` but got dtype {_cpp(have)}")
-
-
-def _cpp(dtype: dtypes.dtype) -> str:
-    """The C++ name of a dtype in torch's messages."""
-    names = {"float32": "float", "float64": "double", "float16": "c10::Half", "int64": "long", "int32": "int"}
-    names |= {"bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
-    return names.get(dtype.name, dtype.name)
-
-
-@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True)
-@derivative(
-    input=lambda grad, weight: grad * _conj(1 - weight),
-    end=lambda grad, weight: grad * _conj(weight),
-)
-@samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
-def lerp_number(xp, input, end, weight):
-    """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
-    if input.dtype.kind in "iub":
-        raise not_implemented("lerp_kernel_scalar", input)
-    gap = xp.subtract(end, input)
-    if builtins.abs(weight) < 0.5:
-        return xp.add(input, gap * weight)
-    return xp.subtract(end, gap * (1 - weight))
-
-
-@op(broadcast=True, inplace=True, public=False, method=False, half=True)
-@derivative(
-    input=lambda grad, weight: grad * _conj(1 - weight),
-    end=lambda grad, weight: grad * _conj(weight),
-    weight=lambda grad, input, end: grad * _conj(end - input),
-)
-@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(2, 1), t(3), t()), (t(0), t(0), t())])
-def lerp_tensor(xp, input, end, weight):
-    """input + weight * (end - input).  input (*a), end (*b), weight (*c) -> (broadcast of a, b, c)."""
-    if input.dtype.kind in "iub":
-        raise not_implemented("lerp_kernel_tensor", input)
-    gap = xp.subtract(end, input)
-    return xp.where(xp.abs(weight) < 0.5, input + weight * gap, end - gap * (1 - weight))
-
-
-def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
-    for name, x in (("input", input), ("end", end)):
-        if not isinstance(x, Tensor):
-            position = 1 if name == "input" else 2
-            raise TypeError(f"lerp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
-    _check_same_dtype(input._array, end._array, "end")
-    if isinstance(weight, Tensor):
-        _check_same_dtype(input._array, weight._array, "weight")
-        return lerp_tensor
-    return lerp_number
-
-
-@overload()
-@samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
-def lerp(input, end, weight, *, out=None):
-    """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
-    return _lerp_form(input, end, weight)(input, end, weight, out=out)
-
-
-@overload(public=False)
-def lerp_(input, end, weight):
-    """In place: see `lerp`."""
-    return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)
 
 
 # --- operators of Tensor

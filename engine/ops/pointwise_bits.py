@@ -46,7 +46,14 @@ def bitwise_xor(xp, input, other):
 
 
 @op(inplace=True)
-@samples(lambda t: [(t.integers(-9, 9, 3, 4),), (t.boolean(3),), (t.integers(0, 9),), (t.integers(0, 9, 0),)])
+@samples(
+    lambda t: [
+        (t.integers(-9, 9, 3, 4),),
+        (t.boolean(3),),
+        (t.integers(0, 9),),
+        (t.integers(0, 9, 0),),
+    ]
+)
 def bitwise_not(xp, input):
     """~input, of integers or bools.  input (*) -> (*)."""
     _integers("bitwise_not_cpu", input)
@@ -54,7 +61,13 @@ def bitwise_not(xp, input):
 
 
 @op(broadcast=True, inplace=True)
-@samples(lambda t: [(t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)), (t.integers(0, 9, 3), 2), (t.integers(0, 9, 0), 1)])
+@samples(
+    lambda t: [
+        (t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)),
+        (t.integers(0, 9, 3), 2),
+        (t.integers(0, 9, 0), 1),
+    ]
+)
 def bitwise_left_shift(xp, input, other):
     """input * 2 ** other, of integers.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     _integers("lshift_cpu", input, other, bools=False)
@@ -62,7 +75,13 @@ def bitwise_left_shift(xp, input, other):
 
 
 @op(broadcast=True, inplace=True)
-@samples(lambda t: [(t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)), (t.integers(0, 9, 3), 2), (t.integers(0, 9, 0), 1)])
+@samples(
+    lambda t: [
+        (t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)),
+        (t.integers(0, 9, 3), 2),
+        (t.integers(0, 9, 0), 1),
+    ]
+)
 def bitwise_right_shift(xp, input, other):
     """input / 2 ** other rounded down, of integers.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     _integers("rshift_cpu", input, other, bools=False)
@@ -88,7 +107,12 @@ def lcm(xp, input, other):
 
 
 def _logic_samples(t: Any) -> list[Any]:
-    return [(t.boolean(3, 4), t.boolean(4)), (t.integers(0, 2, 3), t(3)), (t(), t.boolean()), (t(0), t(0))]
+    return [
+        (t.boolean(3, 4), t.boolean(4)),
+        (t.integers(0, 2, 3), t(3)),
+        (t(), t.boolean()),
+        (t(0), t(0)),
+    ]
 
 
 @op(broadcast=True, promote="compare", inplace=True, numbers=())
@@ -122,7 +146,9 @@ def logical_not(xp, input):
 def _invert(self: Tensor) -> Tensor:
     """~self, of integers or bools."""
     if self._array.dtype.kind not in "iub":
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
+        )
     return bitwise_not(self)
 
 

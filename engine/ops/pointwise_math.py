@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from engine.dispatch import derivative, op, samples
-from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.ops.pointwise import conj_if_complex as _conj
+from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.tensor import Tensor
 
 LN2, LN10 = math.log(2), math.log(10)
@@ -41,7 +41,15 @@ def expm1(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, input: grad / _conj(input))
-@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),), (t.integers(1, 9, 3),)])
+@samples(
+    lambda t: [
+        (t.positive(3, 4),),
+        (t.positive(),),
+        (t(0, 2),),
+        (t.complex(3),),
+        (t.integers(1, 9, 3),),
+    ]
+)
 def log(xp, input):
     """The natural logarithm; nan for negative input.  input (*) -> (*)."""
     return xp.log(input)
@@ -92,7 +100,9 @@ def cos(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, result: grad * _conj(result * result + 1))
-@samples(lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)])
+@samples(
+    lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)]
+)
 def tan(xp, input):
     """The tangent; input in radians (*) -> (*)."""
     return xp.tan(input)
@@ -100,7 +110,9 @@ def tan(xp, input):
 
 @op(promote="float", inplace=True, names=("arcsin",))
 @derivative(input=lambda grad, input: grad * _conj((1 - input * input).rsqrt()))
-@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
+@samples(
+    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
+)
 def asin(xp, input):
     """The arc sine in radians; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arcsin(input)
@@ -108,7 +120,9 @@ def asin(xp, input):
 
 @op(promote="float", inplace=True, names=("arccos",))
 @derivative(input=lambda grad, input: grad * -_conj((1 - input * input).rsqrt()))
-@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
+@samples(
+    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
+)
 def acos(xp, input):
     """The arc cosine in radians; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arccos(input)
@@ -122,10 +136,16 @@ def atan(xp, input):
     return xp.arctan(input)
 
 
+def _per_square(y: Tensor, x: Tensor) -> Tensor:
+    """1 / (x^2 + y^2), 0 where both are 0."""
+    size = y * y + x * x
+    return keep_where(size.reciprocal(), size != 0)
+
+
 @op(broadcast=True, promote="float", inplace=True, names=("arctan2",), numbers=())
 @derivative(
-    input=lambda grad, input, other: grad * other * (input * input + other * other).reciprocal(),
-    other=lambda grad, input, other: grad * -input * (input * input + other * other).reciprocal(),
+    input=lambda grad, input, other: grad * other * _per_square(input, other),
+    other=lambda grad, input, other: grad * -input * _per_square(input, other),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def atan2(xp, input, other):
@@ -157,8 +177,14 @@ def asinh(xp, input):
     return xp.arcsinh(input)
 
 
+def _acosh_slope(x: Tensor) -> Tensor:
+    if x._array.dtype.kind == "c":
+        return (x - 1).rsqrt() * (x + 1).rsqrt()
+    return (x * x - 1).rsqrt()
+
+
 @op(promote="float", inplace=True, names=("arccosh",))
-@derivative(input=lambda grad, input: grad * _conj((input - 1).rsqrt() * (input + 1).rsqrt()))
+@derivative(input=lambda grad, input: grad * _conj(_acosh_slope(input)))
 @samples(lambda t: [(t.uniform(1.2, 3, 3, 4),), (t.uniform(1.2, 3),), (t(0, 2),)])
 def acosh(xp, input):
     """The inverse hyperbolic cosine; nan below 1.  input (*) -> (*)."""
@@ -167,7 +193,9 @@ def acosh(xp, input):
 
 @op(promote="float", inplace=True, names=("arctanh",))
 @derivative(input=lambda grad, input: grad / _conj(1 - input * input))
-@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
+@samples(
+    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
+)
 def atanh(xp, input):
     """The inverse hyperbolic tangent; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arctanh(input)
@@ -198,7 +226,7 @@ def rad2deg(xp, input):
 
 def _sinc_backward(grad: Tensor, input: Tensor) -> Tensor:
     x = input * math.pi
-    return keep_where(grad * ((x * x.cos() - x.sin()) / (x * input)), input != 0)
+    return keep_where(grad * _conj((x * x.cos() - x.sin()) / (x * input)), input != 0)
 
 
 @op(promote="float", inplace=True, half=True)
@@ -237,7 +265,10 @@ def logaddexp(xp, input, other):
     if input.dtype.kind in "iub":
         raise not_implemented("logaddexp_cpu", input)
     if input.dtype.kind == "c":
-        first, second = xp.where(input.real < other.real, other, input), xp.where(input.real < other.real, input, other)
+        first, second = (
+            xp.where(input.real < other.real, other, input),
+            xp.where(input.real < other.real, input, other),
+        )
         return xp.log1p(xp.exp(second - first)) + first
     return xp.logaddexp(input, other)
 
@@ -263,7 +294,13 @@ def _xlogy_input(grad: Tensor, input: Any, other: Any) -> Tensor:
 
 
 def _number_log(like: Tensor, value: Any) -> Any:
-    return math.log(value) if value > 0 else float("nan") if value < 0 or value != value else float("-inf")
+    return (
+        math.log(value)
+        if value > 0
+        else float("nan")
+        if value < 0 or value != value
+        else float("-inf")
+    )
 
 
 @op(broadcast=True, promote="float", inplace=True, names=("special_xlogy",), half=True, refuse="c")
@@ -272,13 +309,17 @@ def _number_log(like: Tensor, value: Any) -> Any:
                     (t(0), t(0))])  # fmt: skip
 def xlogy(xp, input, other):
     """input * log(other), 0 where input is 0 (and other is not nan).  input (*a), other (*b) -> (broadcast)."""
-    product = xp.multiply(input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other)))
+    product = xp.multiply(
+        input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other))
+    )
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)
 
 
 @op(broadcast=True, promote="float", inplace=True, numbers=("other",))
 @derivative(
-    input=lambda grad, input, result: grad * keep_where(result / input, (input != 0).expand(result.shape)),
+    input=lambda grad, input, result: (
+        grad * keep_where(result / input, (input != 0).expand(result.shape))
+    ),
     other=lambda grad: zeros_of(grad),
 )
 @samples(lambda t: [(t.distinct(3, 4), t.distinct(3, 4)), (t.distinct(2, 1), t.distinct(3)), (t.distinct(3), -1.0),
@@ -333,7 +374,9 @@ def _power_of_two(like: Tensor, exponent: Tensor) -> Tensor:
 
 @op(inplace=True, names=("absolute",))
 @derivative(input=lambda grad, input: grad * sgn(input))
-@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)])
+@samples(
+    lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)]
+)
 def abs(xp, input):
     """|input|; of complex numbers the modulus, a real.  Gradient 0 at 0.  input (*) -> (*)."""
     if input.dtype.kind == "b":
@@ -343,7 +386,9 @@ def abs(xp, input):
 
 @op(inplace=True)
 @derivative(input=lambda grad: zeros_of(grad))
-@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)])
+@samples(
+    lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)]
+)
 def sign(xp, input):
     """-1, 0 or 1.  input (*) -> (*)."""
     kind = input.dtype.kind
@@ -355,7 +400,9 @@ def sign(xp, input):
         )
     result = xp.sign(input)
     if kind in "fV":
-        result = xp.where(input == input, result, input.dtype.type(0))  # torch: the sign of nan is 0
+        result = xp.where(
+            input == input, result, input.dtype.type(0)
+        )  # torch: the sign of nan is 0
     return result
 
 
@@ -454,4 +501,3 @@ Tensor.__round__ = lambda self, decimals=0: round(self, decimals=decimals)
 Tensor.__floor__ = floor
 Tensor.__ceil__ = ceil
 Tensor.__trunc__ = trunc
-

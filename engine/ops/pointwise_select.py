@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
+from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented
 from engine.tensor import Tensor, wrap
 
@@ -47,10 +49,13 @@ def clamp_numbers(xp, input, min=None, max=None):
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
-    max=lambda grad, input, min, max: keep_where(grad, ~_all_of(grad, ~((input > max) | (max < min)))),
+    max=lambda grad, input, min, max: keep_where(
+        grad, ~_all_of(grad, ~((input > max) | (max < min)))
+    ),
 )
 @samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.5, -0.4, 3, 4), t.uniform(0.3, 0.34, 3, 4)),
-                    (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)), (t(0), t(0), t(0))])  # fmt: skip
+                    (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)),
+                    (t(0), t(0), t(0))])  # fmt: skip
 def clamp_tensors(xp, input, min, max):
     """input limited to [min, max].  input (*a), min (*b), max (*c) -> (broadcast of a, b, c)."""
     _no_complex_clamp(input)
@@ -68,7 +73,14 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
     min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
 )
-@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)), (t.distinct(3), 0.1), (t(), -9), (t(0), 1.0)])
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)),
+        (t.distinct(3), 0.1),
+        (t(), -9),
+        (t(0), 1.0),
+    ]
+)
 def clamp_min(xp, input, min):
     """The larger of input and `min`.  input (*a), min (*b) or number -> (broadcast of a and b)."""
     _no_complex_clamp(input)
@@ -80,7 +92,14 @@ def clamp_min(xp, input, min):
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
     max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
 )
-@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)), (t.distinct(3), 0.1), (t(), 9), (t(0), 1.0)])
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), t.uniform(-0.05, -0.04, 3, 1)),
+        (t.distinct(3), 0.1),
+        (t(), 9),
+        (t(0), 1.0),
+    ]
+)
 def clamp_max(xp, input, max):
     """The smaller of input and `max`.  input (*a), max (*b) or number -> (broadcast of a and b)."""
     _no_complex_clamp(input)
@@ -90,7 +109,9 @@ def clamp_max(xp, input, max):
 def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     """The op for these bounds, and its arguments."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"clamp(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(
+            f"clamp(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
     if max is None:
         if min is None:
             raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -141,9 +162,14 @@ def _no_complex(name: str, input: Any) -> None:
 @derivative(grad_output=lambda grad, input, other: share_larger(grad, input, other))
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), t.constant(t(4)))])
 def share_larger(xp, grad_output, input, other):
-    """The part of a gradient that goes to the larger `input`: half where equal.  grad_output (*), input (*a), other (*b) -> (*)."""
+    """The part of a gradient that goes to the larger `input`: half where equal.
+
+    grad_output (*), input (*a), other (*b) -> (*).
+    """
     one = grad_output.dtype.type
-    return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
+    return xp.where(
+        input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output)
+    )
 
 
 @op(broadcast=True, numbers=())
@@ -172,8 +198,12 @@ def minimum(xp, input, other):
 
 @op(broadcast=True, numbers=())
 @derivative(
-    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input >= other) | other.isnan())),
-    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input >= other) | other.isnan()))),
+    input=lambda grad, input, other: keep_where(
+        grad, _all_of(grad, (input >= other) | other.isnan())
+    ),
+    other=lambda grad, input, other: keep_where(
+        grad, _all_of(grad, ~((input >= other) | other.isnan()))
+    ),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmax(xp, input, other):
@@ -184,8 +214,12 @@ def fmax(xp, input, other):
 
 @op(broadcast=True, numbers=())
 @derivative(
-    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input <= other) | other.isnan())),
-    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input <= other) | other.isnan()))),
+    input=lambda grad, input, other: keep_where(
+        grad, _all_of(grad, (input <= other) | other.isnan())
+    ),
+    other=lambda grad, input, other: keep_where(
+        grad, _all_of(grad, ~((input <= other) | other.isnan()))
+    ),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmin(xp, input, other):
@@ -208,7 +242,13 @@ def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
     input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
     other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
 )
-@samples(lambda t: [(t.boolean(3, 4), t(3, 4), t(3, 4)), (t.boolean(3, 1), t(4), t()), (t.boolean(0), t(0), t(0))])
+@samples(
+    lambda t: [
+        (t.boolean(3, 4), t(3, 4), t(3, 4)),
+        (t.boolean(3, 1), t(4), t()),
+        (t.boolean(0), t(0), t(0)),
+    ]
+)
 def where_tensors(xp, condition, input, other):
     """input where condition, else other.  condition (*c), input (*a), other (*b) -> (broadcast of c, a, b)."""
     return xp.where(condition, input, other)
@@ -226,9 +266,13 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
 
 
 @overload(method=False)
-@samples(lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))])
+@samples(
+    lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))]
+)
 def where(condition, input=None, other=None, *, out=None):
-    """input where condition (bool), else other.  condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
+    """input where condition (bool), else other.
+
+    condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
 
     With the condition alone: the indices of its true elements, a tuple of one Tensor a dim.
     """
@@ -246,20 +290,31 @@ def where(condition, input=None, other=None, *, out=None):
                 f"{dtypes.scalar_name(condition.dtype)}"
             )
         warnings.warn(
-            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version "
-            "of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2,
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
+            "version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2,
         )  # fmt: skip
         condition = condition != 0
-    if not (isinstance(input, Tensor) and isinstance(other, Tensor) and input._array.dtype is other._array.dtype):
+    if not (
+        isinstance(input, Tensor)
+        and isinstance(other, Tensor)
+        and input._array.dtype is other._array.dtype
+    ):
         for name, position, x in (("input", 2, input), ("other", 3, other)):
             if not isinstance(x, Tensor | int | float | complex):
                 raise TypeError(
                     f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
                 )
         target = result_dtype([input, other])
-        input, other = _operand("input", 2, array, input, target), _operand("other", 3, array, other, target)
+        input, other = (
+            _operand("input", 2, array, input, target),
+            _operand("other", 3, array, other, target),
+        )
     try:
-        return where_tensors(condition, input, other) if out is None else where_tensors(condition, input, other, out=out)
+        return (
+            where_tensors(condition, input, other)
+            if out is None
+            else where_tensors(condition, input, other, out=out)
+        )
     except ValueError:
         broadcast_shapes(array.shape, input._array.shape, other._array.shape)
         raise
@@ -278,10 +333,13 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 
 @op(inplace=True)
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
-@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0), (t(), 1.0, 2.0, 3.0),
-                    (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
+@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
+                    (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
 def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
-    """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).  input (*) -> (*)."""
+    """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).
+
+    input (*) -> (*).
+    """
     if input.dtype.kind in "iub":
         return input.copy()
     if input.dtype.kind == "c":
@@ -311,7 +369,9 @@ def ldexp_(input, other):
 def _ldexp(input: Any, other: Any) -> Tensor:
     for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
         if not isinstance(x, Tensor):
-            raise TypeError(f"ldexp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+            raise TypeError(
+                f"ldexp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
     if other.dtype is dtypes.bool and input.is_floating_point():
         raise not_implemented("ldexp_cpu_exp", other._array)
     return input
@@ -324,3 +384,85 @@ def _power_of_two(input: Tensor, other: Tensor) -> Tensor:
     return 2.0**other
 
 
+# --- interpolation
+
+
+def _check_same_dtype(input: Any, end: Any, name: str) -> None:
+    if end.dtype != input.dtype:
+        have, want = dtypes.from_numpy(end.dtype), dtypes.from_numpy(input.dtype)
+        raise RuntimeError(f"expected dtype {_cpp(want)} for `{name}` but got dtype {_cpp(have)}")
+
+
+def _cpp(dtype: dtypes.dtype) -> str:
+    """The C++ name of a dtype in torch's messages."""
+    names = {
+        "float32": "float",
+        "float64": "double",
+        "float16": "c10::Half",
+        "int64": "long",
+        "int32": "int",
+    }
+    names |= {
+        "bfloat16": "c10::BFloat16",
+        "complex64": "c10::complex<float>",
+        "complex128": "c10::complex<double>",
+    }
+    return names.get(dtype.name, dtype.name)
+
+
+@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True)
+@derivative(
+    input=lambda grad, weight: grad * _conj(1 - weight),
+    end=lambda grad, weight: grad * _conj(weight),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
+def lerp_number(xp, input, end, weight):
+    """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
+    if input.dtype.kind in "iub":
+        raise not_implemented("lerp_kernel_scalar", input)
+    gap = xp.subtract(end, input)
+    if builtins.abs(weight) < 0.5:
+        return xp.add(input, gap * weight)
+    return xp.subtract(end, gap * (1 - weight))
+
+
+@op(broadcast=True, inplace=True, public=False, method=False, half=True)
+@derivative(
+    input=lambda grad, weight: grad * _conj(1 - weight),
+    end=lambda grad, weight: grad * _conj(weight),
+    weight=lambda grad, input, end: grad * _conj(end - input),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(2, 1), t(3), t()), (t(0), t(0), t())])
+def lerp_tensor(xp, input, end, weight):
+    """input + weight * (end - input).  input (*a), end (*b), weight (*c) -> (broadcast of a, b, c)."""
+    if input.dtype.kind in "iub":
+        raise not_implemented("lerp_kernel_tensor", input)
+    gap = xp.subtract(end, input)
+    return xp.where(xp.abs(weight) < 0.5, input + weight * gap, end - gap * (1 - weight))
+
+
+def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
+    for name, x in (("input", input), ("end", end)):
+        if not isinstance(x, Tensor):
+            position = 1 if name == "input" else 2
+            raise TypeError(
+                f"lerp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
+    _check_same_dtype(input._array, end._array, "end")
+    if isinstance(weight, Tensor):
+        _check_same_dtype(input._array, weight._array, "weight")
+        return lerp_tensor
+    return lerp_number
+
+
+@overload()
+@samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
+def lerp(input, end, weight, *, out=None):
+    """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
+    return _lerp_form(input, end, weight)(input, end, weight, out=out)
+
+
+@overload(public=False)
+def lerp_(input, end, weight):
+    """In place: see `lerp`."""
+    return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)

@@ -1,4 +1,4 @@
-"""Reductions over dims: sums, products, moments, extremes, norms."""
+"""Reductions over dims: sums, products, moments, logsumexp."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import handed
 from engine.dispatch import PUBLIC, composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented
-from engine.ops.pointwise_select import maximum, minimum
+from engine.ops.pointwise import keep_where
 from engine.tensor import Tensor
 
 KEEP = {"axis": "dim", "keepdims": "keepdim"}  # numpy's names, which torch accepts
@@ -84,7 +83,9 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
         return
     if dim is None or dim == ():
         tail = "" if error is IndexError else " Specify the reduction dim with the 'dim' argument."
-        raise error(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.{tail}")
+        raise error(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0.{tail}"
+        )
     for d in wrap_dims(dim, array.ndim):
         if not array.shape[d]:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
@@ -120,18 +121,27 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     lead = len(shape) - len(size)
     ok = lead >= 0 and builtins.all(s in (1, shape[lead + i]) for i, s in enumerate(size))
     if not ok:
-        raise RuntimeError(
-            f"size {{{list(size)}}} is not expandable to size {{{list(shape)}}}."
-        )
+        raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(shape)}}}.")
     ones = tuple(lead + i for i, s in enumerate(size) if s == 1 and shape[lead + i] != 1)
     return tuple(range(lead)), ones
 
 
 @op(varargs="size")
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
-@samples(lambda t: [(t(2, 3, 4), (3, 1)), (t(2, 3), (1,)), (t(2, 3), ()), (t(2, 3), (2, 3)), (t(0, 3), (1, 3))])
+@samples(
+    lambda t: [
+        (t(2, 3, 4), (3, 1)),
+        (t(2, 3), (1,)),
+        (t(2, 3), ()),
+        (t(2, 3), (2, 3)),
+        (t(0, 3), (1, 3)),
+    ]
+)
 def sum_to_size(xp, input, size):
-    """input summed to the shape `size`, which must broadcast to its own: the reverse of `expand`.  input (*) -> (*size)."""
+    """input summed to the shape `size`, which must broadcast to its own: the reverse of `expand`.
+
+    input (*) -> (*size).
+    """
     lead, ones = summed_dims(input.shape, size)
     if not lead and not ones:
         return input.copy()
@@ -149,7 +159,15 @@ def sum_to_size(xp, input, size):
         cast_back(spread(grad, input._array.shape, dim, keepdim), input.dtype), ~input.isnan()
     )
 )
-@samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t.of([1.0, float("nan")]),)])
+@samples(
+    lambda t: [
+        (t(3, 4),),
+        (t(),),
+        (t(3, 4), 1),
+        (t(2, 3, 4), (0, 2), True),
+        (t.of([1.0, float("nan")]),),
+    ]
+)
 def nansum(xp, input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim`, nan counted as 0.  input (*) -> (* without dim)."""
     if input.dtype.kind == "c":
@@ -175,7 +193,9 @@ def _floating_result(name: str, input: Any, dtype: Any) -> Any:
     return input
 
 
-def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, keepdim: bool) -> Tensor:
+def _mean_backward(
+    grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, keepdim: bool
+) -> Tensor:
     share = grad / (count_of(input_shape, dim) or 1)
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
@@ -210,7 +230,14 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
 
 
 @op(aliases={"axis": "dim"})
-@samples(lambda t: [(t(3, 4),), (t.integers(0, 2, 3, 4), 1), (t.integers(0, 2, 2, 3, 4), (0, 2)), (t(0),)])
+@samples(
+    lambda t: [
+        (t(3, 4),),
+        (t.integers(0, 2, 3, 4), 1),
+        (t.integers(0, 2, 2, 3, 4), (0, 2)),
+        (t(0),),
+    ]
+)
 def count_nonzero(xp, input, dim=None):
     """How many elements are not 0.  input (*) -> (* without dim) int64."""
     return (input != 0).sum(axis=axis_of(dim, input.ndim), dtype="int64")
@@ -222,7 +249,9 @@ def count_nonzero(xp, input, dim=None):
 def _prod_all_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any) -> Tensor:
     if not input._array.ndim:
         return cast_back(grad, input_dtype)
-    flat = _prod_dim_backward(grad.reshape(1), input.reshape(-1), result.reshape(1), 0, True, input_dtype)
+    flat = _prod_dim_backward(
+        grad.reshape(1), input.reshape(-1), result.reshape(1), 0, True, input_dtype
+    )
     return flat.reshape(input._array.shape)
 
 
@@ -236,7 +265,9 @@ def _prod_dim_backward(
     if not keepdim:
         grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
     if (input._array == 0).any():
-        others = _product_of_others(input if input.dtype is result.dtype else input.to(result.dtype), dim)
+        others = _product_of_others(
+            input if input.dtype is result.dtype else input.to(result.dtype), dim
+        )
         return cast_back(grad * _conj(others), input_dtype)
     return cast_back(grad * _conj(result / input), input_dtype)
 
@@ -246,7 +277,7 @@ def _product_of_others(input: Tensor, dim: int) -> Tensor:
     from engine.ops.scan import cumprod
 
     n = input._array.shape[dim]
-    ones = (input.narrow(dim, 0, 1).detach() * 0 + 1)
+    ones = input.narrow(dim, 0, 1).detach() * 0 + 1
     before = cumprod(_cat([ones, input.narrow(dim, 0, n - 1)], dim), dim)
     behind = cumprod(_cat([ones, input.narrow(dim, 1, n - 1).flip(dim)], dim), dim).flip(dim)
     return before * behind
@@ -266,7 +297,16 @@ def _product(xp: Any, input: Any, axis: Any, keepdim: bool, dtype: Any) -> Any:
 
 @op(public=False, method=False)
 @derivative(input=_prod_all_backward)
-@samples(lambda t: [(t(3, 4),), (t(),), (t(0),), (t.integers(1, 4, 3),), (t.uniform(0, 0, 1),), (t.complex(3),)])
+@samples(
+    lambda t: [
+        (t(3, 4),),
+        (t(),),
+        (t(0),),
+        (t.integers(1, 4, 3),),
+        (t.uniform(0, 0, 1),),
+        (t.complex(3),),
+    ]
+)
 def prod_all(xp, input, *, dtype=None):
     """The product of all elements.  input (*) -> ()."""
     return _product(xp, input, None, False, dtype)
@@ -274,7 +314,9 @@ def prod_all(xp, input, *, dtype=None):
 
 @op(public=False, method=False)
 @derivative(input=_prod_dim_backward)
-@samples(lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)])
+@samples(
+    lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)]
+)
 def prod_dim(xp, input, dim, keepdim=False, *, dtype=None):
     """The product along `dim`.  input (*) -> (* without dim)."""
     return _product(xp, input, axis_of(dim, input.ndim), keepdim, dtype)
@@ -283,7 +325,10 @@ def prod_dim(xp, input, dim, keepdim=False, *, dtype=None):
 @overload()
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1)])
 def prod(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=None, out=None):
-    """The product of all elements, or along `dim`; integers in int64; exact gradient at zeros.  input (*) -> (* without dim)."""
+    """The product of all elements, or along `dim`; integers in int64; exact gradient at zeros.
+
+    input (*) -> (* without dim).
+    """
     dim = axis if axis is not None else dim
     keepdim = keepdims if keepdims is not None else keepdim
     if dim is None:
@@ -303,7 +348,9 @@ def _var_backward(grad: Tensor, input: Tensor, dim: Any, correction: Any, keepdi
     return grad * factor * (input - mean(input, dim, True))
 
 
-def _std_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
+def _std_backward(
+    grad: Tensor, input: Tensor, result: Tensor, dim: Any, correction: Any, keepdim: bool
+) -> Tensor:
     slope = keep_where(grad / (result * 2), result != 0)
     return _var_backward(slope, input, dim, correction, keepdim)
 
@@ -350,7 +397,9 @@ def std_of(xp, input, dim=None, correction=1, keepdim=False):
     return xp.sqrt(_moments(xp, input, dim, correction, keepdim)[0])
 
 
-def _moment_arguments(name: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> tuple[Any, Any, bool]:
+def _moment_arguments(
+    name: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any
+) -> tuple[Any, Any, bool]:
     """(dim, correction, keepdim) of the forms (unbiased), (dim, unbiased, keepdim) and (dim, correction=, keepdim=)."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -364,7 +413,9 @@ def _moment_arguments(name: str, dim: Any, unbiased: Any, keepdim: Any, correcti
 
 
 @overload()
-@samples(lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})])
+@samples(
+    lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
+)
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=None):
     """The variance over `dim`, divided by N - correction (1; 0 with unbiased=False).  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var", dim, unbiased, keepdim, correction)
@@ -372,7 +423,9 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=N
 
 
 @overload()
-@samples(lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})])
+@samples(
+    lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
+)
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=None):
     """The standard deviation over `dim`, see `var`.  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std", dim, unbiased, keepdim, correction)
@@ -395,236 +448,28 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return std_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
 
 
-# --- extremes
-
-
-def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int, keepdim: bool) -> Tensor:
-    """The gradient of a reduction that picked one element a row: `grad` at `index`, 0 elsewhere."""
-    if not shape:
-        return grad
-    if not keepdim:
-        grad, index = grad.unsqueeze(dim), index.unsqueeze(dim)
-    return put_along(grad, index, shape, dim)
-
-
-@op(public=False, method=False, tensors=("index",))
-@derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
-@samples(lambda t: [(t(3, 2), t.of([[0, 3], [1, 2], [2, 0]]), (3, 4), 1)])
-def put_along(xp, grad_output, index, shape, dim):
-    """Zeros of `shape` with grad_output at `index` along `dim` (distinct in a row).  grad_output (*), index (*) -> (*shape)."""
-    result = xp.zeros(shape, grad_output.dtype)
-    if grad_output.size:
-        xp.put_along_axis(result, index, grad_output, wrap_dim(dim, len(shape)))
-    return result
-
-
-@op(public=False, method=False)
-@derivative(input=lambda grad, index, dim, input_shape: put_along(grad, index, input_shape, dim))
-@samples(lambda t: [(t(3, 4), t.of([[0, 3], [1, 2], [2, 0]]), 1)])
-def take_along(xp, input, index, dim):
-    """The elements at `index` along `dim`.  input (*a), index (*) -> (*)."""
-    return xp.take_along_axis(input, index, wrap_dim(dim, input.ndim))
-
-
-def _comparable(name: str, input: Any) -> None:
-    if input.dtype.kind == "c":
-        raise not_implemented(name, input)
-
-
-def best_along(xp: Any, name: str, input: Any, dim: Any, keepdim: bool, largest: bool) -> tuple[Any, Any]:
-    """(values, first indices) of the extremes along `dim`."""
-    _comparable(name, input)
-    axis = wrap_dim(dim, input.ndim)
-    if not input.ndim:
-        return input.copy(), xp.zeros((), "int64")
-    nonempty(name, input, axis)
-    if largest:
-        return input.max(axis=axis, keepdims=keepdim), input.argmax(axis=axis, keepdims=keepdim)
-    return input.min(axis=axis, keepdims=keepdim), input.argmin(axis=axis, keepdims=keepdim)
-
-
-def _among(grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:
-    """The gradient shared evenly among the elements that equal the result."""
-    shape = input._array.shape
-    if not shape:
-        return grad
-    if dim == ():
-        dim = None
-    grad, result = unreduce(grad, shape, dim, keepdim), unreduce(result, shape, dim, keepdim)
-    mask = (input == result) | ((input != input) & (result != result))
-    return keep_where((grad / mask.sum(dim, True).to(grad.dtype)).expand(shape), mask)
-
-
-def _extreme_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 2, 3),), (t.boolean(3),)]
-
-
-@op(public=False, method=False)
-@derivative(input=lambda grad, input, result: _among(grad, input, result, None, False))
-@samples(_extreme_samples)
-def max_all(xp, input):
-    """The largest element; ties share its gradient.  input (*) -> ()."""
-    nonempty("max", input, None)
-    _comparable("max_all", input)
-    return input.max()
-
-
-@op(public=False, method=False)
-@derivative(input=lambda grad, input, result: _among(grad, input, result, None, False))
-@samples(_extreme_samples)
-def min_all(xp, input):
-    """The smallest element; ties share its gradient.  input (*) -> ()."""
-    nonempty("min", input, None)
-    _comparable("min_all", input)
-    return input.min()
-
-
-def _dim_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), -2, True), (t(), 0), (t(0, 3), 1), (t.boolean(3), 0)]
-
-
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
-@derivative(
-    input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim)
-)
-@samples(_dim_samples)
-def max_dim(xp, input, dim, keepdim=False):
-    """(values, indices) of the largest elements along `dim`, the first of equals.  input (*) -> (* without dim), same."""
-    return best_along(xp, "max", input, dim, keepdim, True)
-
-
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
-@derivative(
-    input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim)
-)
-@samples(_dim_samples)
-def min_dim(xp, input, dim, keepdim=False):
-    """(values, indices) of the smallest elements along `dim`, the first of equals.  input (*) -> (* without dim), same."""
-    return best_along(xp, "min", input, dim, keepdim, False)
-
-
-def _extreme(name: str, forms: Any, input: Any, dim: Any, keepdim: Any, other: Any, axis: Any, keepdims: Any, out: Any) -> Any:
-    """max and min by form: all elements, along a dim, or with another tensor."""
-    everything, along, pair = forms
-    dim = axis if axis is not None else dim
-    keepdim = keepdims if keepdims is not None else keepdim
-    more = {} if out is None else {"out": out}
-    if isinstance(dim, Tensor):
-        dim, other = None, dim
-    if other is not None:
-        return pair(input, other, **more)
-    if dim is None:
-        return everything(input, **more)
-    if not isinstance(dim, int) or isinstance(dim, bool):
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise TypeError(
-                f"{name}() received an invalid combination of arguments - got (Tensor, {type(dim).__name__}), but "
-                f"expected one of:\n * (Tensor input, *, Tensor out = None)\n * (Tensor input, Tensor other, *, Tensor "
-                f"out = None)\n * (Tensor input, int dim, bool keepdim = False, *, tuple of Tensors out = None)\n"
-            )
-    return along(input, dim, keepdim, **more)
-
-
-@overload()
-@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)])
-def max(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=None, out=None):
-    """The largest element; (values, indices) along `dim`; or `maximum` of two Tensors.  input (*) -> (* without dim)."""
-    return _extreme("max", (max_all, max_dim, maximum), input, dim, keepdim, other, axis, keepdims, out)
-
-
-@overload()
-@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)])
-def min(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=None, out=None):
-    """The smallest element; (values, indices) along `dim`; or `minimum` of two Tensors.  input (*) -> (* without dim)."""
-    return _extreme("min", (min_all, min_dim, minimum), input, dim, keepdim, other, axis, keepdims, out)
-
-
-def _spread_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4),), (t(),), (t.distinct(3, 4), 1), (t.distinct(2, 3, 4), (0, 2), True), (t(2, 0), 0),
-            (t.integers(0, 3, 4), 0)]  # fmt: skip
-
-
-@op(aliases=KEEP)
-@derivative(input=_among)
-@samples(_spread_samples)
-def amax(xp, input, dim=(), keepdim=False):
-    """The largest elements over `dim` (int or tuple; () = all); ties share the gradient.  input (*) -> (* without dim)."""
-    nonempty("amax", input, dim)
-    _comparable("max_values_cpu", input)
-    return input.max(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
-
-
-@op(aliases=KEEP)
-@derivative(input=_among)
-@samples(_spread_samples)
-def amin(xp, input, dim=(), keepdim=False):
-    """The smallest elements over `dim` (int or tuple; () = all); ties share the gradient.  input (*) -> (* without dim)."""
-    nonempty("amin", input, dim)
-    _comparable("min_values_cpu", input)
-    return input.min(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
-
-
-def _aminmax_backward(grad0: Any, grad1: Any, input: Tensor, result0: Tensor, result1: Tensor, dim: Any,
-                      keepdim: bool) -> Tensor:  # fmt: skip
-    parts = [_among(g, input, r, dim, keepdim) for g, r in ((grad0, result0), (grad1, result1)) if g is not None]
-    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-
-
-@op(returns=("min", "max"))
-@derivative(input=_aminmax_backward)
-@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), {"dim": 1}), (t(), {"dim": 0, "keepdim": True})])
-def aminmax(xp, input, *, dim=None, keepdim=False):
-    """(smallest, largest) of all elements or along `dim`.  input (*) -> (* without dim), (* without dim)."""
-    if dim is None:
-        if not input.size:
-            raise RuntimeError(
-                "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
-            )
-    else:
-        nonempty("aminmax", input, dim)
-    _comparable("aminmax_cpu", input)
-    axis = axis_of(dim, input.ndim)
-    return input.min(axis=axis, keepdims=keepdim), input.max(axis=axis, keepdims=keepdim)
-
-
-def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
-    if input.dtype.kind in "cb":
-        raise RuntimeError(f"{name}(): does not support {'complex' if input.dtype.kind == 'c' else 'bool'} input")
-    nonempty(name, input, dim, IndexError)
-    if dim is None or not input.ndim:
-        if dim is not None:
-            wrap_dim(dim, 0)
-        found = getattr(input, name)()
-        return found.reshape((1,) * input.ndim) if keepdim else found
-    return getattr(input, name)(axis=wrap_dim(dim, input.ndim), keepdims=keepdim)
-
-
-@op(aliases=KEEP)
-@samples(lambda t: _dim_samples(t)[:-1])
-def argmax(xp, input, dim=None, keepdim=False):
-    """The index of the largest element along `dim` (None: of all, flattened), the first of equals.  input (*) -> (* without dim) int64."""
-    return _arg(xp, "argmax", input, dim, keepdim)
-
-
-@op(aliases=KEEP)
-@samples(lambda t: _dim_samples(t)[:-1])
-def argmin(xp, input, dim=None, keepdim=False):
-    """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.  input (*) -> (* without dim) int64."""
-    return _arg(xp, "argmin", input, dim, keepdim)
-
-
 # --- logsumexp
 
 
-def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:
+def _logsumexp_backward(
+    grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool
+) -> Tensor:
     shape = input._array.shape
     grad, result = unreduce(grad, shape, dim, keepdim), unreduce(result, shape, dim, keepdim)
-    return grad * (input - result).exp()
+    return grad * _conj((input - result).exp())
 
 
 @op(promote="float", names=("special_logsumexp",), aliases=KEEP)
 @derivative(input=_logsumexp_backward)
-@samples(lambda t: [(t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(), 0), (t(0, 3), 1), (t.integers(0, 9, 3), 0)])
+@samples(
+    lambda t: [
+        (t(3, 4), 1),
+        (t(2, 3, 4), (0, 2), True),
+        (t(), 0),
+        (t(0, 3), 1),
+        (t.integers(0, 9, 3), 0),
+    ]
+)
 def logsumexp(xp, input, dim, keepdim=False):
     """log of the sum of exp over `dim`, without overflow.  input (*) -> (* without dim)."""
     kind = input.dtype
@@ -633,7 +478,11 @@ def logsumexp(xp, input, dim, keepdim=False):
     axis = axis_of(dim, input.ndim)
     if not input.size and builtins.any(not input.shape[d] for d in wrap_dims(axis, input.ndim)):
         return xp.log(xp.exp(input).sum(axis=axis, keepdims=keepdim)).astype(kind)
-    top = input.max(axis=axis, keepdims=True) if kind.kind != "c" else input.real.max(axis=axis, keepdims=True)
+    top = (
+        input.max(axis=axis, keepdims=True)
+        if kind.kind != "c"
+        else input.real.max(axis=axis, keepdims=True)
+    )
     top = xp.where(xp.isfinite(top), top, top.dtype.type(0))
     found = xp.log(xp.exp(input - top).sum(axis=axis, keepdims=True)) + top
     if not keepdim:
@@ -643,4 +492,3 @@ def logsumexp(xp, input, dim, keepdim=False):
 
 handed.sum_to_size = sum_to_size
 handed.isnan_any = lambda t: builtins.bool((t._array != t._array).any())
-

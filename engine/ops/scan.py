@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.ops.extremes import add_along
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import not_implemented
-from engine.ops.reduction import cast_back, int64_if_integer, take_along, wide
+from engine.ops.reduction import cast_back, int64_if_integer, wide
 from engine.tensor import Tensor
 
 
@@ -50,7 +52,9 @@ def _after(x: Tensor, dim: int) -> Tensor:
     return x.flip(dim).cumsum(dim).flip(dim)
 
 
-def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int) -> Tensor:
+def _cumprod_backward(
+    grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int
+) -> Tensor:
     """(sum of grad * result behind each element) / element; without division where an element is 0."""
     if not input._array.ndim:
         return cast_back(grad, input_dtype)
@@ -100,24 +104,14 @@ def _extreme_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int
     return add_along(grad0, result1, input_shape, dim)
 
 
-@op(public=False, method=False)
-@derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
-@samples(lambda t: [(t(3, 3), t.of([[0, 0, 2], [1, 1, 1], [0, 1, 2]]), (3, 4), 1)])
-def add_along(xp, grad_output, index, shape, dim):
-    """Zeros of `shape` with grad_output added at `index` along `dim`.  grad_output (*), index (*) -> (*shape)."""
-    result = xp.zeros(shape, grad_output.dtype)
-    axis = wrap_dim(dim, len(shape))
-    places = []
-    for d, n in enumerate(index.shape):
-        sizes = [1] * index.ndim
-        sizes[d] = n
-        places.append(index if d == axis else xp.arange(n).reshape(sizes))
-    xp.add.at(result, tuple(places), grad_output)
-    return result
-
-
 def _distinct_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), 0), (t(), 0), (t(0, 2), 0), (t.integers(0, 3, 6), 0)]
+    return [
+        (t.distinct(3, 4), 1),
+        (t.distinct(2, 3, 4), 0),
+        (t(), 0),
+        (t(0, 2), 0),
+        (t.integers(0, 3, 6), 0),
+    ]
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
@@ -136,21 +130,46 @@ def cummin(xp, input, dim):
     return _running_extreme(xp, input, dim, False)
 
 
-def _logcumsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: int) -> Tensor:
-    """Positive and negative parts of the gradient apart, in logarithms (as torch): nothing overflows."""
-    if not grad._array.ndim:
-        return grad
-    tiny = float("-inf")
-    positive = PUBLIC["where"](grad > 0, grad.abs().log(), tiny)
-    negative = PUBLIC["where"](grad < 0, grad.abs().log(), tiny)
-    parts = [
-        ((p - result).flip(dim).logcumsumexp(dim).flip(dim) + input).exp() for p in (positive, negative)
-    ]
-    return parts[0] - parts[1]
+def _transposed(grad: Tensor, input: Tensor, output: Tensor, dim: int) -> Tensor:
+    """The sum of grad_i exp(input_i - output_j) over i <= j."""
+    if not input._array.size:
+        return grad * input
+    top = input.detach().amax(dim, True)
+    return (top - output).exp() * (grad * (input - top).exp()).cumsum(dim)
+
+
+@op(public=False, method=False)
+@derivative(
+    grad_output=lambda grad, input, output, dim: _transposed(grad, input, output, dim),
+    input=lambda grad, result: grad * result,
+    output=lambda grad, grad_output, input, output, dim: (
+        -grad_output * _transposed(grad, input, output, dim)
+    ),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4), 1), (t(2, 3), t(2, 3), t(2, 3), 0)])
+def logcumsumexp_backward(xp, grad_output, input, output, dim):
+    """For each i the sum of grad_output_j exp(input_i - output_j) over j >= i.
+
+    Positive and negative parts apart, in logarithms (as torch): nothing overflows.
+    grad_output (*), input (*), output (*) -> (*).
+    """
+    axis = wrap_dim(dim, input.ndim)
+    if not input.size:
+        return input.copy()
+    size = xp.log(xp.absolute(grad_output))
+    found = []
+    for part in (grad_output > 0, grad_output < 0):
+        logs = xp.flip(xp.where(part, size, -math.inf) - output, axis)
+        found.append(xp.exp(xp.flip(xp.logaddexp.accumulate(logs, axis=axis), axis) + input))
+    return found[0] - found[1]
 
 
 @op()
-@derivative(input=_logcumsumexp_backward)
+@derivative(
+    input=lambda grad, input, result, dim: (
+        logcumsumexp_backward(grad, input, result, dim) if input._array.ndim else grad
+    )
+)
 @samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0)])
 def logcumsumexp(xp, input, dim):
     """log of the running sums of exp along `dim`, without overflow.  input (*) -> (*)."""
@@ -168,7 +187,9 @@ def logcumsumexp(xp, input, dim):
 
 
 @composite()
-@samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
+@samples(
+    lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)]
+)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
     if not input._array.ndim:
@@ -207,13 +228,18 @@ def _spacing(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
 def _no_bool(name: str, y: Tensor, x: Any) -> None:
     for label, value in (("y", y), ("x", x)):
         if isinstance(value, Tensor) and value._array.dtype.kind == "b":
-            raise RuntimeError(f"{name}: received a bool input for `{label}`, but bool is not supported")
+            raise RuntimeError(
+                f"{name}: received a bool input for `{label}`, but bool is not supported"
+            )
 
 
 @composite(method=False, names=("trapz",))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
 def trapezoid(y, x=None, *, dx=None, dim=-1):
-    """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).  y (*) -> (* without dim)."""
+    """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).
+
+    y (*) -> (* without dim).
+    """
     _no_bool("trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
     return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2

@@ -7,8 +7,9 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
+from engine.ops.extremes import at_index, put_along
 from engine.ops.pointwise import keep_where, not_implemented
-from engine.ops.reduction import KEEP, at_index, nonempty, put_along
+from engine.ops.reduction import KEEP, nonempty
 from engine.tensor import Tensor, wrap
 
 
@@ -36,7 +37,9 @@ def _sort_samples(t: Any) -> list[Any]:
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
-@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
+@derivative(
+    input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim)
+)
 @samples(_sort_samples)
 def sort(xp, input, dim=-1, descending=False, stable=False):
     """(values, indices) in order along `dim`; equals keep their order.  input (*) -> (*), (*)."""
@@ -75,7 +78,9 @@ def _part(xp: Any, array: Any, axis: int, start: int, stop: int) -> Any:
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
-@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
+@derivative(
+    input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim)
+)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
                     (t.integers(0, 99, 2, 2000), 3), (t.integers(0, 99, 2000), 3, -1, False)])  # fmt: skip
 def topk(xp, input, k, dim=-1, largest=True, sorted=True):
@@ -101,7 +106,9 @@ def topk(xp, input, k, dim=-1, largest=True, sorted=True):
     return xp.take_along_axis(input, index, axis), index
 
 
-def _picked(xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
+def _picked(
+    xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool
+) -> tuple[Any, Any]:
     """(values, indices) at `place` (size 1 along axis) of the order."""
     index = xp.take_along_axis(order, place, axis)
     values = xp.take_along_axis(input, index, axis)
@@ -116,7 +123,9 @@ def _one_place(xp: Any, input: Any, axis: int, place: int) -> Any:
     return xp.full(shape, place, "int64")
 
 
-def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, keepdim: bool) -> Tensor:
+def _index_backward(
+    grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, keepdim: bool
+) -> Tensor:
     return at_index(grad0, result1, input_shape, dim, keepdim)
 
 
@@ -200,7 +209,12 @@ def _median_along(xp: Any, name: str, input: Any, dim: int, keepdim: bool) -> tu
 
 
 def _median_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4), 1), (t.distinct(2, 3, 4), 0, True), (t(), 0), (t.integers(0, 3, 5), 0)]
+    return [
+        (t.distinct(3, 4), 1),
+        (t.distinct(2, 3, 4), 0, True),
+        (t(), 0),
+        (t.integers(0, 3, 5), 0),
+    ]
 
 
 @op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
@@ -235,9 +249,19 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
 @derivative(input=_index_backward)
-@samples(lambda t: [(t.distinct(3, 4),), (t.integers(0, 3, 3, 9), 1, True), (t(),), (t.integers(0, 3, 9, 2), 0)])
+@samples(
+    lambda t: [
+        (t.distinct(3, 4),),
+        (t.integers(0, 3, 3, 9), 1, True),
+        (t(),),
+        (t.integers(0, 3, 9, 2), 0),
+    ]
+)
 def mode(xp, input, dim=-1, keepdim=False):
-    """(values, indices) of the commonest value along `dim`, the smallest of equally common ones.  input (*) -> (* without dim), same."""
+    """(values, indices) of the commonest value along `dim`, the smallest of equally common ones.
+
+    input (*) -> (* without dim), same.
+    """
     _no_complex("mode_cpu", input)
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
@@ -248,7 +272,9 @@ def mode(xp, input, dim=-1, keepdim=False):
     n = input.shape[axis]
     places = xp.arange(n).reshape([n if d == axis else 1 for d in range(input.ndim)])
     fresh = xp.ones(input.shape, "bool")
-    _part(xp, fresh, axis, 1, n)[...] = _part(xp, values, axis, 1, n) != _part(xp, values, axis, 0, n - 1)
+    _part(xp, fresh, axis, 1, n)[...] = _part(xp, values, axis, 1, n) != _part(
+        xp, values, axis, 0, n - 1
+    )
     starts = xp.maximum.accumulate(xp.where(fresh, places, 0), axis=axis)
     place = xp.argmax(places - starts, axis=axis, keepdims=True)  # the end of the first longest run
     return _picked(xp, input, order, place, axis, keepdim)
@@ -264,12 +290,16 @@ def _results(arrays: list[Any]) -> Any:
 
 def _given(name: str, input: Any) -> Any:
     if not isinstance(input, Tensor):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
     return input._array
 
 
 @composite()
-@samples(lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})])
+@samples(
+    lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})]
+)
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
 
@@ -314,7 +344,9 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
         inverse = xp.cumsum(fresh) - 1
         results.append(inverse.reshape(array.shape if dim is None else (n,)).astype("int64"))
     if return_counts:
-        results.append(xp.diff(xp.concatenate((starts, xp.asarray([n], starts.dtype)))).astype("int64"))
+        results.append(
+            xp.diff(xp.concatenate((starts, xp.asarray([n], starts.dtype)))).astype("int64")
+        )
     return _results(results)
 
 
@@ -322,7 +354,12 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 
 
 @op(public=False, method=False, tensors=("sorted_sequence", "sorter"))
-@samples(lambda t: [(t.of([1.0, 2, 3]), t(2, 3), False, None, True), (t.of([[1.0, 2], [0, 4]]), t(2, 3), True, None, False)])
+@samples(
+    lambda t: [
+        (t.of([1.0, 2, 3]), t(2, 3), False, None, True),
+        (t.of([[1.0, 2], [0, 4]]), t(2, 3), True, None, False),
+    ]
+)
 def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=False):
     """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
     if sorter is not None:
@@ -342,8 +379,13 @@ def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=Fals
 
 @composite(method=False)
 @samples(lambda t: [(t.of([1.0, 2, 3]), t.constant(t(2, 3)))])
-def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None):
-    """The indices at which `input` keeps the innermost dim of `sorted_sequence` sorted.  sorted_sequence (*, n), input (*, m) -> (*, m)."""
+def searchsorted(
+    sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None
+):
+    """The indices at which `input` keeps the innermost dim of `sorted_sequence` sorted.
+
+    sorted_sequence (*, n), input (*, m) -> (*, m).
+    """
     if side not in (None, "left", "right"):
         raise RuntimeError(
             f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}"
@@ -354,11 +396,14 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         )
     if not isinstance(sorted_sequence, Tensor):
         raise TypeError(
-            f"searchsorted(): argument 'sorted_sequence' (position 1) must be Tensor, not {type(sorted_sequence).__name__}"
+            "searchsorted(): argument 'sorted_sequence' (position 1) must be Tensor, not "
+            f"{type(sorted_sequence).__name__}"
         )
     first = sorted_sequence._array
     if not isinstance(input, Tensor):
-        input = wrap(backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None))
+        input = wrap(
+            backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None)
+        )
     second = input._array
     if first.ndim > 1 and (first.ndim != second.ndim or first.shape[:-1] != second.shape[:-1]):
         raise RuntimeError(
@@ -368,7 +413,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         )
     for x in (second, first):
         _no_complex("searchsorted_out_cpu", x)
-    return search_sorted(sorted_sequence, input, right or side == "right", sorter, out_int32, out=out)
+    return search_sorted(
+        sorted_sequence, input, right or side == "right", sorter, out_int32, out=out
+    )
 
 
 @composite(method=False)
@@ -397,10 +444,12 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     for x in (elements, test_elements):
         kind = dtypes.of_number(x) if not isinstance(x, Tensor) else x.dtype
         if kind is dtypes.bool or kind.is_complex:
-            raise RuntimeError(f"Unsupported input type encountered for isin(): {dtypes.scalar_name(kind)}")
+            raise RuntimeError(
+                f"Unsupported input type encountered for isin(): {dtypes.scalar_name(kind)}"
+            )
     like = (elements if isinstance(elements, Tensor) else test_elements)._array
     first, second = (_comparable(_as_tensor(x, like)._array) for x in (elements, test_elements))
     found = backends.xp_of(like).isin(first, second, assume_unique=assume_unique, invert=invert)
-    return wrap(found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found))
-
-
+    return wrap(
+        found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found)
+    )

@@ -103,12 +103,12 @@ def zeta_of(xp: Any, s: Any, q: Any) -> Any:
     s, q = s.astype("float64"), q.astype("float64")
     lowest = float(q.min()) if q.size else 0.0
     steps = 9 + (min(int(-lowest) + 10, 100000) if math.isfinite(lowest) and lowest < 0 else 0)
-    total = q ** -s
+    total = q**-s
     a = q + 0.0
     for _ in range(steps):
         a = a + 1
-        total = total + a ** -s
-    b = a ** -s
+        total = total + a**-s
+    b = a**-s
     total = total + b * a / (s - 1) - 0.5 * b
     factor = 1.0
     k = 0.0
@@ -127,7 +127,15 @@ def zeta_of(xp: Any, s: Any, q: Any) -> Any:
 
 @op(promote="float", inplace=True, names=("special_gammaln",))
 @derivative(input=lambda grad, input: grad * digamma(input))
-@samples(lambda t: [(t.positive(3, 4),), (t.uniform(3, 30, 5),), (t.positive(),), (t.uniform(-2.9, -2.1, 3),), (t(0, 2),)])
+@samples(
+    lambda t: [
+        (t.positive(3, 4),),
+        (t.uniform(3, 30, 5),),
+        (t.positive(),),
+        (t.uniform(-2.9, -2.1, 3),),
+        (t(0, 2),),
+    ]
+)
 def lgamma(xp, input):
     """log |gamma(input)|.  input (*) -> (*)."""
     real_only("lgamma_vml_cpu", input)
@@ -136,7 +144,15 @@ def lgamma(xp, input):
 
 @op(promote="float", inplace=True, names=("special_digamma", "special_psi"))
 @derivative(input=lambda grad, input: grad * polygamma(1, input))
-@samples(lambda t: [(t.positive(3, 4),), (t.uniform(3, 30, 5),), (t.positive(),), (t.uniform(-2.9, -2.1, 3),), (t(0, 2),)])
+@samples(
+    lambda t: [
+        (t.positive(3, 4),),
+        (t.uniform(3, 30, 5),),
+        (t.positive(),),
+        (t.uniform(-2.9, -2.1, 3),),
+        (t(0, 2),),
+    ]
+)
 def digamma(xp, input):
     """The derivative of lgamma.  input (*) -> (*)."""
     real_only("digamma", input)
@@ -153,7 +169,14 @@ def _trigamma_of(xp: Any, x: Any) -> Any:
 
 @op(promote="float", inplace=True, public=False, method=False)
 @derivative(input=lambda grad, input, n: grad * polygamma(n + 1, input))
-@samples(lambda t: [(t.positive(3, 4), 1), (t.positive(3), 2), (t.uniform(-2.9, -2.1, 3), 3), (t.positive(), 1)])
+@samples(
+    lambda t: [
+        (t.positive(3, 4), 1),
+        (t.positive(3), 2),
+        (t.uniform(-2.9, -2.1, 3), 3),
+        (t.positive(), 1),
+    ]
+)
 def polygamma_of(xp, input, n):
     """The n-th derivative of digamma, n >= 1.  input (*) -> (*)."""
     real_only("polygamma", input)
@@ -184,7 +207,9 @@ def polygamma(n, input, *, out=None):
 def polygamma_(input, n):
     """In place: see `polygamma`."""
     n, input = _order(n, input)
-    return digamma.op.inplace_function(input) if n == 0 else polygamma_of.op.inplace_function(input, n)
+    return (
+        digamma.op.inplace_function(input) if n == 0 else polygamma_of.op.inplace_function(input, n)
+    )
 
 
 def _check_mvlgamma(p: int) -> None:
@@ -216,7 +241,10 @@ def mvlgamma_(input, p):
 @derivative(other=lambda grad, input, other: grad * -input * special_zeta(input + 1, other))
 @samples(lambda t: [(t.constant(t.uniform(1.5, 5, 3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
 def special_zeta(xp, input, other):
-    """The Hurwitz zeta function, the sum of (other + k) ** -input.  input (*a), other (*b) -> (broadcast of a and b)."""
+    """The Hurwitz zeta function, the sum of (other + k) ** -input.
+
+    input (*a), other (*b) -> (broadcast of a and b).
+    """
     kind = (input if hasattr(input, "dtype") else other).dtype
     return zeta_of(xp, xp.asarray(input), xp.asarray(other)).astype(kind)
 
@@ -263,11 +291,22 @@ def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
     lower = front * _lower_series(xp, safe_a, xp.minimum(inner_x, safe_a + 1), steps)
     outer_x = xp.maximum(safe_x, safe_a + 1)
     above = front * _upper_fraction(xp, safe_a, outer_x, steps)
-    found = xp.where(series_side, 1 - lower, above) if upper else xp.where(series_side, lower, 1 - above)
+    found = (
+        xp.where(series_side, 1 - lower, above)
+        if upper
+        else xp.where(series_side, lower, 1 - above)
+    )
     at_zero, at_infinity = (1.0, 0.0) if upper else (0.0, 1.0)
     found = xp.where((x == 0) | (a == math.inf), at_zero, found)
     found = xp.where((a == 0) | (x == math.inf), at_infinity, found)
-    bad = (a < 0) | (x < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
+    bad = (
+        (a < 0)
+        | (x < 0)
+        | (a != a)
+        | (x != x)
+        | ((a == 0) & (x == 0))
+        | ((a == math.inf) & (x == math.inf))
+    )
     return xp.where(bad, math.nan, found).astype(kind)
 
 
@@ -278,17 +317,25 @@ def _gamma_density(grad: Tensor, input: Any, other: Tensor) -> Tensor:
 
 @op(broadcast=True, method=False, names=("igamma",), numbers=(), refuse="iubc", label="igamma_cpu")
 @derivative(other=_gamma_density)
-@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
+@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
 def special_gammainc(xp, input, other):
-    """The regularized lower incomplete gamma function P(input, other).  input (*a), other (*b) -> (broadcast of a and b)."""
+    """The regularized lower incomplete gamma function P(input, other).
+
+    input (*a), other (*b) -> (broadcast of a and b).
+    """
     return _incomplete(xp, input, other, False)
 
 
-@op(broadcast=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu")
+@op(
+    broadcast=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu"
+)
 @derivative(other=lambda grad, input, other: -_gamma_density(grad, input, other))
-@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (2.5, t.positive(3))])
+@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
 def special_gammaincc(xp, input, other):
-    """The regularized upper incomplete gamma function Q(input, other).  input (*a), other (*b) -> (broadcast of a and b)."""
+    """The regularized upper incomplete gamma function Q(input, other).
+
+    input (*a), other (*b) -> (broadcast of a and b).
+    """
     return _incomplete(xp, input, other, True)
 
 
@@ -401,8 +448,9 @@ def special_i1(xp, input):
 
 @op(promote="float", method=False, refuse="c", label="i1e_cpu")
 @derivative(
-    input=lambda grad, input, result: grad
-    * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
+    input=lambda grad, input, result: (
+        grad * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
+    )
 )
 @samples(_bessel_samples)
 def special_i1e(xp, input):

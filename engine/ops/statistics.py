@@ -9,9 +9,9 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
 from engine.dispatch import PUBLIC, composite, op, samples
+from engine.ops.extremes import take_along
 from engine.ops.norms import linalg_vector_norm
 from engine.ops.pointwise import not_implemented
-from engine.ops.reduction import take_along
 from engine.ops.sorting import sort
 from engine.tensor import Tensor, wrap
 
@@ -19,11 +19,24 @@ from engine.tensor import Tensor, wrap
 
 
 @composite()
-@samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(3, 4), "fro", (0, 1), True), (t(3, 4), 3, 1), (t(3, 4), math.inf, 0)])
+@samples(
+    lambda t: [
+        (t(3, 4),),
+        (t(3, 4), 1),
+        (t(3, 4), "fro", (0, 1), True),
+        (t(3, 4), 3, 1),
+        (t(3, 4), math.inf, 0),
+    ]
+)
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
-    """The p-norm over `dim` (None: of all elements); "fro" the 2-norm, "nuc" the sum of singular values.  input (*) -> (* without dim)."""
+    """The p-norm over `dim` (None: of all elements); "fro" the 2-norm, "nuc" the sum of singular values.
+
+    input (*) -> (* without dim).
+    """
     if not isinstance(input, Tensor):
-        raise TypeError(f"norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(
+            f"norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
     if p is None or p == "fro":
         p = 2.0
     elif p == "nuc":
@@ -55,7 +68,9 @@ def dist(input, other, p=2):
     """The p-norm of input - other.  input (*a), other (*b) -> ()."""
     for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
         if not isinstance(x, Tensor):
-            raise TypeError(f"dist(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}")
+            raise TypeError(
+                f"dist(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
+            )
     gap = input - other
     if gap._array.dtype.kind in "iub":
         raise RuntimeError(
@@ -95,7 +110,13 @@ def renorm_(input, p, dim, maxnorm):
 
 
 @op(tensors=("weights",))
-@samples(lambda t: [(t.integers(0, 5, 9),), (t.integers(0, 5, 9), None, 8), (t.integers(0, 5, 9), t.constant(t(9)))])
+@samples(
+    lambda t: [
+        (t.integers(0, 5, 9),),
+        (t.integers(0, 5, 9), None, 8),
+        (t.integers(0, 5, 9), t.constant(t(9))),
+    ]
+)
 def bincount(xp, input, weights=None, minlength=0):
     """How often each number occurs, or the sum of its `weights`.  input (n) not negative, weights (n) -> (max + 1)."""
     if input.dtype.kind not in "iu":
@@ -119,7 +140,9 @@ def _edges(input: Any, low: float, high: float) -> tuple[float, float]:
     if low == high:
         low, high = low - 1, high + 1
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite".replace("torch.histc", "histc"))
+        raise RuntimeError(
+            f"torch.histc: range of [{low}, {high}] is not finite".replace("torch.histc", "histc")
+        )
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")
     return low, high
@@ -146,9 +169,14 @@ def histc(xp, input, bins=100, min=0, max=0):
 
 
 @composite()
-@samples(lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})])
+@samples(
+    lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})]
+)
 def histogram(input, bins, *, range=None, weight=None, density=False):
-    """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.  input (*) -> (bins), (bins + 1)."""
+    """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
+
+    input (*) -> (bins), (bins + 1).
+    """
     array = input._array
     xp = backends.xp_of(array)
     heights = None if weight is None else weight._array
@@ -185,7 +213,9 @@ class _Histogram(tuple):
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
+def _quantile(
+    name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool
+) -> Tensor:
     kind = input._array.dtype
     if kind not in ("float32", "float64"):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
@@ -225,13 +255,21 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
     low = wrap(ranks.astype("int64"))
     found = take_along(values, low, -1)
     if interpolation in ("linear", "midpoint"):
-        share = wrap(xp.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - ranks.astype("int64"))
+        share = wrap(
+            xp.full_like(ranks, 0.5)
+            if interpolation == "midpoint"
+            else ranks - ranks.astype("int64")
+        )
         share = share.to(values.dtype)
         high = wrap(xp.ceil(ranks).astype("int64"))
         found = found.lerp(take_along(values, high, -1), share)
     found = found.movedim(-1, 0)  # (points, rows...)
     if keepdim and ndim:
-        shape = [1] * ndim if axis is None else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
+        shape = (
+            [1] * ndim
+            if axis is None
+            else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
+        )
         found = found.reshape((flat_points.shape[0], *shape))
     return found if points.ndim else found.squeeze(0)
 
@@ -240,7 +278,10 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), 0.5, 1, True), (t.distinct(3, 5), t.of([0.1, 0.9]), 0),
                     (t.distinct(9), 0.3, {"interpolation": "nearest"})])  # fmt: skip
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
-    """The q-th quantiles (q in [0, 1]) along `dim`, or of all elements.  input (*), q () or (k) -> (k, * without dim)."""
+    """The q-th quantiles (q in [0, 1]) along `dim`, or of all elements.
+
+    input (*), q () or (k) -> (k, * without dim).
+    """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
@@ -255,12 +296,18 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", ou
 
 
 @composite()
-@samples(lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})])
+@samples(
+    lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})]
+)
 def cov(input, *, correction=1, fweights=None, aweights=None):
-    """The covariance matrix of variables in rows.  input (variables, observations) or (observations) -> (variables, variables)."""
+    """The covariance matrix of variables in rows.
+
+    input (variables, observations) or (observations) -> (variables, variables).
+    """
     if input._array.ndim > 2:
         raise RuntimeError(
-            f"cov(): expected input to have two or fewer dimensions but got an input with {input._array.ndim} dimensions"
+            "cov(): expected input to have two or fewer dimensions but got an input with "
+            f"{input._array.ndim} dimensions"
         )
     if input._array.dtype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")

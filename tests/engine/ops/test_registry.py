@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import pickle
 import re
@@ -28,7 +29,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 
 
 def every(condition: Any = lambda case: True) -> Any:
-    chosen = [c for c in ALL if condition(c)]
+    with warnings.catch_warnings():  # some conditions call the op
+        warnings.simplefilter("ignore")
+        chosen = [c for c in ALL if condition(c)]
     return pytest.mark.parametrize("case", chosen, ids=str)
 
 
@@ -36,6 +39,7 @@ def is_op(case: Case) -> bool:
     return case.op is not None
 
 
+@functools.cache
 def differentiable(case: Case) -> bool:
     if case.op is not None and not case.op.differentiable:
         return False
@@ -234,6 +238,7 @@ def test_stand_in_array_module(case: Case) -> None:
 # --- in-place, out=, views, versions
 
 
+@functools.cache
 def _inplace_fits(case: Case) -> bool:
     """The result of this sample fits the input: a real in-place call."""
     if case.op is None or not case.op.inplace:
@@ -322,6 +327,8 @@ def test_write_through_a_view_reaches_the_base(case: Case) -> None:
     piece = case.function(base, *args[1:], **kwargs)
     if 0 in piece._array.strides or not piece.numel() or not piece.dtype.is_floating_point:
         return
+    if base.dtype.is_complex:
+        return  # real weights below
     piece.mul_(2)
     assert type(base.grad_fn).__name__ == "CopySlices"
     weight = wrap(np.linspace(0.5, 1.5, base.numel()).reshape(base.shape))
