@@ -54,4 +54,5 @@ from engine.ops import (  # noqa: F401
     statistics,
     typed,
     vision,
+    weight_norm,
 )

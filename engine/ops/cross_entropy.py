@@ -255,9 +255,8 @@ def _check(input, target, weight):
 def nll_loss_nd(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *)."""
     function = nll_loss_maps if _check(input, target, weight) else nll_loss_rows
-    if input.dim() == 1 and target.dim() == 1:  # one sample: the loss is a scalar, but for "none"
-        result = function(input, target.reshape(()), weight, ignore_index, reduction)[0]
-        return result.reshape(1) if reduction == "none" else result
+    if input.dim() == 1 and target.dim() == 1:  # one sample: the loss is a scalar
+        return function(input, target.reshape(()), weight, ignore_index, reduction)[0]
     return function(input, target, weight, ignore_index, reduction)[0]
 
 
@@ -336,7 +335,6 @@ def cross_entropy_loss(input, target, weight=None, ignore_index=-100, reduction=
             f'"log_softmax_lastdim_kernel_impl" not implemented for \'{dtypes.scalar_name(input.dtype)}\''
         )
     if input.dim() == 1 and target.dim() == 1:
-        result = softmax_nll_rows(input, target.reshape(()), weight, ignore_index, reduction)[0]
-        return result.reshape(1) if reduction == "none" else result
+        return softmax_nll_rows(input, target.reshape(()), weight, ignore_index, reduction)[0]
     function = softmax_nll_maps if more else softmax_nll_rows
     return function(input, target, weight, ignore_index, reduction)[0]

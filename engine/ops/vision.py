@@ -93,9 +93,9 @@ def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
     size = input.shape[-2:]
     out = _blocks(size, *geometry)
     if builtins.min(out) < 1:
-        k, d, p, s = (_listed(v) for v in geometry)
+        k, d, p, _ = (_listed(v) for v in geometry)
         raise RuntimeError(
-            f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, "
+            f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, "
             f"calculated shape of the array of sliding blocks as {_listed(out)}, but its components must be at least one."
         )
     x = input if ndim == 4 else input.unsqueeze(0)
@@ -291,8 +291,7 @@ def _check_grid(input, grid, how):
     shape, grid_shape = list(input.shape), list(grid.shape)
     if input.dtype is not grid.dtype:
         raise RuntimeError(
-            "grid_sampler(): expected input and grid to have same dtype, but input has "
-            f"{_type(input)} and grid has {_type(grid)}"
+            f"expected scalar type {dtypes.scalar_name(input.dtype)} but found {dtypes.scalar_name(grid.dtype)}"
         )
     if shape[0] != grid_shape[0]:
         raise RuntimeError(
@@ -319,8 +318,15 @@ def _check_grid(input, grid, how):
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
 
 
-def _type(tensor):
-    return {"float32": "float", "float64": "double"}.get(tensor.dtype.name, tensor.dtype.name)
+@op(public=False, out=False, method=False)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, other_shape: grad.new_zeros(tuple(other_shape)),
+)
+@samples(lambda t: [(t(2, 3), t.constant(t(4)))])
+def constant_in(xp, input, other):
+    """input, as a function of `other` too whose gradient is zero.  input (*a), other (*b) -> (*a)."""
+    return input.copy()
 
 
 @composite(public=False, method=False)
@@ -356,7 +362,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
     if mode == "nearest":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-        return _at(input, [p.detach().round() for p in pixels])
+        return constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
     if mode == "bilinear":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
         first = [p.detach().floor() for p in pixels]

@@ -1,0 +1,1 @@
+"""Kept for old pickles that name torch.nn.backends."""
