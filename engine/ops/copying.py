@@ -117,7 +117,11 @@ def clone(xp, input, *, memory_format=None):
 
 
 @op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
-@derivative(input=lambda grad, input_dtype, back: converted(grad, input_dtype, back))
+@derivative(
+    input=lambda grad, input_dtype, back: converted(
+        grad.real if grad.is_complex() and not input_dtype.is_complex else grad, input_dtype, back
+    )
+)
 @samples(
     lambda t: [(t(3, 4), dtypes.float64, None, None, None), (t(1, 2, 2, 2), None, None, layouts.channels_last, None)]
 )
@@ -353,7 +357,7 @@ class CopyBackwards(Node):
         if needs[1]:
             source = grad if grad._array.shape == shape else handed.sum_to_size(grad, shape)
             if dtype is not None:
-                source = converted(source, dtype)
+                source = _cast(source, dtype)
             if where is not None:
                 source = converted(source, None, where)
         return (zeros_like_array(grad) if needs[0] else None, source)

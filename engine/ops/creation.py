@@ -354,7 +354,7 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
             return cast_array(np, array, dtypes.to_numpy(dtype))
         if not array.dtype.isnative:
             return array.astype(array.dtype.newbyteorder("="))
-        return array.copy() if copy else array
+        return array.copy("K") if copy else array
     if isinstance(data, np.generic):
         array = np.array(data)
         dtypes.from_numpy(array.dtype)

@@ -32,9 +32,19 @@ def scalar_name(array: Any) -> str:
 
 def check_bounds(index: Any, n: int, dim: int, low: int = 0, error: Any = RuntimeError, prefix: str = "") -> None:
     """torch's error for an index outside [low, n).  On CUDA unchecked, as there it would wait for the device."""
-    if type(index) is np.ndarray and index.size and (index.min() < low or index.max() >= n):
+    if type(index) is np.ndarray and index.size and not all_below(index, n, low):
         bad = index[(index < low) | (index >= n)].reshape(-1)[0]
         raise error(f"{prefix}index {int(bad)} is out of bounds for dimension {dim} with size {n}")
+
+
+def all_below(index: Any, n: int, low: int = 0) -> bool:
+    """Whether low <= index < n: one reduction where low is 0, negative numbers being large when read without sign."""
+    if not low and index.flags.c_contiguous:
+        return bool(index.view(_UNSIGNED[index.dtype.itemsize]).max() < n)
+    return bool(index.min() >= low and index.max() < n)
+
+
+_UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 def _index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index") -> None:
@@ -42,8 +52,8 @@ def _index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype in
         raise RuntimeError(sentence.format(name))
 
 
-def _writable(xp: Any, input: Any, out: Any) -> Any:
-    return copy_preserved(xp, input) if out is None else out
+def _writable(input: Any, out: Any) -> Any:
+    return input.copy("C") if out is None else out
 
 
 def cells_of(xp: Any, shape: Any, index: Any, dim: int) -> Any:
@@ -94,9 +104,9 @@ def gather(xp, input, dim, index, *, sparse_grad=False):
     if not index.size:
         return xp.empty(index.shape, input.dtype)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
-    return _flat(xp, input)[cells_of(xp, input.shape, index, dim)] if input.ndim else xp.full(
-        index.shape, input, input.dtype
-    )  # fmt: skip
+    if not input.ndim:
+        return xp.full(index.shape, input, input.dtype)
+    return xp.ascontiguousarray(_flat(xp, input)[cells_of(xp, input.shape, index, dim)])
 
 
 def zeros_of(grad: Tensor, shape: Any) -> Tensor:
@@ -158,7 +168,7 @@ def _apply_cells(xp: Any, result: Any, index: Any, dim: int, change: Any) -> Any
 def scatter_src(xp, input, dim, index, src, *, out=None):
     """`src` stored along `dim` at the places `index` gives.  input (*), index (*i), src (*s) -> (*)."""
     dim = _check_scatter(input, dim, index, src, "scatter")
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     values = _cut(src, index.shape)
 
     def change(flat, cells):
@@ -174,7 +184,7 @@ def scatter_value(xp, input, dim, index, value, *, out=None):
     """A number stored along `dim` at the places `index` gives.  input (*), index (*i) -> (*)."""
     dim = _check_scatter(input, dim, index, None, "scatter")
     value = number_for(value, input.dtype)
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
 
     def change(flat, cells):
         flat[cells] = value
@@ -202,7 +212,7 @@ def widen(grad, shape):
 def scatter_add(xp, input, dim, index, src, *, out=None):
     """`src` added along `dim` at the places `index` gives.  input (*), index (*i), src (*s) -> (*)."""
     dim = _check_scatter(input, dim, index, src, "scatter")
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     values = _cut(src, index.shape)
     return _apply_cells(
         xp, result, index, dim, lambda flat, cells: xp.add.at(flat, cells.reshape(-1), _flat(xp, values))
@@ -274,7 +284,7 @@ def scatter_reduce(xp, input, dim, index, src, reduce, *, include_self=True, out
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     dim = _check_scatter(input, dim, index, src, "scatter")
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     values = _cut(src, index.shape)
 
     def change(flat, cells):
@@ -388,7 +398,7 @@ def index_select(xp, input, dim, index):
             raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)")
         return input.copy()
     n = input.shape[dim]
-    if type(index) is np.ndarray and index.size and (index.min() < 0 or index.max() >= n):
+    if type(index) is np.ndarray and index.size and not all_below(index, n):
         raise IndexError("index out of range in self")
     return input.take(index.reshape(-1), axis=dim)
 
@@ -434,7 +444,7 @@ def index_add(xp, input, dim, index, source, *, alpha=1, out=None):
     dim = wrap_dim(dim, input.ndim)
     index = index.reshape(-1)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     if not source.ndim and input.ndim:
         source = source.reshape(1)
     if alpha != 1:
@@ -530,7 +540,7 @@ def index_copy(xp, input, dim, index, source, *, out=None):
                 f"index_copy_(): Number of indices ({index.size}) should be equal to source.size(dim) ({source.shape[dim]})"
             )
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim, 0, IndexError, "index_copy_(): ")
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     if not result.ndim:
         result[...] = source.reshape(())
     elif not source.ndim:
@@ -547,7 +557,7 @@ def index_fill_value(xp, input, dim, index, value, *, out=None):
     """A number stored at the entries of `dim` that `index` names.  input (*, n, *), index (k) -> (*, n, *)."""
     dim = _check_fill(input, dim, index)
     value = number_for(value, input.dtype)
-    result = _writable(xp, input, out)
+    result = copy_preserved(xp, input) if out is None else out
     result[(*PREFIX[dim], index.reshape(-1)) if result.ndim else ...] = value
     return result
 
@@ -576,7 +586,7 @@ def index_fill_tensor(xp, input, dim, index, value, *, out=None):
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
-    result = _writable(xp, input, out)
+    result = copy_preserved(xp, input) if out is None else out
     result[(*PREFIX[dim], index.reshape(-1)) if result.ndim else ...] = value
     return result
 
@@ -624,7 +634,7 @@ def index_reduce(xp, input, dim, index, source, reduce, *, include_self=True, ou
     _check_along(input, dim, index, source, "index_reduce_")
     dim = wrap_dim(dim, input.ndim)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
-    result = _writable(xp, input, out)
+    result = _writable(input, out)
     wide = xp.broadcast_to(_along(index, dim, input.ndim), source.shape)
     return _apply_cells(
         xp, result, wide, dim,
@@ -691,7 +701,7 @@ def put(xp, input, index, source, accumulate=False, *, out=None):
             f"{source.size}, index.numel() = {index.size}"
         )
     _flat_index(index, input.size, "put_")
-    result = _writable(xp, input, out)
+    result = copy_preserved(xp, input) if out is None else out
     if not index.size:
         return result
     dense = result if result.flags.c_contiguous else xp.ascontiguousarray(result)
@@ -763,7 +773,7 @@ def masked_fill_value(xp, input, mask, value, *, out=None):
 
 def _masked_target(xp: Any, input: Any, mask: Any, out: Any) -> Any:
     if out is None and mask.shape == input.shape:
-        return copy_preserved(xp, input)
+        return input.copy("C")
     shape = broadcast_shapes(input.shape, mask.shape)
     if out is not None:
         if shape != out.shape:
@@ -772,7 +782,7 @@ def _masked_target(xp: Any, input: Any, mask: Any, out: Any) -> Any:
             )
         return out
     if shape == input.shape:
-        return copy_preserved(xp, input)
+        return input.copy("C")
     return xp.broadcast_to(input, shape).copy("C")
 
 

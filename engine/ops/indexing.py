@@ -122,6 +122,10 @@ def getitem(self: Tensor, index: Any) -> Tensor:
                 break
         else:
             return _basic(self, index) if index else alias(self)
+    elif isinstance(index, Tensor):
+        values = index._array
+        if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
+            return index_tensors(self, Indices((values,), ((index, index._vc[0]),)))
     elif index is None:
         return unsqueeze(self, 0)
     elif index is Ellipsis:

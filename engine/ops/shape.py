@@ -28,7 +28,7 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 # --- sizes
 
 
-@op(view=True, varargs="size", public=False, method=False, node="ViewBackward0")
+@op(view=True, public=False, method=False, node="ViewBackward0")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
 def view_size(xp, input, size):
@@ -38,9 +38,10 @@ def view_size(xp, input, size):
     """
     if input.flags.c_contiguous:
         try:
-            if not size or builtins.min(size) >= -1:
-                return input.reshape(size)
-            infer_size(size, input.size)
+            result = input.reshape(size)
+            if result.shape != size:
+                infer_size(size, input.size)  # numpy takes any negative size for -1
+            return result
         except ValueError:
             infer_size(size, input.size)
             raise
@@ -100,13 +101,14 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
 
     input (*) -> (*size).  RuntimeError when the strides do not allow it; `reshape` copies then.
     """
-    if len(size) == 1 and isinstance(size[0], dtypes.dtype):
-        dtype = size[0]
+    if size and not more:
+        if size[0].__class__ is int:
+            return view_size(input, size_of(*size))
+        if isinstance(size[0], dtypes.dtype):
+            dtype = size[0]
     if dtype is not None:
         return _view_as_dtype(input, dtype)
-    if more:
-        return view_size(input, **more)
-    return view_size(input, *size)
+    return view_size(input, size_of(*size) if not more else size_of(more["size"]))
 
 
 def _view_as_dtype(input, dtype):
@@ -216,6 +218,9 @@ def squeeze(xp, input, dim):
     shape = input.shape
     if not dim:
         return input.reshape([n for n in shape if n != 1])
+    if len(dim) == 1:
+        d = wrap_dim(dim[0], len(shape))
+        return input.squeeze(d) if shape and shape[d] == 1 else input[...]
     if not shape:
         wrap_dims(dim, 0)
         return input[...]
@@ -377,6 +382,8 @@ def expand(xp, input, size):
             f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
             f"({len(shape)})"
         )
+    if size[extra:] == shape and (not extra or builtins.min(size[:extra]) >= 0):  # new leading dims only
+        return restride(xp, input, size, (0,) * extra + strides)
     sizes, steps = list(size), [0] * extra + list(strides)
     for d in builtins.range(len(size) - 1, -1, -1):
         n, have = size[d], shape[d - extra] if d >= extra else 1

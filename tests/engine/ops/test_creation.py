@@ -1,0 +1,60 @@
+"""Factories, conversions and legacy types: stored answers of torch 2.13, and what these alone do not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from tests.engine.ops.stored import answer, stored
+
+
+@pytest.mark.parametrize(
+    "expression, expected", stored("creation"), ids=lambda v: v[:60] if isinstance(v, str) else ""
+)
+def test_as_torch(expression: str, expected: Any) -> None:
+    assert answer(expression) == expected
+
+
+def test_from_numpy_shares_memory_both_ways() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    tensor = engine.from_numpy(array)
+    tensor[0, 0] = 9
+    assert array[0, 0] == 9
+    array[1, 2] = -1
+    assert tensor[1, 2].item() == -1
+    assert engine.as_tensor(array)._array is array
+    assert engine.tensor(array)._array is not array
+
+
+def test_dlpack_both_ways() -> None:
+    tensor = engine.arange(4.0)
+    array = np.from_dlpack(tensor)
+    array_tensor = engine.from_dlpack(np.arange(3))
+    assert array.tolist() == [0, 1, 2, 3] and np.shares_memory(array, tensor._array)
+    assert array_tensor.tolist() == [0, 1, 2] and array_tensor.dtype is engine.int64
+    assert tensor.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match="require gradient"):
+        engine.ones(2, requires_grad=True).__dlpack__()
+
+
+def test_default_dtype_and_tensor_type() -> None:
+    try:
+        engine.set_default_tensor_type("torch.DoubleTensor")
+        assert (
+            engine.zeros(1).dtype is engine.float64 and engine.tensor(1.5).dtype is engine.float64
+        )
+        with pytest.raises(TypeError, match="only floating-point types are supported"):
+            engine.set_default_tensor_type(engine.LongTensor)
+    finally:
+        engine.set_default_tensor_type(engine.FloatTensor)
+    assert engine.zeros(1).dtype is engine.float32
+
+
+def test_legacy_types_know_their_own() -> None:
+    assert isinstance(engine.zeros(1), engine.FloatTensor)
+    assert not isinstance(engine.zeros(1), engine.LongTensor)
+    assert engine.FloatTensor.dtype is engine.float32
+    assert engine.zeros(2).type(engine.LongTensor).dtype is engine.int64
