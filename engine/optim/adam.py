@@ -8,9 +8,11 @@ from typing import Any
 from engine.optim.optimizer import (
     BlockOptimizer,
     advance,
+    average,
     check_betas,
     check_lr,
     check_not_negative,
+    effective,
     number,
     zeros_like,
 )
@@ -88,17 +90,10 @@ class Adam(BlockOptimizer):
         t, u = scratch
         if keep != 1:
             xp.multiply(p, keep, out=p)
-        if decay:
-            xp.multiply(p, decay, out=u)
-            g = (xp.subtract if maximize else xp.add)(u, g, out=u)
-            maximize = False
-        xp.multiply(g, 1 - beta1, out=t)
-        xp.multiply(m, beta1, out=m)
-        (xp.subtract if maximize else xp.add)(m, t, out=m)
+        g = effective(xp, p, g, decay, maximize, u)
+        average(xp, m, g, beta1, t)
         xp.multiply(g, g, out=t)
-        xp.multiply(t, 1 - beta2, out=t)
-        xp.multiply(v, beta2, out=v)
-        xp.add(v, t, out=v)
+        average(xp, v, t, beta2, t)
         if most is not None:
             v = xp.maximum(most, v, out=most)
         xp.sqrt(v, out=t)

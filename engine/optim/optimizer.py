@@ -378,6 +378,21 @@ def advance(step: Tensor) -> float:
     return array.item()
 
 
+def effective(xp: Any, p: Any, g: Any, decay: float, maximize: bool, out: Any) -> Any:
+    """The gradient with its sign turned for `maximize` and `decay * p` added; `g` itself, or written to `out`."""
+    if decay:
+        xp.multiply(p, decay, out=out)
+        return (xp.subtract if maximize else xp.add)(out, g, out=out)
+    return xp.negative(g, out=out) if maximize else g
+
+
+def average(xp: Any, mean: Any, value: Any, keep: float, out: Any) -> None:
+    """mean = keep * mean + (1 - keep) * value, in place; `out` is overwritten and may be `value`."""
+    xp.multiply(value, 1 - keep, out=out)
+    xp.multiply(mean, keep, out=mean)
+    xp.add(mean, out, out=mean)
+
+
 _CAPTURABLE = "['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']"
 
 

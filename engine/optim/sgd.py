@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.optim.optimizer import BlockOptimizer, check_lr, number, zeros_like
+from engine.optim.optimizer import BlockOptimizer, check_lr, effective, number, zeros_like
 from engine.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -58,9 +58,8 @@ class SGD(BlockOptimizer):
         lr, momentum, dampening, weight_decay, nesterov, maximize, first = numbers
         t, u = scratch
         if weight_decay:
-            xp.multiply(p, weight_decay, out=u)
-            g = (xp.subtract if maximize else xp.add)(u, g, out=u)
-            maximize = False
+            g = effective(xp, p, g, weight_decay, maximize, u)
+            maximize = False  # done; else the sign is turned where the gradient is added
         if buf is None:
             xp.multiply(g, lr, out=t)
         else:
