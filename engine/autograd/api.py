@@ -193,7 +193,7 @@ class _VariableMeta(type):
 class Variable(metaclass=_VariableMeta):
     """The old name of Tensor: `Variable(t, requires_grad=False)` is a Tensor that shares the memory of `t`."""
 
-    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None) -> Any:  # type: ignore[misc]
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None) -> Any:
         if volatile is not None:
             warnings.warn(
                 "volatile was removed and now has no effect. Use `with torch.no_grad():` instead.",

@@ -6,6 +6,7 @@ outputs.  Graphs of 100,000 nodes neither recurse here nor when they are dropped
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -17,16 +18,25 @@ from engine.grad_mode import mode
 observers: list[Any] = []  # profilers: called with (node, run) instead of run()
 
 
+class _Running(threading.local):
+    capturing = False  # the pass that runs now returns gradients and accumulates none
+
+
+running = _Running()
+
+
 def run_backward(
     roots: Sequence[tuple[Edge, Any]],
     keep_graph: bool,
     create_graph: bool,
     captures: Sequence[Edge] | None = None,
+    cut: bool = False,
 ) -> list[Any]:
     """Push gradients from `roots` ((edge, gradient) pairs) through the graph.
 
     With `captures` (edges) nothing is accumulated in leaves: the gradients that reach those edges are returned, None
-    where none did, and only nodes on the way to them run.
+    where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs (a
+    part of a graph that is recomputed inside another pass).
     """
     ready: list[tuple[int, Node]] = []
     buffers: dict[Node, list[Any]] = {}
@@ -38,16 +48,23 @@ def run_backward(
         captured = [None] * len(captures)
         for i, (node, nr) in enumerate(captures):
             wanted.setdefault(node, []).append((nr, i))
-    waiting, useful = _plan(list(buffers), wanted if captures is not None else None)
+    waiting, useful = _plan(list(buffers), wanted if captures is not None else None, cut)
     for node in buffers:
         if node not in waiting:
             heappush(ready, (-node.sequence_nr, node))
     enabled = mode.enabled
     mode.enabled = create_graph
+    capturing = running.capturing
+    if not cut:
+        running.capturing = captures is not None
     try:
         while ready:
             node = heappop(ready)[1]
             grads = buffers.pop(node, None) or [None] * node.n_outputs
+            if cut and node in wanted:
+                for nr, i in wanted[node]:
+                    captured[i] = grads[nr]
+                continue
             extra = node._extra
             if extra is not None:
                 _before(extra, grads)
@@ -96,9 +113,11 @@ def run_backward(
                 else:
                     heappush(ready, (-target.sequence_nr, target))
             # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
-            result = gradient = grads = edge = target = None
+            result = gradient = edge = target = None
+            grads = []
     finally:
         mode.enabled = enabled
+        running.capturing = capturing
     return captured
 
 
@@ -119,7 +138,7 @@ def _watched(node: Node, grads: list[Any], needs: Sequence[bool]) -> Any:
 
 
 def _plan(
-    roots: list[Node], wanted: dict[Node, list[tuple[int, int]]] | None
+    roots: list[Node], wanted: dict[Node, list[tuple[int, int]]] | None, cut: bool = False
 ) -> tuple[dict[Node, int], set[Node] | None]:
     """How many nodes feed each node, and the nodes with a path to a wanted one (None = all)."""
     waiting: dict[Node, int] = {}
@@ -143,6 +162,8 @@ def _plan(
     parents: dict[Node, list[Node]] = {}
     while stack:
         node = stack.pop()
+        if cut and node in wanted:
+            continue
         order.append(node)
         for edge in node.next_edges:
             if edge is not None:

@@ -57,7 +57,7 @@ class FunctionCtx:
         entries = self._entries  # type: ignore[attr-defined]
         if entries is None:
             second_time()
-        result = []
+        result: list[Any] = []
         for entry in entries:
             if entry is None:
                 result.append(None)
@@ -91,6 +91,8 @@ class FunctionNode(Node, FunctionCtx):
         self._non_differentiable: tuple[Any, ...] = ()
         self._materialize = True
         self.needs_input_grad = ()
+        self._is_tensor: list[tuple[Any, ...] | None] = []  # (shape, dtype) of tensor arguments
+        self._metas: list[tuple[Any, ...] | None] = []  # what zeros of each output are made of
 
     def __repr__(self) -> str:
         return f"<torch.autograd.function.{type(self).__name__} object at {id(self):#x}>"
@@ -115,7 +117,7 @@ class FunctionNode(Node, FunctionCtx):
             raise RuntimeError(
                 f"function {name} returned an incorrect number of gradients (expected {expected}, got {len(values)})"
             )
-        result = []
+        result: list[Tensor | None] = []
         for value, tensor_at in zip(values, self._is_tensor):
             if tensor_at is None:
                 continue
@@ -215,7 +217,7 @@ class Function(metaclass=FunctionMeta):
             ctx.next_edges = [
                 edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t
             ]
-        ctx._is_tensor = [  # type: ignore[attr-defined]
+        ctx._is_tensor = [
             (a._array.shape, a._array.dtype) if t else None for a, t in zip(args, is_tensor)
         ]
         enabled = mode.enabled

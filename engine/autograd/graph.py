@@ -301,13 +301,13 @@ class View:
 
     def steps(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """(op, args) from the base on."""
-        chain = []
+        chain: list[tuple[Any, tuple[Any, ...]]] = []
         view: View | None = self
         while view is not None:
             parent, op, args = view.step
             chain.append((op, args))
             view = parent
-        return reversed(chain)
+        return iter(chain[::-1])
 
 
 def replay(steps: Iterable[tuple[Any, tuple[Any, ...]]], base: Any) -> Any:
