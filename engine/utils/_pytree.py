@@ -1,0 +1,227 @@
+"""Nested containers as lists of leaves: `tree_flatten`, `tree_unflatten`, `tree_map`.
+
+Containers are dict, OrderedDict, defaultdict, list, tuple, named tuples, deque and what `register_pytree_node` adds; all
+else is a leaf.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+__all__ = [
+    "LeafSpec", "PyTree", "TreeSpec", "register_pytree_node", "tree_all", "tree_all_only", "tree_any",
+    "tree_any_only", "tree_flatten", "tree_iter", "tree_leaves", "tree_map", "tree_map_", "tree_map_only",
+    "tree_map_only_", "tree_structure", "tree_unflatten",
+]  # fmt: skip
+
+PyTree = Any
+_IsLeaf = Callable[[Any], bool] | None
+
+
+class NodeDef(NamedTuple):
+    """How a container is taken apart and put together."""
+
+    type: type
+    flatten_fn: Callable[[Any], tuple[list[Any], Any]]
+    unflatten_fn: Callable[[Iterable[Any], Any], Any]
+
+
+def _dict_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d.values()), list(d.keys())
+
+
+SUPPORTED_NODES: dict[type, NodeDef] = {}
+
+
+def register_pytree_node(
+    cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]], unflatten_fn: Callable[[Iterable[Any], Any], Any],
+    **_: Any,
+) -> None:  # fmt: skip
+    """Make `cls` a container: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x.
+
+    ValueError when it is one already.
+    """
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+
+
+_register_pytree_node = register_pytree_node
+
+register_pytree_node(dict, _dict_flatten, lambda values, keys: dict(zip(keys, values)))
+register_pytree_node(list, lambda x: (x, None), lambda values, _: list(values))
+register_pytree_node(tuple, lambda x: (list(x), None), lambda values, _: tuple(values))
+register_pytree_node(OrderedDict, _dict_flatten, lambda values, keys: OrderedDict(zip(keys, values)))
+register_pytree_node(
+    defaultdict,
+    lambda d: (list(d.values()), (d.default_factory, list(d.keys()))),
+    lambda values, context: defaultdict(context[0], zip(context[1], values)),
+)
+register_pytree_node(deque, lambda d: (list(d), d.maxlen), lambda values, maxlen: deque(values, maxlen))
+
+
+def _is_namedtuple(x: Any) -> bool:
+    return isinstance(x, tuple) and hasattr(type(x), "_fields") and hasattr(type(x), "_make")
+
+
+_NAMED = NodeDef(tuple, lambda x: (list(x), type(x)), lambda values, kind: kind._make(values))
+
+
+def _node_def(x: Any) -> NodeDef | None:
+    """How `x` is taken apart; None for a leaf."""
+    found = SUPPORTED_NODES.get(type(x))
+    return _NAMED if found is None and _is_namedtuple(x) else found
+
+
+class TreeSpec:
+    """The structure of a tree: the container's type, what it needs besides its children, their structures."""
+
+    def __init__(self, type: Any, context: Any, children_specs: list[TreeSpec]) -> None:
+        self.type, self.context, self.children_specs = type, context, children_specs
+        self.num_children = len(children_specs)
+        self.num_leaves = sum(c.num_leaves for c in children_specs)
+        self.num_nodes = 1 + sum(c.num_nodes for c in children_specs)
+
+    def is_leaf(self) -> bool:
+        """Whether this stands for one leaf."""
+        return isinstance(self, LeafSpec)
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The tree of this structure with these leaves.  See `tree_unflatten`."""
+        return tree_unflatten(leaves, self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeSpec) and (
+            (self.type, self.context, self.children_specs) == (other.type, other.context, other.children_specs)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.num_leaves, self.num_children))
+
+    def __repr__(self) -> str:
+        return f"TreeSpec({self.type.__name__}, {self.context}, {self.children_specs})"
+
+
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+        self.num_leaves = 1
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+def _walk(tree: Any, leaves: list[Any], is_leaf: _IsLeaf) -> TreeSpec:
+    node = None if is_leaf is not None and is_leaf(tree) else _node_def(tree)
+    if node is None:
+        leaves.append(tree)
+        return LeafSpec()
+    children, context = node.flatten_fn(tree)
+    return TreeSpec(type(tree), context, [_walk(c, leaves, is_leaf) for c in children])
+
+
+def tree_flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], TreeSpec]:
+    """(leaves in order, structure) of nested containers; `is_leaf(x)` True stops at x."""
+    leaves: list[Any] = []
+    spec = _walk(tree, leaves, is_leaf)
+    return leaves, spec
+
+
+def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
+    """The tree of a structure with these leaves.  ValueError for a wrong number of leaves, TypeError for no TreeSpec."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(
+            f"tree_unflatten(leaves, treespec): Expected `treespec` to be instance of TreeSpec but got item of type "
+            f"{type(treespec)}."
+        )
+    values = list(leaves)
+    if len(values) != treespec.num_leaves:
+        raise ValueError(
+            f"tree_unflatten(leaves, treespec): `leaves` has length {len(values)} but the spec refers to a pytree that "
+            f"holds {treespec.num_leaves} items ({treespec})."
+        )
+    return _build(iter(values), treespec)
+
+
+def _build(values: Any, spec: TreeSpec) -> Any:
+    if isinstance(spec, LeafSpec):
+        return next(values)
+    node = SUPPORTED_NODES.get(spec.type, _NAMED)
+    return node.unflatten_fn([_build(values, c) for c in spec.children_specs], spec.context)
+
+
+def tree_leaves(tree: Any, is_leaf: _IsLeaf = None) -> list[Any]:
+    """The leaves in order."""
+    return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_iter(tree: Any, is_leaf: _IsLeaf = None) -> Iterable[Any]:
+    """The leaves in order, as an iterator."""
+    return iter(tree_leaves(tree, is_leaf))
+
+
+def tree_structure(tree: Any, is_leaf: _IsLeaf = None) -> TreeSpec:
+    """The structure."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: _IsLeaf = None) -> Any:
+    """The tree with `func(leaf, *leaves of rests)` in place of each leaf; `rests` have the same structure (ValueError)."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = []
+    for rest in rests:
+        more, structure = tree_flatten(rest, is_leaf)
+        if structure != spec:
+            raise ValueError(f"Node type mismatch: expected the structure {spec}, but got {structure}.")
+        others.append(more)
+    return tree_unflatten([func(*values) for values in zip(leaves, *others)], spec)
+
+
+def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: _IsLeaf = None) -> Any:
+    """Call `func` on every leaf for what it does; returns the tree itself."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def _only(kind: Any) -> Callable[[Any], bool]:
+    if isinstance(kind, type | tuple) or not callable(kind):
+        return lambda x: isinstance(x, kind)
+    return kind  # type: ignore[no-any-return]
+
+
+def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: _IsLeaf = None) -> Any:
+    """As `tree_map`, for the leaves of a type (a type, a tuple of types, or a predicate); the others stay."""
+    fits = _only(kind)
+    return tree_map(lambda x: func(x) if fits(x) else x, tree, is_leaf=is_leaf)
+
+
+def tree_map_only_(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: _IsLeaf = None) -> Any:
+    """As `tree_map_`, for the leaves of a type."""
+    tree_map_only(kind, func, tree, is_leaf)
+    return tree
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
+    """Whether `pred` holds for all leaves."""
+    return all(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
+    """Whether `pred` holds for one of the leaves."""
+    return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(kind: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
+    """Whether `pred` holds for all leaves of a type."""
+    fits = _only(kind)
+    return all(pred(x) for x in tree_leaves(tree, is_leaf) if fits(x))
+
+
+def tree_any_only(kind: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
+    """Whether `pred` holds for one of the leaves of a type."""
+    fits = _only(kind)
+    return any(pred(x) for x in tree_leaves(tree, is_leaf) if fits(x))
