@@ -127,9 +127,9 @@ def taps(entry: tuple[Any, ...], transposed: bool) -> tuple[int, int, list[list[
 _arrays: dict[Any, Any] = {}
 
 
-def _on(xp: Any, key: Any, make: Any) -> Any:
-    """`make()` as an array, kept for the next call (a few hundred small tables)."""
-    key = (xp.__name__, *key)
+def _on(x: Any, key: Any, make: Any) -> Any:
+    """`make()` as an array beside `x`, kept for the next call (a few hundred small tables)."""
+    key = (type(x), str(x.device), *key)
     found = _arrays.get(key)
     if found is None:
         if len(_arrays) > 512:
@@ -159,7 +159,7 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         shape[axis] = m
         return xp.zeros(tuple(shape), x.dtype)
     if not plain and x.dtype.kind in "fc" and n <= 64 * width:
-        matrix = _on(xp, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype))
+        matrix = _on(x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype))
         if axis == x.ndim - 1:
             return xp.matmul(x, matrix.T)
         lead, rest = x.shape[:axis], x.shape[axis + 1 :]
@@ -167,11 +167,11 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         return flat.reshape(*lead, m, *rest)
     result = None
     for k in range(width):
-        where = _on(xp, (entry, transposed, k), lambda k=k: xp.asarray([i[k] for i in indices]))
+        where = _on(x, (entry, transposed, k), lambda k=k: xp.asarray([i[k] for i in indices]))
         piece = xp.take(x, where, axis=axis)
         if not plain:
             factor = _on(
-                xp, (entry, transposed, k, x.dtype.str), lambda k=k: xp.asarray([w[k] for w in weights], dtype=x.dtype)
+                x, (entry, transposed, k, x.dtype.str), lambda k=k: xp.asarray([w[k] for w in weights], dtype=x.dtype)
             )
             piece *= factor.reshape(-1, *(1,) * (x.ndim - axis - 1))
         if result is None:

@@ -28,7 +28,10 @@ def vjp(
         outputs = twin(*fresh)
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
-        roots = [(edge_of(y), g) for y, g in zip(outputs, grads) if g is not None and requires_grad_of(y)]
+        roots = [
+            (edge_of(y), g) for y, g in zip(outputs, grads)
+            if y is not None and g is not None and requires_grad_of(y)
+        ]
         wanted = [i for i, need in enumerate(needs) if need and fresh[i] is not None and requires_grad_of(fresh[i])]
         found = run_backward(roots, create_graph, create_graph, [edge_of(fresh[i]) for i in wanted])
     finally:
@@ -37,3 +40,6 @@ def vjp(
     for i, g in zip(wanted, found):
         result[i] = g
     return tuple(result)
+
+
+WHY = "a function of the input also through what the forward saved: checked by gradgradcheck of the forward"

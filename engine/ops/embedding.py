@@ -28,7 +28,6 @@ def _check_indices(indices):
 @samples(
     lambda t: [
         (t(5, 3), t.of([[0, 2], [4, 2]])),
-        (t(5, 3), t.of([1, 1, 0]), 1, True),
         (t(4, 2), t.of(3)),
         (t(4, 2), t.of([], "int64")),
     ]

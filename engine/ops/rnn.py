@@ -11,7 +11,7 @@ import builtins
 from engine import dtypes
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.ops import _rnn
-from engine.ops._vjp import vjp
+from engine.ops._vjp import WHY, vjp
 from engine.ops.activation import relu, sigmoid, tanh
 from engine.ops.blas import linear
 from engine.ops.dropout import dropout as _dropout
@@ -91,17 +91,9 @@ def _lstm_samples(t, projected=False):
     return made
 
 
-def _after(function, count, *inputs, like):
-    """Sample arguments of a backward: gradients for `count` outputs, the inputs, and what the forward gave."""
-    found = function(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
-    kept = [found[0], *found[count:]]
-    first = 4 if count == 3 else 3  # before the optional tensor: projection or bias
-    return (*(like(*y.shape) for y in found[:count]), *inputs[:first], *kept, *inputs[first:])
-
-
 @op(
     public=False, method=False, out=False, returns=("gates", "h0", "c0", "weight", "projection"),
-    tensors=("grad_h", "grad_c", "h0", "c0", "projection", "activations", "cells"),
+    tensors=("grad_h", "grad_c", "h0", "c0", "projection", "activations", "cells"), why=WHY,
 )  # fmt: skip
 @joint_derivative(
     "grad_output", "grad_h", "grad_c", "gates", "h0", "c0", "weight", "projection",
@@ -110,7 +102,6 @@ def _after(function, count, *inputs, like):
         weight, projection,
     ),
 )  # fmt: skip
-@samples(lambda t: [_after(lstm_layer, 3, t(4, 8), t(2, 2), t(2, 2), t(8, 2), None, (2, 2), False, like=t)])
 def lstm_layer_backward(
     xp, grad_output, grad_h, grad_c, gates, h0, c0, weight, output, activations, cells, projection=None,
     batch_sizes=(), reverse=False,
@@ -158,7 +149,7 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
 
 @op(
     public=False, method=False, out=False, returns=("gates", "h0", "weight", "bias"),
-    tensors=("grad_h", "h0", "activations", "inner"),
+    tensors=("grad_h", "h0", "activations", "inner"), why=WHY,
 )  # fmt: skip
 @joint_derivative(
     "grad_output", "grad_h", "gates", "h0", "weight", "bias",
@@ -166,7 +157,6 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
         lambda *a: _gru_twin(*a, batch_sizes, reverse), 2, grads, needs, grad_output, grad_h, gates, h0, weight, bias
     ),
 )  # fmt: skip
-@samples(lambda t: [_after(gru_layer, 2, t(4, 6), t(2, 2), t(6, 2), t(6), (2, 2), False, like=t)])
 def gru_layer_backward(
     xp, grad_output, grad_h, gates, h0, weight, output, activations, inner, bias=None, batch_sizes=(), reverse=False
 ):
@@ -209,14 +199,13 @@ def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     return _like(_rnn.gru(xp, x, h, w, b, batch_sizes, reverse), gates.dtype)
 
 
-@op(public=False, method=False, out=False, returns=("gates", "h0", "weight"), tensors=("grad_h", "h0"))
+@op(public=False, method=False, out=False, returns=("gates", "h0", "weight"), tensors=("grad_h", "h0"), why=WHY)
 @joint_derivative(
     "grad_output", "grad_h", "gates", "h0", "weight",
     by=lambda grads, grad_output, grad_h, gates, h0, weight, needs, how, batch_sizes, reverse: _twice(
         lambda *a: _simple_twin(*a, how, batch_sizes, reverse), 2, grads, needs, grad_output, grad_h, gates, h0, weight
     ),
 )  # fmt: skip
-@samples(lambda t: [_after(rnn_layer, 2, t(4, 2), t(2, 2), t(2, 2), "tanh", (2, 2), False, like=t)])
 def rnn_layer_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, batch_sizes, reverse):
     """The gradients of one plain recurrent direction.  grad_output (rows, H), grad_h (N, H) -> as the inputs."""
     g, gh, h, w, y = _wide(grad_output, grad_h, h0, weight, output)
