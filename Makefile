@@ -1,0 +1,38 @@
+# Two commands for a newcomer: `make demo`, `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check lint types stubs bench gaps clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,image]"
+	touch $@
+
+demo: $(STAMP)  ## pull, list, help, load and run a model from a real git server on this machine
+	$(BIN)/python scripts/demo.py
+
+test: $(STAMP)  ## the fast tier
+	$(BIN)/python -m pytest tests -n auto
+
+check: lint types test  ## everything a change must pass
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+stubs: $(STAMP)  ## write engine/__init__.pyi and engine/tensor.pyi from the op registry
+	$(BIN)/python scripts/stubs.py
+
+gaps: $(STAMP)  ## every exemption from a registry test, with its reason
+	$(BIN)/python scripts/gaps.py
+
+bench: $(STAMP)  ## ratios against what is installed, measured in one run
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .demo build dist .pytest_cache .mypy_cache .ruff_cache
