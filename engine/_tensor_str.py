@@ -35,10 +35,17 @@ def set_printoptions(
     """
     options = PRINT_OPTS
     if profile is not None:
-        digits, limit, items = {"default": (4, 1000, 3), "short": (2, 1000, 2), "full": (4, math.inf, 3)}.get(
-            profile, (options.precision, options.threshold, options.edgeitems)
+        digits, limit, items = {
+            "default": (4, 1000, 3),
+            "short": (2, 1000, 2),
+            "full": (4, math.inf, 3),
+        }.get(profile, (options.precision, options.threshold, options.edgeitems))
+        options.precision, options.threshold, options.edgeitems, options.linewidth = (
+            digits,
+            limit,
+            items,
+            80,
         )
-        options.precision, options.threshold, options.edgeitems, options.linewidth = digits, limit, items, 80
     if precision is not None:
         options.precision = precision
     if threshold is not None:
@@ -52,7 +59,10 @@ def set_printoptions(
 
 def get_printoptions() -> dict[str, Any]:
     """The present options, as keyword arguments of `set_printoptions`."""
-    return {k: getattr(PRINT_OPTS, k) for k in ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")}
+    return {
+        k: getattr(PRINT_OPTS, k)
+        for k in ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")
+    }
 
 
 @contextlib.contextmanager
@@ -141,7 +151,10 @@ def _nested(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
     if summarize and array.shape[0] > 2 * edge:
         rows = [_nested(array[i], indent + 1, summarize, formatter) for i in range(edge)]
         rows.append("...")
-        rows += [_nested(array[i], indent + 1, summarize, formatter) for i in range(array.shape[0] - edge, array.shape[0])]
+        rows += [
+            _nested(array[i], indent + 1, summarize, formatter)
+            for i in range(array.shape[0] - edge, array.shape[0])
+        ]
     else:
         rows = [_nested(row, indent + 1, summarize, formatter) for row in array]
     return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(rows) + "]"
@@ -186,7 +199,12 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
             suffixes.append(f"dtype={dtype!r}")
         text = "[]"
     else:
-        if dtype not in (dtypes.get_default_dtype(), dtypes.default_complex(), dtypes.int64, dtypes.bool):
+        if dtype not in (
+            dtypes.get_default_dtype(),
+            dtypes.default_complex(),
+            dtypes.int64,
+            dtypes.bool,
+        ):
             suffixes.append(f"dtype={dtype!r}")
         text = ""
     if tensor_contents is not None:

@@ -98,7 +98,9 @@ def dense_order(array: Any) -> tuple[int, ...]:
     return tuple(reversed(order))
 
 
-def empty_ordered(xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None) -> Any:
+def empty_ordered(
+    xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None
+) -> Any:
     """A new array with dims laid out in `order` (outermost first)."""
     make = xp.empty if fill is None else xp.zeros
     back = [0] * len(order)
@@ -133,7 +135,9 @@ def check_rank(ndim: int, wanted: memory_format) -> None:
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
 
 
-def empty_in_format(xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None) -> Any:
+def empty_in_format(
+    xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None
+) -> Any:
     """A new array in a memory format; None and preserve_format follow `like`."""
     if wanted is None or wanted is preserve_format:
         if like is not None and like.shape == tuple(shape):
@@ -156,10 +160,13 @@ def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
     return result
 
 
-def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
+def restride(
+    xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0
+) -> Any:
     """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's.
 
-    Its `.base` leads to the same root as that of `array` (numpy's as_strided would break the chain that Storage follows).
+    Its `.base` leads to the same root as that of `array`: numpy's as_strided would break the chain that Storage
+    follows.
     """
     if type(array) is not np.ndarray:
         if offset:
@@ -179,7 +186,9 @@ def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], 
     return over_buffer(whole, array.dtype, shape, strides, offset)
 
 
-def over_buffer(whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+def over_buffer(
+    whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int
+) -> Any:
     """np.ndarray over the memory of a contiguous array; bfloat16, which has no buffer protocol, by way of uint16."""
     if dtype.kind == "V":
         return np.ndarray(shape, np.uint16, whole.view(np.uint16), offset, strides).view(dtype)
@@ -195,7 +204,9 @@ def empty_strided(xp: Any, shape: Sequence[int], strides: Sequence[int], dtype: 
     return restride(xp, xp.empty(reach, dtype), shape, strides)
 
 
-def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+def view_strides(
+    shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
+) -> tuple[int, ...] | None:
     """Strides that show an array of `shape` and `strides` under the sizes `new`; None if only a copy could."""
     if 0 in shape:
         return (0,) * len(new)

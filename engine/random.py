@@ -2,8 +2,8 @@
 
 Note [Random bits]
 One counter-based generator (Philox4x64-10, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405) serves every
-device.  A draw of n 64-bit words takes ceil(n / 4) blocks of the key (seed, 0): block i is Philox of the counter i + 1, so
-word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.  Numbers are
+device.  A draw of n 64-bit words takes ceil(n / 4) blocks of the key (seed, 0): block i is Philox of the counter
+i + 1, so word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.  Numbers are
 made of words by elementwise arithmetic (`ops/random.py`), never by rejection, for the same reason.
 Reproducible by seed; not torch's stream of bits.
 """
@@ -77,7 +77,9 @@ class Generator:
             raise TypeError("RNG state must be a torch.ByteTensor")
         array = backends.of_array(array).to_host(array)
         if array.size != _STATE_BYTES:
-            raise RuntimeError(f"RNG state is wrong size: expected {_STATE_BYTES} bytes of this engine's, got {array.size}")
+            raise RuntimeError(
+                f"RNG state is wrong size: expected {_STATE_BYTES} bytes of this engine's, got {array.size}"
+            )
         state = np.ascontiguousarray(array).reshape(-1).view("<u8")
         with self._lock:
             self._seed, self._blocks, self._bits = int(state[0]), int(state[1]), None

@@ -5,6 +5,7 @@ Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it
 
 from engine.ops import (  # noqa: F401
     activation,
+    along,
     attention,
     blas,
     blas_add,
@@ -21,6 +22,7 @@ from engine.ops import (  # noqa: F401
     dropout,
     embedding,
     extremes,
+    from_data,
     gathering,
     indexing,
     joining,
@@ -29,6 +31,7 @@ from engine.ops import (  # noqa: F401
     lapack_old,
     lapack_spectral,
     loss,
+    masking,
     normalization,
     norms,
     padding,
@@ -52,6 +55,7 @@ from engine.ops import (  # noqa: F401
     spectral,
     spectral_old,
     statistics,
+    strides,
     typed,
     vision,
     weight_norm,

@@ -27,10 +27,9 @@ _COMPLEX = "Casting complex values to real discards the imaginary part"
 
 def cast_array(xp: Any, array: Any, target: Any) -> Any:
     """`array` as another numpy dtype, always a copy; complex to real takes the real part and warns."""
-    if array.dtype.kind == "c" and target.kind != "c":
-        if target.kind != "b":
-            warnings.warn(_COMPLEX, stacklevel=2)
-            array = array.real
+    if array.dtype.kind == "c" and target.kind not in "cb":
+        warnings.warn(_COMPLEX, stacklevel=2)
+        array = array.real
     if type(array) is np.ndarray:
         with np.errstate(all="ignore"):
             return array.astype(target)
@@ -100,7 +99,9 @@ _CPP = {
 
 def _overflow(dtype: Any, names: Any) -> None:
     name = dtypes.from_numpy(dtype).name
-    raise RuntimeError(f"value cannot be converted to type {(_CPP if names is None else names).get(name, name)} without overflow")
+    raise RuntimeError(
+        f"value cannot be converted to type {(_CPP if names is None else names).get(name, name)} without overflow"
+    )
 
 
 # --- copies
@@ -123,7 +124,10 @@ def clone(xp, input, *, memory_format=None):
     )
 )
 @samples(
-    lambda t: [(t(3, 4), dtypes.float64, None, None, None), (t(1, 2, 2, 2), None, None, layouts.channels_last, None)]
+    lambda t: [
+        (t(3, 4), dtypes.float64, None, None, None),
+        (t(1, 2, 2, 2), None, None, layouts.channels_last, None),
+    ]
 )
 def to_copy(xp, input, dtype, where, memory_format, back):
     """A copy of another dtype, device or layout.  input (*) -> (*).  back: the device to send the gradient to."""
@@ -139,16 +143,30 @@ def to_copy(xp, input, dtype, where, memory_format, back):
     return result if where is None else move_array(result, where)
 
 
-def converted(tensor: Tensor, dtype: Any = None, where: Any = None, copy: bool = False, memory_format: Any = None) -> Tensor:
+def converted(
+    tensor: Tensor,
+    dtype: Any = None,
+    where: Any = None,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """`tensor` of that dtype, on that device; itself when nothing changes."""
     array = tensor._array
     if dtype is not None and dtype is tensor.dtype:
         dtype = None
     if where is not None and same_place(array, where):
         where = None
-    if dtype is None and where is None and not copy:
-        if memory_format is None or memory_format is layouts.preserve_format or layouts.is_in_format(array, memory_format):
-            return tensor
+    if (
+        dtype is None
+        and where is None
+        and not copy
+        and (
+            memory_format is None
+            or memory_format is layouts.preserve_format
+            or layouts.is_in_format(array, memory_format)
+        )
+    ):
+        return tensor
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
         dtype = dtypes.from_numpy(dtype)
     return to_copy(tensor, dtype, where, memory_format, None if where is None else tensor.device)
@@ -162,9 +180,15 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     kwargs.pop("non_blocking", None)
     copy = kwargs.pop("copy", False)
     memory_format = kwargs.pop("memory_format", None)
-    dtype, where, other = kwargs.pop("dtype", None), kwargs.pop("device", None), kwargs.pop("other", None)
+    dtype, where, other = (
+        kwargs.pop("dtype", None),
+        kwargs.pop("device", None),
+        kwargs.pop("other", None),
+    )
     if kwargs:
-        raise TypeError(f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}")
+        raise TypeError(
+            f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}"
+        )
     rest = list(args)
     if rest:
         first = rest.pop(0)
@@ -178,8 +202,10 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
                 dtype = rest.pop(0)
         else:
             raise TypeError(
-                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected one of: "
-                "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, "
+                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected "
+                "one of: "
+                "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = "
+                "False, *, "
                 "torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
             )
         if rest:
@@ -218,7 +244,9 @@ def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     return converted(self, None, CPU, False, memory_format)
 
 
-def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+def _cuda(
+    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+) -> Tensor:
     """The tensor on a CUDA device; itself if it is there.  (*) -> (*).  RuntimeError without CuPy or a GPU."""
     from engine.device import device as make
 
@@ -364,14 +392,19 @@ class CopyBackwards(Node):
 
 
 def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Write the elements of `src`, broadcast and converted to the dtype and device of `input`.  (*), src (*b) -> (*)."""
+    """Write the elements of `src`, broadcast and converted to the dtype and device of `input`.
+
+    (*), src (*b) -> (*).
+    """
     if not isinstance(src, Tensor):
         if isinstance(src, np.ndarray):
             src = wrap(src)
         elif isinstance(src, int | float | complex):
             return fill_(input, src)
         else:
-            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+            raise TypeError(
+                f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}"
+            )
     array, values = writable(input), src._array
     store(array, values)
     input._vc[0] += 1
@@ -379,7 +412,9 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         mine = input._requires_grad and requires_grad_of(input)
         yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcV"
         if mine or yours:
-            node = CopyBackwards((own_edge(input) if mine else None, edge_of(src) if yours else None))
+            node = CopyBackwards(
+                (own_edge(input) if mine else None, edge_of(src) if yours else None)
+            )
             node.args = (
                 values.shape,
                 src.dtype if values.dtype != array.dtype else None,
@@ -430,12 +465,16 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             mine = input._requires_grad and requires_grad_of(input)
             yours = value._requires_grad and requires_grad_of(value)
             if mine or yours:
-                node = FillBackward3((own_edge(input) if mine else None, edge_of(value) if yours else None))
+                node = FillBackward3(
+                    (own_edge(input) if mine else None, edge_of(value) if yours else None)
+                )
                 node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
                 record_write(input, node)
         return input
     if not isinstance(value, int | float | complex | np.generic):
-        raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
+        raise TypeError(
+            f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}"
+        )
     array = writable(input)
     array[...] = number_for(value, array.dtype)
     overwrite(input, FillBackward2)
@@ -490,7 +529,9 @@ def _resize(self: Tensor, shape: tuple[int, ...]) -> None:
     array = self._array
     for n in shape:
         if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
     self._vc[0] += 1
     if shape == array.shape:
         return
@@ -513,10 +554,14 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
     return resize_(self, the_template._array.shape)
 
 
-def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+def set_(
+    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
     """Make this tensor look at the memory of `source` (a Tensor or a storage).  (*) -> (*size)."""
     if self._requires_grad and mode.enabled and requires_grad_of(self) and self._edge is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+        )
     if source is None:
         array = backends.xp_of(self._array).zeros((0,), self._array.dtype)
     elif isinstance(source, Tensor):
@@ -527,20 +572,31 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
         array = source._array
         if size is not None:
             shape = size_of(size)
-            array = strided(array, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
+            array = strided(
+                array,
+                shape,
+                size_of(stride) if stride is not None else _steps(shape),
+                storage_offset,
+            )
     elif isinstance(source, UntypedStorage):
         flat = source._memory.flat(self.dtype)
         shape = (flat.size - storage_offset,) if size is None else size_of(size)
-        array = strided(flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
+        array = strided(
+            flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset
+        )
     else:
-        raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
+        raise TypeError(
+            f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}"
+        )
     self._array = array
     self._vc[0] += 1
     return self
 
 
 def _cpp_type(d: dtypes.dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}.get(d.name, d.name)
+    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}.get(
+        d.name, d.name
+    )
 
 
 def _steps(shape: Any) -> tuple[int, ...]:
@@ -569,7 +625,9 @@ Tensor.pin_memory = pin_memory
 @samples(lambda t: [(t(3, 4), (3, 4), (8, 24))])
 def clone_strided(xp, input, shape, strides):
     """A copy laid out in these byte strides (as another dtype's, if they are).  input (*) -> (*)."""
-    if input.flags.c_contiguous and (0 in strides or _dense_c(shape, strides, input.dtype.itemsize)):
+    if input.flags.c_contiguous and (
+        0 in strides or _dense_c(shape, strides, input.dtype.itemsize)
+    ):
         return input.copy()
     if 0 in strides or any(s % input.dtype.itemsize for s in strides):
         return copy_preserved(xp, input)
@@ -607,9 +665,11 @@ def _cast(tensor: Tensor, dtype: Any) -> Tensor:
 def _resize_out(target: Tensor, shape: tuple[int, ...]) -> None:
     if target._array.size:
         warnings.warn(
-            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, which does "
+            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, "
+            "which does "
             f"not match the required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch "
-            "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out tensor "
+            "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out "
+            "tensor "
             "t by resizing it, inplace, to zero elements with t.resize_(0).",
             stacklevel=4,
         )

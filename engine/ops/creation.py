@@ -1,4 +1,4 @@
-"""Factories: tensors from sizes, ranges, Python data, numpy and other array libraries."""
+"""Factories: tensors from sizes and ranges, on any device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import builtins
 import math
 import operator
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,8 +16,7 @@ from engine._checks import size_of
 from engine.device import CPU, device
 from engine.dispatch import composite
 from engine.dtypes import INEXACT
-from engine.ops.copying import cast_array, converted, copy_in_format, move_array, number_for
-from engine.storage import UntypedStorage
+from engine.ops.copying import converted, number_for
 from engine.tensor import Tensor, wrap
 
 _CPU_NP = (np, CPU)
@@ -94,7 +92,9 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     result = wrap(array)
     if requires_grad:
         if array.dtype not in INEXACT:
-            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+            raise RuntimeError(
+                "Only Tensors of floating point and complex dtype can require gradients"
+            )
         result._requires_grad = True
     return result
 
@@ -103,7 +103,9 @@ def size_error(name: str, sizes: tuple, error: TypeError) -> TypeError:
     """torch's error for sizes that are no ints."""
     first = sizes[0] if sizes else None
     if isinstance(first, builtins.float | str | builtins.bool) or first is None:
-        return TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}")
+        return TypeError(
+            f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}"
+        )
     return TypeError(str(error).replace("size must be", f"{name}(): argument 'size' must be", 1))
 
 
@@ -112,7 +114,9 @@ def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
         if n < 0:
             if name == "zeros":
                 raise RuntimeError("zeros: Dimension size must be non-negative.")
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
     return shape
 
 
@@ -134,7 +138,11 @@ def _sized(name: str, fill: str, doc: str) -> Any:
             shape = size_of(*sizes) if size is None else size_of(size)
         except TypeError as error:
             raise size_error(name, sizes if size is None else (size,), error) from None
-        target = dtypes.to_numpy(dtypes._default[0]) if dtype is None else numpy_dtype(dtype, out and out.dtype)
+        target = (
+            dtypes.to_numpy(dtypes._default[0])
+            if dtype is None
+            else numpy_dtype(dtype, out and out.dtype)
+        )
         if out is not None and dtype is None:
             target = out._array.dtype
         if device is None and _default_device[0] is None:
@@ -170,9 +178,13 @@ empty = _sized("empty", "empty", "An uninitialised tensor.  empty(*size) -> (*si
 
 @composite(method=False)
 def full(
-    size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, names=None
+    size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    names=None,
 ):  # fmt: skip
-    """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.  full(size, v) -> (*size)."""
+    """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.
+
+    full(size, v) -> (*size).
+    """
     if isinstance(size, builtins.int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     shape = _check_sizes(size_of(size))
@@ -180,7 +192,9 @@ def full(
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        target = out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
+        target = (
+            out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
+        )
     else:
         target = numpy_dtype(dtype)
     xp, where = place_of(device)
@@ -195,7 +209,9 @@ def _like(name: str, fill: str) -> Any:
         pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
         if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+            )
         source = input._array
         array = like_array(source, dtype, device, memory_format, zero=fill == "zeros")
         if fill == "ones":
@@ -205,11 +221,15 @@ def _like(name: str, fill: str) -> Any:
         return wrap(array)
 
     factory.__name__ = factory.__qualname__ = name
-    factory.__doc__ = f"`{fill}` in the shape, dtype, device and layout of `input`.  input (*) -> (*)."
+    factory.__doc__ = (
+        f"`{fill}` in the shape, dtype, device and layout of `input`.  input (*) -> (*)."
+    )
     return composite(method=False)(factory)
 
 
-def like_array(source: Any, dtype: Any, where: Any, memory_format: Any, zero: builtins.bool = False) -> Any:
+def like_array(
+    source: Any, dtype: Any, where: Any, memory_format: Any, zero: builtins.bool = False
+) -> Any:
     """A new array as `source`, but for what is given."""
     target = source.dtype if dtype is None else numpy_dtype(dtype)
     if where is None:
@@ -235,16 +255,21 @@ empty_like = _like("empty_like", "empty")
 
 @composite(method=False)
 def full_like(
-    input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None
+    input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    memory_format=None,
 ):  # fmt: skip
     """A tensor as `input` filled with one number.  input (*) -> (*)."""
     array = like_array(input._array, dtype, device, memory_format)
-    array[...] = number_for(fill_value.item() if isinstance(fill_value, Tensor) else fill_value, array.dtype)
+    array[...] = number_for(
+        fill_value.item() if isinstance(fill_value, Tensor) else fill_value, array.dtype
+    )
     return finish(array, requires_grad)
 
 
 @composite(method=False)
-def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def empty_strided(
+    size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     """An uninitialised tensor with these strides.  -> (*size)."""
     target = numpy_dtype(dtype)
     xp, where = place_of(device)
@@ -261,11 +286,15 @@ def _new(fill: str) -> Any:
         shape = _check_sizes(size_of(*sizes) if size is None else size_of(size))
         xp, where = _place_like(self, device)
         with inside(xp, where):
-            array = getattr(xp, fill)(shape, self._array.dtype if dtype is None else numpy_dtype(dtype))
+            array = getattr(xp, fill)(
+                shape, self._array.dtype if dtype is None else numpy_dtype(dtype)
+            )
         return finish(array, requires_grad)
 
     method.__name__ = method.__qualname__ = "new_" + fill
-    method.__doc__ = f"`{fill}` of a size, in the dtype and on the device of this tensor.  -> (*size)."
+    method.__doc__ = (
+        f"`{fill}` of a size, in the dtype and on the device of this tensor.  -> (*size)."
+    )
     return method
 
 
@@ -290,26 +319,21 @@ def _new_full(
     xp, where = _place_like(self, device)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     with inside(xp, where):
-        return finish(xp.full(_check_sizes(size_of(size)), number_for(value, target), target), requires_grad)
+        return finish(
+            xp.full(_check_sizes(size_of(size)), number_for(value, target), target), requires_grad
+        )
 
 
-def _new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: builtins.bool = False,
-    layout: Any = None, pin_memory: builtins.bool = False,
-) -> Tensor:  # fmt: skip
-    """A copy of `data` in the dtype and on the device of this tensor.  -> shape of data."""
-    if isinstance(data, Tensor):
-        warnings.warn(_COPY_WARNING, stacklevel=2)
-    return tensor(
-        data, dtype=self.dtype if dtype is None else dtype, device=self.device if device is None else device,
-        requires_grad=requires_grad, _warn=False,
-    )  # fmt: skip
-
-
-def _new_empty_strided(self: Tensor, size: Any, stride: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+def _new_empty_strided(
+    self: Tensor, size: Any, stride: Any, dtype: Any = None, device: Any = None, **kwargs: Any
+) -> Tensor:
     """An uninitialised tensor with these strides, as this one.  -> (*size)."""
     return empty_strided(
-        size, stride, dtype=self.dtype if dtype is None else dtype, device=self.device if device is None else device, **kwargs
+        size,
+        stride,
+        dtype=self.dtype if dtype is None else dtype,
+        device=self.device if device is None else device,
+        **kwargs,
     )
 
 
@@ -321,328 +345,9 @@ def _new_legacy(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     return _legacy_new(Tensor, self.dtype, args, where)
 
 
-Tensor.new_full, Tensor.new_tensor, Tensor.new_empty_strided, Tensor.new = (
-    _new_full, _new_tensor, _new_empty_strided, _new_legacy,
+Tensor.new_full,  Tensor.new_empty_strided, Tensor.new = (
+    _new_full,  _new_empty_strided, _new_legacy,
 )  # fmt: skip
-
-
-# --- from data
-
-_COPY_WARNING = (
-    "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-    "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
-)
-_NUMBERS = {builtins.bool, builtins.int, builtins.float, builtins.complex}
-
-
-def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.ndarray:
-    """Python data (numbers, nested sequences, numpy arrays, one-element Tensors) as a host array, typed as torch does."""
-    kind = type(data)
-    if kind in _NUMBERS:
-        target = dtypes.to_numpy(dtypes.of_number(data) if dtype is None else dtype)
-        if kind is builtins.int and target.kind in "iu":
-            return np.array(_checked_int(data, target), target)
-        if kind is builtins.complex and target.kind != "c":
-            raise TypeError("must be real number, not complex")
-        if target.kind not in "fV":
-            return np.array(number_for(data, target, {}), target)
-        return _quietly(data, target)
-    if isinstance(data, np.ndarray):
-        array = data
-        found = dtypes.from_numpy(array.dtype)
-        if dtype is not None and dtype is not found:
-            return cast_array(np, array, dtypes.to_numpy(dtype))
-        if not array.dtype.isnative:
-            return array.astype(array.dtype.newbyteorder("="))
-        return array.copy("K") if copy else array
-    if isinstance(data, np.generic):
-        array = np.array(data)
-        dtypes.from_numpy(array.dtype)
-        return array if dtype is None else cast_array(np, array, dtypes.to_numpy(dtype))
-    if isinstance(data, UntypedStorage):
-        return np.array(data.tolist(), dtypes.to_numpy(dtype or getattr(data, "dtype", dtypes.uint8)))
-    if hasattr(data, "__array_interface__") and not isinstance(data, list | tuple):
-        return array_of(np.asarray(data), dtype, copy)
-    if isinstance(data, str | bytes):
-        raise TypeError(f"new(): invalid data type '{kind.__name__}'")
-    if isinstance(data, dict | set) or (not isinstance(data, Sequence) and not hasattr(data, "__len__")):
-        if hasattr(data, "__index__"):
-            return array_of(operator.index(data), dtype)
-        if hasattr(data, "__float__"):
-            return array_of(builtins.float(data), dtype)
-        if dtype is None:
-            raise RuntimeError(f"Could not infer dtype of {kind.__name__}")
-        raise TypeError(f"new(): invalid data type '{kind.__name__}'")
-    return _of_sequence(data, dtype)
-
-
-def _quietly(data: Any, target: Any) -> np.ndarray:
-    """np.array(data, target), with infinity for what is too large even where the user made warnings errors."""
-    try:
-        return np.array(data, target)
-    except RuntimeWarning:
-        with np.errstate(all="ignore"):
-            return np.array(data, target)
-
-
-def _checked_int(value: builtins.int, target: Any) -> builtins.int:
-    if not -(2**63) <= value < 2**63 and target.name != "uint64":
-        raise ValueError("Overflow when unpacking long long")
-    return number_for(value, target, {})
-
-
-def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
-    types = _leaf_types(data, 0)
-    if types <= _NUMBERS:
-        if dtype is None:
-            found = (
-                dtypes.default_complex() if builtins.complex in types
-                else dtypes.get_default_dtype() if builtins.float in types or not types
-                else dtypes.int64 if builtins.int in types else dtypes.bool
-            )  # fmt: skip
-        else:
-            found = dtype
-        target = dtypes.to_numpy(found)
-        try:
-            if found.category == dtypes.INTEGER and (builtins.float in types):
-                return np.array(data, np.float64).astype(target)
-            return _quietly(data, target)
-        except OverflowError:
-            for value in _leaves(data):
-                _checked_int(value, target)
-            raise ValueError("Overflow when unpacking long long") from None
-        except (ValueError, TypeError):
-            _refuse_ragged(data, 0, _lengths(data))
-            if builtins.complex in types and target.kind != "c":
-                raise TypeError("must be real number, not complex") from None
-            raise
-    if builtins.str in types or types & {builtins.bytes, type(None), dict, set}:
-        bad = next(t for t in types if t in (builtins.str, builtins.bytes, type(None), dict, set))
-        if dtype is None and bad is not builtins.str:
-            raise RuntimeError(f"Could not infer dtype of {bad.__name__}")
-        if dtype is None:
-            raise ValueError("too many dimensions 'str'")
-        raise TypeError(f"new(): invalid data type '{bad.__name__}'")
-    return _of_objects(data, dtype)
-
-
-def _leaves(data: Any) -> Any:
-    for x in data:
-        if isinstance(x, Sequence):
-            yield from _leaves(x)
-        else:
-            yield x
-
-
-def _leaf_types(data: Any, depth: builtins.int) -> set[type]:
-    types = set(map(type, data))
-    if depth > 64:
-        raise ValueError("too many dimensions")
-    for nested in (list, tuple, builtins.range):
-        if nested in types:
-            types.discard(nested)
-            for x in data:
-                if type(x) is nested:
-                    types |= _leaf_types(x, depth + 1)
-    return types
-
-
-def _lengths(data: Any) -> list[builtins.int]:
-    lengths = []
-    while isinstance(data, Sequence) and not isinstance(data, str):
-        lengths.append(len(data))
-        if not data:
-            break
-        data = data[0]
-    return lengths
-
-
-def _refuse_ragged(data: Any, dim: builtins.int, lengths: list[builtins.int]) -> None:
-    if dim == len(lengths):
-        if isinstance(data, Sequence):
-            raise TypeError("'list' object cannot be interpreted as an integer")
-        return
-    if not isinstance(data, Sequence):
-        raise TypeError("not a sequence")
-    if len(data) != lengths[dim]:
-        raise ValueError(f"expected sequence of length {lengths[dim]} at dim {dim} (got {len(data)})")
-    for x in data:
-        _refuse_ragged(x, dim + 1, lengths)
-
-
-def _of_objects(data: Any, dtype: Any) -> np.ndarray:
-    """Sequences whose leaves are Tensors, arrays or numpy scalars."""
-    found: list[dtypes.dtype] = []
-
-    def plain(x: Any) -> Any:
-        if isinstance(x, Tensor):
-            if x._array.size != 1:
-                if x._array.dtype.kind in "iu":
-                    raise TypeError("only integer tensors of a single element can be converted to an index")
-                raise ValueError("only one element tensors can be converted to Python scalars")
-            found.append(x.dtype)
-            return x.item()
-        if isinstance(x, np.ndarray):
-            found.append(dtypes.from_numpy(x.dtype))
-            return x.tolist()
-        if isinstance(x, np.generic):
-            found.append(dtypes.from_numpy(x.dtype))
-            return x.item()
-        if isinstance(x, Sequence) and not isinstance(x, str):
-            return [plain(y) for y in x]
-        if type(x) in _NUMBERS:
-            found.append(dtypes.of_number(x))
-            return x
-        return array_of(x, None).tolist()
-
-    values = plain(list(data))
-    if dtype is None:
-        dtype = found[0] if found else dtypes.get_default_dtype()
-        for d in found[1:]:
-            dtype = dtypes.promote_types(dtype, d)
-    return _of_sequence(values, dtype)
-
-
-@composite(method=False)
-def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False, names=None, _warn=True):
-    """A leaf with a copy of `data`: numbers, nested sequences, numpy arrays, one Tensor.  -> shape of data.
-
-    Integers give int64, floats the default dtype, bools bool.  ValueError for ragged sequences.
-    """
-    if isinstance(data, Tensor):
-        if _warn:
-            warnings.warn(_COPY_WARNING, stacklevel=2)
-        xp = backends.xp_of(data._array)
-        if dtype is None or dtype is data.dtype:
-            array = copy_in_format(xp, data._array, None)
-        else:
-            array = cast_array(xp, data._array, dtypes.to_numpy(dtype))
-        if device is not None:
-            array = move_array(array, place_of(device)[1])
-        return finish(array, requires_grad)
-    if dtype is not None and not isinstance(dtype, dtypes.dtype):
-        dtype = dtypes.from_numpy(numpy_dtype(dtype))
-    array = array_of(data, dtype)
-    if device is not None or _default_device[0] is not None:
-        array = move_array(array, place_of(device)[1])
-    return finish(array, requires_grad) if requires_grad else wrap(array)
-
-
-@composite(method=False)
-def as_tensor(data, dtype=None, device=None):
-    """`data` as a Tensor, without copying where that is possible (Tensors, numpy arrays).  -> shape of data."""
-    if isinstance(data, Tensor):
-        return converted(data, dtype, None if device is None else place_of(device)[1])
-    if type(data) not in (list, tuple, *_NUMBERS) and hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray):
-        return converted(from_dlpack(data), dtype, None if device is None else place_of(device)[1])
-    if isinstance(data, np.ndarray):
-        _check_strides(data)
-    array = array_of(data, dtype, copy=False)
-    if device is not None or _default_device[0] is not None:
-        array = move_array(array, place_of(device)[1])
-    return wrap(array)
-
-
-@composite(method=False)
-def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
-    """`obj` as a Tensor; copy=None copies only if it must, False never (ValueError), True always.  -> shape of obj."""
-    source = obj
-    if isinstance(obj, bytes | bytearray | memoryview):
-        result = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
-    else:
-        result = as_tensor(obj, dtype=dtype, device=device)
-    shares = result is source or (isinstance(source, np.ndarray) and np.shares_memory(result._array, source)) or (
-        isinstance(source, Tensor) and result._array is source._array
-    )  # fmt: skip
-    if copy and (shares or isinstance(source, bytes | bytearray | memoryview)):
-        result = result.clone()
-    elif copy is False and not shares and not isinstance(source, bytes | bytearray | memoryview):
-        raise ValueError("can't alias arbitrary sequence into a tensor.")
-    if isinstance(source, Tensor) and requires_grad is None and result.requires_grad:
-        warnings.warn(
-            "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad; pass requires_grad to choose",
-            stacklevel=2,
-        )
-    if requires_grad is False and result.requires_grad:
-        result = result.detach()
-    if requires_grad and not result.requires_grad:
-        result = (result if result is not source else result.detach()).requires_grad_()
-    return result
-
-
-def _check_strides(array: np.ndarray) -> None:
-    for s, n in zip(array.strides, array.shape):
-        if s < 0 and n > 1:
-            raise ValueError(
-                "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                "currently supported. (You can probably work around this by making a copy of your array  with "
-                "array.copy().) "
-            )
-        if s % array.dtype.itemsize and array.size:
-            raise ValueError(
-                "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate "
-                "the memory."
-            )
-
-
-@composite(method=False)
-def from_numpy(ndarray):
-    """A Tensor that shares the memory of a numpy array.  ndarray (*) -> (*).  TypeError for other objects and dtypes."""
-    if not isinstance(ndarray, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
-    if not ndarray.dtype.isnative:
-        raise ValueError(
-            "given numpy array has byte order different from the native byte order. Conversion between byte orders is "
-            "currently not supported."
-        )
-    dtypes.from_numpy(ndarray.dtype)
-    _check_strides(ndarray)
-    if not ndarray.flags.writeable:
-        warnings.warn(
-            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
-            "writing to this tensor will result in undefined behavior. You may want to copy the array to protect its "
-            "data or make it writable before converting it to a tensor. This type of warning will be suppressed for the "
-            "rest of this program.",
-            stacklevel=2,
-        )
-    return wrap(ndarray if type(ndarray) is np.ndarray else ndarray.view(np.ndarray))
-
-
-@composite(method=False)
-def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
-    """A 1-d Tensor that shares the memory of a buffer.  -> (count).  ValueError when the buffer is too short."""
-    target = numpy_dtype(dtype)
-    size = memoryview(buffer).nbytes
-    item = target.itemsize
-    if size == 0:
-        raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
-    if not 0 <= offset < size:
-        raise ValueError(
-            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1"
-        )
-    if count == 0:
-        raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
-    if count < 0 and (size - offset) % item:
-        raise ValueError(
-            f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
-            f"({item})"
-        )
-    if count > 0 and offset + count * item > size:
-        raise ValueError(
-            f"requested buffer length ({count} * {item} bytes) after offset ({offset} bytes) must not be greater than "
-            f"actual buffer length ({size} bytes)"
-        )
-    raw = np.frombuffer(buffer, np.uint8)[offset : offset + count * item if count > 0 else None]
-    array = raw.view(target) if raw.ctypes.data % target.alignment == 0 else raw.copy().view(target)
-    if not raw.flags.writeable:
-        warnings.warn(
-            "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can "
-            "write to the underlying (supposedly non-writable) buffer using the tensor. You may want to copy the buffer "
-            "to protect its data or make it writable before converting it to a tensor. This type of warning will be "
-            "suppressed for the rest of this program.",
-            stacklevel=2,
-        )
-    return finish(array, requires_grad)
 
 
 # --- ranges
@@ -651,7 +356,10 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 def _range_dtype(values: tuple, dtype: Any) -> Any:
     if dtype is not None:
         return numpy_dtype(dtype)
-    if any(isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point) for v in values):
+    if any(
+        isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point)
+        for v in values
+    ):
         return dtypes.to_numpy(dtypes.get_default_dtype())
     return dtypes.to_numpy(dtypes.int64)
 
@@ -662,7 +370,8 @@ def _plain(value: Any) -> Any:
 
 @composite(method=False)
 def arange(
-    *args, start=0, end=None, step=1, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    *args, start=0, end=None, step=1, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
 ):  # fmt: skip
     """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
     if args:
@@ -678,14 +387,22 @@ def arange(
             raise TypeError(f"arange() takes at most 3 positional arguments, got {len(args)}")
     if end is None:
         raise TypeError("arange() received an invalid combination of arguments - got no end")
-    target = out._array.dtype if out is not None and dtype is None else _range_dtype((start, end, step), dtype)
+    target = (
+        out._array.dtype
+        if out is not None and dtype is None
+        else _range_dtype((start, end, step), dtype)
+    )
     start, end, step = _plain(start), _plain(end), _plain(step)
     _check_range(start, end, step)
     if target.kind in "iu":
         start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
     xp, where = place_of(device)
     with inside(xp, where):
-        if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):
+        if (
+            isinstance(start, builtins.int)
+            and isinstance(end, builtins.int)
+            and isinstance(step, builtins.int)
+        ):
             if target.kind in "iu":
                 array = xp.arange(start, end, step, dtype=target)
             else:
@@ -712,7 +429,17 @@ def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> 
 
 
 @composite(method=False)
-def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+def range(
+    start=0,
+    end=None,
+    step=1,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+):
     """As `arange`, with the end included; deprecated.  -> (floor((end - start) / step) + 1)."""
     if end is None:
         start, end = 0, start
@@ -725,7 +452,11 @@ def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devic
     _check_range(start, end, step)
     xp, where = place_of(device)
     with inside(xp, where):
-        return finish(_steps(xp, start, step, math.floor((end - start) / step) + 1, numpy_dtype(dtype)), requires_grad, out)
+        return finish(
+            _steps(xp, start, step, math.floor((end - start) / step) + 1, numpy_dtype(dtype)),
+            requires_grad,
+            out,
+        )
 
 
 def _line_dtype(values: tuple, dtype: Any) -> Any:
@@ -742,7 +473,9 @@ def linspace(
 ):  # fmt: skip
     """`steps` numbers from start to end, both included.  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
+    target = (
+        out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
+    )
     xp, where = place_of(device)
     with inside(xp, where):
         return finish(_line(xp, start, end, steps, target), requires_grad, out)
@@ -787,7 +520,9 @@ def logspace(
 ):  # fmt: skip
     """base ** linspace(start, end, steps).  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
+    target = (
+        out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
+    )
     xp, where = place_of(device)
     with inside(xp, where):
         line = _line(xp, start, end, steps, np.dtype(np.float64) if target.kind != "c" else target)
@@ -795,7 +530,17 @@ def logspace(
 
 
 @composite(method=False)
-def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def eye(
+    n,
+    m=None,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """Ones on the diagonal, zeros elsewhere.  -> (n, m)."""
     m = n if m is None else m
     for size, name in ((n, "n"), (m, "m")):
@@ -820,7 +565,9 @@ def _triangle_indices(lower: builtins.bool) -> Any:
             return wrap(xp.stack(xp.nonzero(mask)).astype(target))
 
     factory.__name__ = factory.__qualname__ = name = "tril_indices" if lower else "triu_indices"
-    factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a matrix, row by row.  -> (2, count)."
+    factory.__doc__ = (
+        f"Row and column numbers of the {name[:4]} part of a matrix, row by row.  -> (2, count)."
+    )
     return composite(method=False)(factory)
 
 
@@ -841,37 +588,3 @@ def vander(x, N=None, increasing=False):
     if x.dtype.category < dtypes.FLOATING:
         x = converted(x, dtypes.int64)
     return unsqueeze(x, 1) ** powers.to(x.device)
-
-
-# --- other array libraries
-
-
-@composite(method=False)
-def from_dlpack(ext_tensor):
-    """A Tensor that shares the memory of another library's array, by DLPack.  -> its shape."""
-    if isinstance(ext_tensor, Tensor):
-        return ext_tensor.detach()
-    where = ext_tensor.__dlpack_device__()
-    if where[0] == 2:
-        xp = backends.of_device(device("cuda", where[1])).xp
-        return wrap(xp.from_dlpack(ext_tensor))
-    return wrap(np.from_dlpack(ext_tensor))
-
-
-def _dlpack(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-    """A DLPack capsule of this tensor.  RuntimeError if it requires grad."""
-    if self.requires_grad:
-        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    array = self._array
-    if type(array) is np.ndarray:
-        return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
-    return array.__dlpack__(stream=stream)
-
-
-def _dlpack_device(self: Tensor) -> tuple[int, int]:
-    """(device type, device number) as DLPack counts them."""
-    array = self._array
-    return (1, 0) if type(array) is np.ndarray else tuple(map(builtins.int, array.__dlpack_device__()))
-
-
-Tensor.__dlpack__, Tensor.__dlpack_device__ = _dlpack, _dlpack_device

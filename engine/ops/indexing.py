@@ -1,9 +1,10 @@
 """`x[index]`, `x[index] = value`, `index_put`.
 
 Note [Indexing]
-An index of ints, slices, None and Ellipsis is basic: one view op.  As soon as it holds a tensor, a list, a mask or a bool
-it is advanced: first its basic part as a view (torch takes ints for basic here, numpy does not), then one op over what is
-left, of integer arrays and full slices, where torch and numpy agree.  Masks become integer arrays (`nonzero`) beforehand.
+An index of ints, slices, None and Ellipsis is basic: one view op.  As soon as it holds a tensor, a list, a mask or a
+bool it is advanced: first its basic part as a view (torch takes ints for basic here, numpy does not), then one op over
+what is left, of integer arrays and full slices, where torch and numpy agree.  Masks become integer arrays (`nonzero`)
+beforehand.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import copy_preserved
 from engine.ops.copying import copy_, fill_, move_array, number_for
-from engine.ops.creation import array_of
+from engine.ops.from_data import array_of
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
@@ -97,7 +98,9 @@ def _index_error(error: IndexError, array: Any, index: tuple) -> Exception:
         elif item is not None:
             n = array.shape[dim]
             if item.__class__ is int and not -n <= item < n:
-                return IndexError(f"index {item} is out of bounds for dimension {place} with size {n}")
+                return IndexError(
+                    f"index {item} is out of bounds for dimension {place} with size {n}"
+                )
             dim, place = dim + 1, place + 1
         else:
             place += 1
@@ -124,7 +127,12 @@ def getitem(self: Tensor, index: Any) -> Tensor:
             return _basic(self, index) if index else alias(self)
     elif isinstance(index, Tensor):
         values = index._array
-        if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
+        if (
+            values.ndim
+            and values.dtype is _LONG
+            and type(values) is type(self._array)
+            and self._array.ndim
+        ):
             return index_tensors(self, Indices((values,), ((index, index._vc[0]),)))
     elif index is None:
         return unsqueeze(self, 0)
@@ -163,9 +171,16 @@ class Indices:
 
 def _is_tuple_like(index: Any) -> bool:
     """Whether torch still takes a sequence for a tuple of indices."""
-    if not isinstance(index, Sequence) or (isinstance(index, str) and len(index) == 0) or len(index) >= 32:
+    if (
+        not isinstance(index, Sequence)
+        or (isinstance(index, str) and len(index) == 0)
+        or len(index) >= 32
+    ):
         return False
-    return any(x is None or x is Ellipsis or isinstance(x, Tensor | Sequence | slice | np.ndarray) for x in index)
+    return any(
+        x is None or x is Ellipsis or isinstance(x, Tensor | Sequence | slice | np.ndarray)
+        for x in index
+    )
 
 
 def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
@@ -173,7 +188,8 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
     if not isinstance(index, tuple):
         if _is_tuple_like(index):
             warnings.warn(
-                "Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in pytorch 2.9; "
+                "Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
+                "pytorch 2.9; "
                 "use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
                 "x[torch.tensor(seq)], which will result either in an error or a different result",
                 stacklevel=3,
@@ -197,7 +213,9 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
         if kind == "int":
             n = array.shape[dim]
             if not -n <= value < n:
-                raise IndexError(f"index {value} is out of bounds for dimension {dim} with size {n}")
+                raise IndexError(
+                    f"index {value} is out of bounds for dimension {dim} with size {n}"
+                )
             basic.append(value)
             dim += 1
         elif kind == "slice":
@@ -219,8 +237,10 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
             shape = value.shape
             if array.shape[dim : dim + len(shape)] != shape:
                 raise IndexError(
-                    f"The shape of the mask {list(shape)} at index {_mismatch(shape, array.shape[dim:])} does not match the "
-                    f"shape of the indexed tensor {list(array.shape)} at index {dim + _mismatch(shape, array.shape[dim:])}"
+                    f"The shape of the mask {list(shape)} at index {_mismatch(shape, array.shape[dim:])} does not "
+                    "match the "
+                    f"shape of the indexed tensor {list(array.shape)} at index "
+                    f"{dim + _mismatch(shape, array.shape[dim:])}"
                 )
             for part in value.nonzero():
                 found[place] = part
@@ -293,7 +313,8 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
     if values.dtype.kind == "b" or values.dtype.name == "uint8":
         if values.dtype.kind != "b" and values.ndim:
             warnings.warn(
-                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=4
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+                stacklevel=4,
             )
         values = values != 0 if values.dtype.kind != "b" else values
         if not values.ndim:
@@ -306,7 +327,11 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
 
 def _type_name(item: Any) -> str:
     kind = type(item)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__.rstrip('_')}"
+    return (
+        kind.__name__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__name__.rstrip('_')}"
+    )
 
 
 def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
@@ -316,7 +341,9 @@ def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
         broadcast_shapes(*shapes)
     except RuntimeError:
         shown = ", ".join(str(list(s)) for s in shapes)
-        return IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shown}")
+        return IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shown}"
+        )
     place = -1  # torch counts the indexed dims only
     for d, a in enumerate(arrays):
         place += a.__class__ is not slice
@@ -324,7 +351,9 @@ def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
             n = array.shape[d]
             bad = a[(a >= n) | (a < -n)]
             if bad.size:
-                return IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension {place} with size {n}")
+                return IndexError(
+                    f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension {place} with size {n}"
+                )
     return error
 
 
@@ -341,7 +370,9 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 
 
 @op(public=False, method=False, node="IndexBackward0", plain=("indices",), out=False)
-@derivative(input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked()))
+@derivative(
+    input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked())
+)
 @samples(
     lambda t: [
         (t(3, 4), Indices((t.of([0, 2, 0])._array,))),
@@ -391,7 +422,7 @@ def accumulate_rows(xp: Any, result: Any, rows: Any, values: Any) -> None:
 
     One flat `add.at`: numpy walks 1-d operands of one dtype in a tight loop.
     """
-    n, width = result.shape
+    _n, width = result.shape
     flat = result.reshape(-1)
     values = values.astype(result.dtype, copy=False)
     if width == 1:
@@ -423,10 +454,22 @@ def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
     xp.add.at(result.reshape(-1), cells.reshape(-1), values.reshape(-1))
 
 
-@op(inplace=True, public=False, method=False, node="IndexPutBackward0", plain=("indices",), tensors=("values",), out=False)
+@op(
+    inplace=True,
+    public=False,
+    method=False,
+    node="IndexPutBackward0",
+    plain=("indices",),
+    tensors=("values",),
+    out=False,
+)
 @derivative(
-    input=lambda grad, indices, accumulate: grad if accumulate else zero_at(grad, indices.checked()),
-    values=lambda grad, indices, values_shape: index_tensors(grad, indices.checked()).sum_to_size(values_shape),
+    input=lambda grad, indices, accumulate: (
+        grad if accumulate else zero_at(grad, indices.checked())
+    ),
+    values=lambda grad, indices, values_shape: index_tensors(grad, indices.checked()).sum_to_size(
+        values_shape
+    ),
 )
 @samples(
     lambda t: [
@@ -441,7 +484,8 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
         have, want = (dtypes.scalar_name(dtypes.from_numpy(a.dtype)) for a in (input, values))
         if values.ndim:
             raise RuntimeError(
-                f"Index put requires the source and destination dtypes match, got {have} for the destination and {want} "
+                f"Index put requires the source and destination dtypes match, got {have} for the destination and "
+                f"{want} "
                 "for the source."
             )
         values = values.astype(input.dtype)
@@ -461,7 +505,8 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
     except ValueError:
         spot = input[arrays].shape
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
+            "of shape "
             f"{list(spot)}"
         ) from None
     return result
@@ -483,8 +528,11 @@ def _indices_of(array: Any, indices: Any) -> Indices:
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
         )
     index = tuple(_FULL if i is None else i for i in indices)
-    items = [i if i is _FULL else i.unsqueeze(0) if isinstance(i, Tensor) and not i._array.ndim else i for i in index]
-    basic, found = parse(array, tuple(items))
+    items = [
+        i if i is _FULL else i.unsqueeze(0) if isinstance(i, Tensor) and not i._array.ndim else i
+        for i in index
+    ]
+    _, found = parse(array, tuple(items))
     if found is None:
         raise IndexError("at least one index must be given")
     return found
@@ -492,7 +540,10 @@ def _indices_of(array: Any, indices: Any) -> Indices:
 
 @composite()
 def index_put(input, indices, values, accumulate=False):
-    """`values` stored (accumulate: added) at the places a tuple of index tensors names.  input (*), values (*b) -> (*)."""
+    """`values` stored (accumulate: added) at the places a tuple of index tensors names.
+
+    input (*), values (*b) -> (*).
+    """
     return put_indices(input, _indices_of(input._array, indices), values, accumulate)
 
 
@@ -556,7 +607,12 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
     array = self._array
     recorded = mode.enabled and (
         (self._requires_grad and requires_grad_of(self))
-        or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcV")
+        or (
+            is_tensor
+            and value._requires_grad
+            and requires_grad_of(value)
+            and array.dtype.kind in "fcV"
+        )
     )
     if recorded or 0 in array.strides:
         target = getitem(self, index)
@@ -567,7 +623,9 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
         return
     try:
         if not is_tensor:
-            array[index] = number_for(value.item() if isinstance(value, np.generic) else value, array.dtype)
+            array[index] = number_for(
+                value.item() if isinstance(value, np.generic) else value, array.dtype
+            )
         else:
             values = value._array
             if values.dtype is array.dtype and type(values) is type(array):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import operator
 from typing import Any
 
@@ -18,9 +19,18 @@ from engine.tensor import Tensor, wrap
 
 
 @op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"))
-@derivative(tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim))
+@derivative(
+    tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(
+        grad, tensors_shape, tensors_dtype, dim
+    )
+)
 @samples(
-    lambda t: [([t(2, 3), t(4, 3)],), ([t(2, 1), t(2, 2), t(2, 1)], 1), ([t(2), t(0), t(1)], -1), ([t(2, 3)],)]
+    lambda t: [
+        ([t(2, 3), t(4, 3)],),
+        ([t(2, 1), t(2, 2), t(2, 1)], 1),
+        ([t(2), t(0), t(1)], -1),
+        ([t(2, 3)],),
+    ]
 )
 def cat(xp, tensors, dim=0):
     """Tensors one after the other along `dim`.  tensors (*, n, *), (*, m, *) ... -> (*, n + m + ..., *).
@@ -46,7 +56,8 @@ def cat(xp, tensors, dim=0):
             for d, (n, m) in enumerate(zip(first.shape, a.shape)):
                 if n != m and d != dim:
                     raise RuntimeError(
-                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for "
+                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size "
+                        f"{m} for "
                         f"tensor number {i} in the list."
                     ) from None
         raise
@@ -76,7 +87,11 @@ def cat_backward(grad, shapes, types, dim):
     pieces, start = [], 0
     for shape, dtype in zip(shapes, types):
         if shape == (0,):
-            piece = basic_index(grad, (0,) * (grad._array.ndim - 1) + (slice(0, 0), ...)) if grad._array.size else None
+            piece = (
+                basic_index(grad, (0,) * (grad._array.ndim - 1) + (slice(0, 0), ...))
+                if grad._array.size
+                else None
+            )
         else:
             piece = narrow(grad, dim, start, shape[dim])
             start += shape[dim]
@@ -92,10 +107,14 @@ def _not_empty(name: str, tensors: Any, sentence: str) -> Any:
     if not isinstance(tensors, list | tuple) or not tensors:
         if isinstance(tensors, list | tuple):
             raise RuntimeError(sentence)
-        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}"
+        )
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
+            )
     return tensors
 
 
@@ -109,7 +128,8 @@ def stack_tensors(xp, tensors, dim=0):
     for i, a in enumerate(tensors):
         if a.shape != shape:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} at entry "
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
+                f"{list(a.shape)} at entry "
                 f"{i}"
             )
     at = (*PREFIX[dim], None, ...)
@@ -119,7 +139,10 @@ def stack_tensors(xp, tensors, dim=0):
 def stack_backward(grad, types, dim):
     """The pieces of a gradient of `stack`."""
     pieces = unbind(grad, dim)
-    return [p if d is p.dtype else converted(p.real if p.is_complex() and not d.is_complex else p, d) for p, d in zip(pieces, types)]
+    return [
+        p if d is p.dtype else converted(p.real if p.is_complex() and not d.is_complex else p, d)
+        for p, d in zip(pieces, types)
+    ]
 
 
 @composite(method=False)
@@ -138,7 +161,9 @@ def _at_least(n: int) -> Any:
         return tuple(_grown(x, n) for x in tensors)
 
     at_least.__name__ = at_least.__qualname__ = f"atleast_{n}d"
-    at_least.__doc__ = f"Tensors with at least {n} dims; those that have them as they are.  (*) -> (*)."
+    at_least.__doc__ = (
+        f"Tensors with at least {n} dims; those that have them as they are.  (*) -> (*)."
+    )
     return composite(method=False)(at_least)
 
 
@@ -197,7 +222,8 @@ def block_diag(*tensors):
     for i, x in enumerate(tensors):
         if x._array.ndim > 2:
             raise RuntimeError(
-                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._array.ndim} dimensions"
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._array.ndim} "
+                "dimensions"
             )
     blocks = [_grown(x, 2) for x in tensors]
     dtype = blocks[0].dtype
@@ -216,7 +242,10 @@ def block_diag(*tensors):
 
 @composite(method=False)
 def meshgrid(*tensors, indexing=None):
-    """Grids of coordinates: vectors expanded against each other.  (n), (m) -> (n, m), (n, m); (m, n) for indexing="xy"."""
+    """Grids of coordinates: vectors expanded against each other.
+
+    (n), (m) -> (n, m), (n, m); (m, n) for indexing="xy".
+    """
     if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
         tensors = tuple(tensors[0])
     if not tensors:
@@ -225,11 +254,14 @@ def meshgrid(*tensors, indexing=None):
         import warnings
 
         warnings.warn(
-            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", stacklevel=2
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.",
+            stacklevel=2,
         )
         indexing = "ij"
     if indexing not in ("ij", "xy"):
-        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+        raise RuntimeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
     for x in tensors:
         if x._array.ndim > 1:
             raise RuntimeError(
@@ -316,7 +348,11 @@ def split_backward(grads, shape, sizes, dim):
 
 
 @op(view=True, returns="many", aliases={"axis": "dim"})
-@derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
+@derivative(
+    input=lambda grads, input_shape, split_sizes, dim: split_backward(
+        grads, input_shape, split_sizes, dim
+    )
+)
 @samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
 def split_with_sizes(xp, input, split_sizes, dim=0):
     """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
@@ -327,11 +363,13 @@ def split_with_sizes(xp, input, split_sizes, dim=0):
     for s in split_sizes:
         if s < 0:
             raise RuntimeError(
-                f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(split_sizes)}"
+                "split_with_sizes expects split_sizes have only non-negative entries, but got "
+                f"split_sizes={list(split_sizes)}"
             )
     if builtins.sum(split_sizes) != n:
         raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but got "
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension "
+            f"{dim}), but got "
             f"split_sizes={list(split_sizes)}"
         )
     return _pieces(input, split_sizes, dim)
@@ -358,7 +396,9 @@ def split_lengths(shape, size, dim):
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0:
         if n:
-            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
+            raise RuntimeError(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
+            )
         return [0]
     count = builtins.max((n + size - 1) // size, 1)
     return [size] * (count - 1) + [n - size * (count - 1)]
@@ -424,15 +464,22 @@ def unbind(xp, input, dim=0):
 def unbind_backward(grads, shape, dim):
     """Gradients of the slices stacked; zeros for slices without one."""
     given = next(g for g in grads if g is not None)
-    return stack_tensors([zeros_like_array(given) if g is None else g for g in grads], wrap_dim(dim, len(shape)))
+    return stack_tensors(
+        [zeros_like_array(given) if g is None else g for g in grads], wrap_dim(dim, len(shape))
+    )
 
 
 @composite()
 def tensor_split(input, indices_or_sections, dim=0):
-    """Views along `dim`: so many of nearly equal size, or cut at the given indices.  input (*, n, *) -> (*, size, *) ..."""
+    """Views along `dim`: so many of nearly equal size, or cut at the given indices.
+
+    input (*, n, *) -> (*, size, *) ...
+    """
     shape = input._array.shape
     if not shape:
-        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     dim = wrap_dim(dim, len(shape))
     n = shape[dim]
     if isinstance(indices_or_sections, Tensor):
@@ -452,7 +499,7 @@ def tensor_split(input, indices_or_sections, dim=0):
     bounds = [0, *cuts, n]
     return tuple(
         basic_index(input, (*head, slice(a, b if i < len(cuts) else n), ...))
-        for i, (a, b) in enumerate(zip(bounds, bounds[1:]))
+        for i, (a, b) in enumerate(itertools.pairwise(bounds))
     )
 
 
@@ -466,7 +513,9 @@ def _axis_split(name: str, least: int, dim: int) -> Any:
             )
         along = 0 if name == "hsplit" and ndim == 1 else dim
         n = input._array.shape[along]
-        if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or n % indices_or_sections):
+        if isinstance(indices_or_sections, int) and (
+            indices_or_sections <= 0 or n % indices_or_sections
+        ):
             raise RuntimeError(
                 f"torch.{name} attempted to split along dimension {along}, but the size of the dimension {n} is not "
                 f"divisible by the split_size {indices_or_sections}!"
@@ -478,4 +527,8 @@ def _axis_split(name: str, least: int, dim: int) -> Any:
     return composite(method=True)(function)
 
 
-hsplit, vsplit, dsplit = _axis_split("hsplit", 1, 1), _axis_split("vsplit", 2, 0), _axis_split("dsplit", 3, 2)
+hsplit, vsplit, dsplit = (
+    _axis_split("hsplit", 1, 1),
+    _axis_split("vsplit", 2, 0),
+    _axis_split("dsplit", 3, 2),
+)

@@ -15,7 +15,9 @@ def _asked(name: str) -> Any:
 
     def question(input):
         if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+            )
         return method(input)
 
     question.__name__ = question.__qualname__ = name
@@ -23,7 +25,15 @@ def _asked(name: str) -> Any:
     return composite(method=False)(question)
 
 
-for _name in ("numel", "is_floating_point", "is_complex", "is_signed", "is_conj", "is_neg", "is_inference"):
+for _name in (
+    "numel",
+    "is_floating_point",
+    "is_complex",
+    "is_signed",
+    "is_conj",
+    "is_neg",
+    "is_inference",
+):
     _asked(_name)
 
 
@@ -62,5 +72,7 @@ def result_type(tensor1, tensor2):
     """The dtype of an operation on two tensors or numbers."""
     for i, x in enumerate((tensor1, tensor2)):
         if not isinstance(x, Tensor) and not dispatch.is_number(x):
-            raise TypeError(f"result_type(): argument 'tensor{i + 1}' (position {i + 1}) must be Tensor, not {type(x).__name__}")
+            raise TypeError(
+                f"result_type(): argument 'tensor{i + 1}' (position {i + 1}) must be Tensor, not {type(x).__name__}"
+            )
     return dispatch.result_dtype([tensor1, tensor2])

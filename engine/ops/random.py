@@ -1,4 +1,7 @@
-"""Random tensors.  Words of a generator become numbers by elementwise arithmetic (Note [Random bits] in engine/random.py)."""
+"""Random tensors.
+
+Words of a generator become numbers by elementwise arithmetic (Note [Random bits] in engine/random.py).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,16 @@ def generator_of(generator: Any, array: Any = None, where: Any = None) -> Genera
     """The generator to draw from: the given one, else the default one of the array's device."""
     if generator is not None:
         if not isinstance(generator, Generator):
-            raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+            raise TypeError(
+                f"argument 'generator' must be torch.Generator, not {type(generator).__name__}"
+            )
         return generator
     if where is None:
-        where = CPU if array is None or type(array) is np.ndarray else backends.of_array(array).device_of(array)
+        where = (
+            CPU
+            if array is None or type(array) is np.ndarray
+            else backends.of_array(array).device_of(array)
+        )
     return source.default_for(where)
 
 
@@ -116,13 +125,19 @@ def _drawn(name: str, draw: Any, doc: str) -> Any:
         shape = size_of(*sizes) if size is None else size_of(size)
         for n in shape:
             if n < 0:
-                raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+                raise RuntimeError(
+                    f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+                )
         target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
         if target.kind not in "fcV":
-            raise NotImplementedError(f'"{_KERNELS[name]}" not implemented for \'{_scalar_name(target)}\'')
+            raise NotImplementedError(
+                f"\"{_KERNELS[name]}\" not implemented for '{_scalar_name(target)}'"
+            )
         xp, where = place_of(device)
         with inside(xp, where):
-            return finish(draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out)
+            return finish(
+                draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out
+            )
 
     factory.__name__ = factory.__qualname__ = name
     factory.__doc__ = doc
@@ -150,8 +165,12 @@ def _drawn_like(name: str, draw: Any) -> Any:
     ):  # fmt: skip
         array = like_array(input._array, dtype, device, memory_format)
         if array.dtype.kind not in "fcV":
-            raise NotImplementedError(f'"{_KERNELS[name[:-5]]}" not implemented for \'{_scalar_name(array.dtype)}\'')
-        array[...] = draw(backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype)
+            raise NotImplementedError(
+                f"\"{_KERNELS[name[:-5]]}\" not implemented for '{_scalar_name(array.dtype)}'"
+            )
+        array[...] = draw(
+            backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype
+        )
         return finish(array, requires_grad)
 
     factory.__name__ = factory.__qualname__ = name
@@ -159,12 +178,17 @@ def _drawn_like(name: str, draw: Any) -> Any:
     return composite(method=False)(factory)
 
 
-rand_like, randn_like = _drawn_like("rand_like", uniform_array), _drawn_like("randn_like", normal_array)
+rand_like, randn_like = (
+    _drawn_like("rand_like", uniform_array),
+    _drawn_like("randn_like", normal_array),
+)
 
 
 def _check_span(low: int, high: int) -> None:
     if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
 
 
 @composite(method=False)
@@ -178,10 +202,15 @@ def randint(
     elif high is None:
         low, high = 0, low
     if size is None or isinstance(size, int):
-        raise TypeError("randint(): argument 'size' (position 2) must be tuple of ints, not " + type(size).__name__)
+        raise TypeError(
+            "randint(): argument 'size' (position 2) must be tuple of ints, not "
+            + type(size).__name__
+        )
     low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
     _check_span(low, high)
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    target = (
+        out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    )
     xp, where = place_of(device)
     with inside(xp, where):
         drawn = integers(xp, generator_of(generator, None, where), low, high, size_of(size), target)
@@ -198,17 +227,31 @@ def randint_like(
         low, high = 0, low
     _check_span(low, high)
     array = like_array(input._array, dtype, device, memory_format)
-    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, array.dtype)
+    array[...] = integers(
+        backends.xp_of(array), generator_of(generator, array), low, high, array.shape, array.dtype
+    )
     return finish(array, requires_grad)
 
 
 @composite(method=False)
-def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def randperm(
+    n,
+    *,
+    generator=None,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """The integers below n in random order.  -> (n)."""
     n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {[n]}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    target = (
+        out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    )
     xp, where = place_of(device)
     with inside(xp, where):
         order = xp.argsort(generator_of(generator, None, where).words(xp, n))
@@ -218,15 +261,25 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 # --- draws from tensors: their gradients are zero by definition
 
 
-@op(deterministic=False, out=False, public=False, method=False, node="BernoulliBackward0", why="a draw: torch defines its gradient as zero, and it has no samples to compare")
+@op(
+    deterministic=False,
+    out=False,
+    public=False,
+    method=False,
+    node="BernoulliBackward0",
+    why="a draw: torch defines its gradient as zero, and it has no samples to compare",
+)
 @derivative(input=lambda grad: zeros_like_array(grad))
 def bernoulli_tensor(xp, input, *, generator=None):
     """0 or 1, 1 with the probability given.  input (*) -> (*)."""
     if input.dtype.kind not in "fV":
-        raise NotImplementedError(f'"bernoulli_tensor_cpu_p_" not implemented for \'{_scalar_name(input.dtype)}\'')
+        raise NotImplementedError(
+            f"\"bernoulli_tensor_cpu_p_\" not implemented for '{_scalar_name(input.dtype)}'"
+        )
     if type(input) is np.ndarray and input.size and not ((input >= 0) & (input <= 1)).all():
         raise RuntimeError(
-            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, "
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  "
+            "If so, "
             "please report an enhancement request to PyTorch.)"
         )
     return below(xp, generator_of(generator, input), input.shape, input).astype(input.dtype)
@@ -244,12 +297,18 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     return result
 
 
-@op(deterministic=False, why="a draw: torch defines its gradient as zero, and it has no samples to compare", out=False)
+@op(
+    deterministic=False,
+    why="a draw: torch defines its gradient as zero, and it has no samples to compare",
+    out=False,
+)
 @derivative(input=lambda grad: zeros_like_array(grad))
 def poisson(xp, input, generator=None):
     """Poisson numbers with the rates given.  input (*) -> (*)."""
     if input.dtype.kind not in "fV":
-        raise NotImplementedError(f'"poisson_cpu" not implemented for \'{_scalar_name(input.dtype)}\'')
+        raise NotImplementedError(
+            f"\"poisson_cpu\" not implemented for '{_scalar_name(input.dtype)}'"
+        )
     rates = backends.of_array(input).to_host(input).astype(_F64)
     if rates.size and not (rates >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
@@ -270,7 +329,9 @@ def normal_tensors(xp, mean, std, generator=None):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = broadcast_shapes(mean.shape, std.shape)
     dtype = mean.dtype if mean.dtype.kind in "fcV" else std.dtype
-    return (normal_array(xp, generator_of(generator, mean), shape, dtype) * std + mean).astype(dtype, copy=False)
+    return (normal_array(xp, generator_of(generator, mean), shape, dtype) * std + mean).astype(
+        dtype, copy=False
+    )
 
 
 @composite(method=False)
@@ -290,7 +351,7 @@ def normal(
         result = normal_tensors(mean, std, generator)
     else:
         if size is None:
-            raise TypeError("normal() missing 1 required positional arguments: \"size\"")
+            raise TypeError('normal() missing 1 required positional arguments: "size"')
         _check_std(std)
         target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
         xp, where = place_of(device)
@@ -307,7 +368,10 @@ def _check_std(std: Any) -> None:
 
 @composite(method=True)
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
-    """Numbers of categories drawn by their weights, a row of draws a row of weights.  input (n) or (m, n) -> (num_samples) or (m, num_samples)."""
+    """Numbers of categories drawn by their weights, a row of draws a row of weights.
+
+    input (n) or (m, n) -> (num_samples) or (m, num_samples).
+    """
     weights = input._array
     if weights.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -319,7 +383,9 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     n = weights.shape[-1]
     if not replacement and num_samples > n:
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
     xp = backends.xp_of(weights)
     p = weights.astype(_F64).reshape(-1, n)
     if type(p) is np.ndarray:
@@ -331,10 +397,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     rows = p.shape[0]
     if replacement:
         ends = xp.cumsum(p, axis=1)
-        draws = uniform(xp, generator, rows * num_samples, _F64).reshape(rows, num_samples) * ends[:, -1:]
-        chosen = xp.stack([xp.searchsorted(ends[i], draws[i], side="right") for i in builtins.range(rows)]) if rows else (
-            xp.zeros((0, num_samples))
-        )  # fmt: skip
+        draws = (
+            uniform(xp, generator, rows * num_samples, _F64).reshape(rows, num_samples)
+            * ends[:, -1:]
+        )
+        chosen = xp.zeros((rows, num_samples), np.int64)
+        for i in builtins.range(rows):
+            chosen[i] = xp.searchsorted(ends[i], draws[i], side="right")
         last = n - 1 - xp.argmax(p[:, ::-1] > 0, axis=1).reshape(-1, 1)
         chosen = xp.minimum(chosen, last)
     else:  # the first arrivals of independent exponential clocks
@@ -355,7 +424,9 @@ def _filler(name: str, draw: Any, check: Any, doc: str, kinds: str = "fV") -> An
         check(*values)
         array = self._array
         if array.dtype.kind not in kinds:
-            raise NotImplementedError(f'"{_KERNELS.get(name, name)}" not implemented for \'{_scalar_name(array.dtype)}\'')
+            raise NotImplementedError(
+                f"\"{_KERNELS.get(name, name)}\" not implemented for '{_scalar_name(array.dtype)}'"
+            )
         array = writable(self)
         array[...] = draw(backends.xp_of(array), generator_of(generator, array), array, *values)
         overwrite(self, NODES[name])
@@ -368,11 +439,17 @@ def _filler(name: str, draw: Any, check: Any, doc: str, kinds: str = "fV") -> An
 
 
 _DEFAULTS = {
-    "uniform_": (("from", 0.0), ("to", 1.0)), "normal_": (("mean", 0.0), ("std", 1.0)), "exponential_": (("lambd", 1.0),),
-    "geometric_": (("p", None),), "cauchy_": (("median", 0.0), ("sigma", 1.0)), "log_normal_": (("mean", 1.0), ("std", 2.0)),
+    "uniform_": (("from", 0.0), ("to", 1.0)), "normal_": (("mean", 0.0), ("std", 1.0)),
+    "exponential_": (("lambd", 1.0),),
+    "geometric_": (("p", None),), "cauchy_": (("median", 0.0), ("sigma", 1.0)),
+    "log_normal_": (("mean", 1.0), ("std", 2.0)),
 }  # fmt: skip
 NODES = {
-    name: type("".join(p.capitalize() for p in name.strip("_").split("_")) + "Backward0", (WriteBackward0,), {"__slots__": ()})
+    name: type(
+        "".join(p.capitalize() for p in name.strip("_").split("_")) + "Backward0",
+        (WriteBackward0,),
+        {"__slots__": ()},
+    )
     for name in (*_DEFAULTS, "random_", "bernoulli_")
 }
 
@@ -381,7 +458,9 @@ def _arguments(name: str, args: tuple, kwargs: dict) -> list[Any]:
     values = []
     names = _DEFAULTS[name]
     if len(args) > len(names):
-        raise TypeError(f"{name}() takes at most {len(names)} positional arguments, got {len(args)}")
+        raise TypeError(
+            f"{name}() takes at most {len(names)} positional arguments, got {len(args)}"
+        )
     for i, (key, default) in enumerate(names):
         value = args[i] if i < len(args) else kwargs.pop(key, default)
         if value is None:
@@ -398,12 +477,18 @@ def _work(array: Any) -> Any:
 
 def _check_uniform(low, high):
     if low > high:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
+        )
 
 
 def _uniform(xp, generator, array, low, high):
     drawn = uniform_array(xp, generator, array.shape, array.dtype)
-    return drawn if (low, high) == (0, 1) else drawn * array.dtype.type(high - low) + array.dtype.type(low)
+    return (
+        drawn
+        if (low, high) == (0, 1)
+        else drawn * array.dtype.type(high - low) + array.dtype.type(low)
+    )
 
 
 def _check_normal(mean, std):
@@ -412,7 +497,9 @@ def _check_normal(mean, std):
 
 def _normal(xp, generator, array, mean, std):
     drawn = normal_array(xp, generator, array.shape, array.dtype)
-    return drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
+    return (
+        drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
+    )
 
 
 def _check_exponential(lambd):
@@ -421,7 +508,9 @@ def _check_exponential(lambd):
 
 
 def _exponential(xp, generator, array, lambd):
-    return xp.log(1 - uniform_array(xp, generator, array.shape, _work(array))) * _work(array).type(-1 / lambd)
+    return xp.log(1 - uniform_array(xp, generator, array.shape, _work(array))) * _work(array).type(
+        -1 / lambd
+    )
 
 
 def _check_geometric(p):
@@ -440,7 +529,9 @@ def _check_cauchy(median, sigma):
 
 
 def _cauchy(xp, generator, array, median, sigma):
-    return xp.tan((uniform_array(xp, generator, array.shape, _F64) - 0.5) * math.pi) * sigma + median
+    return (
+        xp.tan((uniform_array(xp, generator, array.shape, _F64) - 0.5) * math.pi) * sigma + median
+    )
 
 
 def _check_log_normal(mean, std):
@@ -452,12 +543,35 @@ def _log_normal(xp, generator, array, mean, std):
     return xp.exp(normal_array(xp, generator, array.shape, _work(array)) * std + mean)
 
 
-uniform_ = _filler("uniform_", _uniform, _check_uniform, "Fill with uniform numbers in [from, to).  (*) -> (*).", "fVc")
-normal_ = _filler("normal_", _normal, _check_normal, "Fill with normal numbers.  (*) -> (*).", "fVc")
-exponential_ = _filler("exponential_", _exponential, _check_exponential, "Fill with exponential numbers of rate lambd.  (*) -> (*).")
-geometric_ = _filler("geometric_", _geometric, _check_geometric, "Fill with the number of trials up to a success.  (*) -> (*).", "fViu")
-cauchy_ = _filler("cauchy_", _cauchy, _check_cauchy, "Fill with numbers of a Cauchy distribution.  (*) -> (*).")
-log_normal_ = _filler("log_normal_", _log_normal, _check_log_normal, "Fill with exp of normal numbers.  (*) -> (*).")
+uniform_ = _filler(
+    "uniform_",
+    _uniform,
+    _check_uniform,
+    "Fill with uniform numbers in [from, to).  (*) -> (*).",
+    "fVc",
+)
+normal_ = _filler(
+    "normal_", _normal, _check_normal, "Fill with normal numbers.  (*) -> (*).", "fVc"
+)
+exponential_ = _filler(
+    "exponential_",
+    _exponential,
+    _check_exponential,
+    "Fill with exponential numbers of rate lambd.  (*) -> (*).",
+)
+geometric_ = _filler(
+    "geometric_",
+    _geometric,
+    _check_geometric,
+    "Fill with the number of trials up to a success.  (*) -> (*).",
+    "fViu",
+)
+cauchy_ = _filler(
+    "cauchy_", _cauchy, _check_cauchy, "Fill with numbers of a Cauchy distribution.  (*) -> (*)."
+)
+log_normal_ = _filler(
+    "log_normal_", _log_normal, _check_log_normal, "Fill with exp of normal numbers.  (*) -> (*)."
+)
 
 
 def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> Tensor:
@@ -478,9 +592,13 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
             high = 2 ** {"float16": 11, "bfloat16": 8, "float32": 24}.get(dtype.name, 53) + 1
     low = low or 0
     if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
     array = writable(self)
-    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype)
+    array[...] = integers(
+        backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype
+    )
     overwrite(self, NODES["random_"])
     return self
 

@@ -10,9 +10,11 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import size_of, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
+from engine.ops.along import index_select
 from engine.ops.creation import zeros
-from engine.ops.gathering import index_select, zeros_of
-from engine.ops.shape import diagonal, reshape_to
+from engine.ops.gathering import zeros_of
+from engine.ops.shape import reshape_to
+from engine.ops.strides import diagonal
 from engine.tensor import Tensor, wrap
 
 # --- repeated
@@ -20,7 +22,9 @@ from engine.tensor import Tensor, wrap
 
 @op(varargs="repeats", public=False, out=False)
 @derivative(input=lambda grad, input_shape, repeats: repeat_backward(grad, input_shape, repeats))
-@samples(lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))])
+@samples(
+    lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))]
+)
 def repeat(xp, input, repeats):
     """Copies of `input` side by side, so many along each dim.  input (*) -> (* times repeats)."""
     if len(repeats) < input.ndim:
@@ -64,7 +68,10 @@ def tile(input, *dims, **more):
 
 @composite()
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Each entry of `dim` (of the flat tensor if None) repeated.  input (*, n, *), repeats int or (n) -> (*, sum, *)."""
+    """Each entry of `dim` (of the flat tensor if None) repeated.
+
+    input (*, n, *), repeats int or (n) -> (*, sum, *).
+    """
     if repeats is None:
         array = input._array
         if array.ndim != 1:
@@ -127,7 +134,11 @@ def flip(xp, input, dims):
     cut = [slice(None)] * input.ndim
     for d in _flip_dims(dims, input.ndim):
         cut[d] = slice(None, None, -1)
-    return input[tuple(cut)].copy("C") if input.flags.c_contiguous else _in_layout(xp, input, input[tuple(cut)])
+    return (
+        input[tuple(cut)].copy("C")
+        if input.flags.c_contiguous
+        else _in_layout(xp, input, input[tuple(cut)])
+    )
 
 
 def _in_layout(xp: Any, like: Any, values: Any) -> Any:
@@ -169,7 +180,9 @@ def roll(xp, input, shifts, dims=()):
     if not dims and len(shifts) == 1:
         return xp.roll(input, shifts[0])
     if len(shifts) != len(dims):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
+        )
     return xp.roll(input, shifts, tuple(wrap_dim(d, input.ndim) for d in dims))
 
 
@@ -183,7 +196,9 @@ def rot90(input, k=1, dims=(0, 1)):
     if ndim < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {ndim}")
     if dims[0] == dims[1] or builtins.abs(dims[0] - dims[1]) == ndim:
-        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+        raise RuntimeError(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
     for i, d in enumerate(dims):
         if not -ndim <= d < ndim:
             raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
@@ -236,7 +251,10 @@ def triu(xp, input, diagonal=0):
 @derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
 @samples(lambda t: [(t(3),), (t(2, 3), 1), (t(2, 3), -1, 0, 2)])
 def diag_embed(xp, input, offset=0, dim1=-2, dim2=-1):
-    """Matrices with the last dim on a diagonal.  input (*, n) -> (*, n + |offset|, n + |offset|), new dims at dim1 and dim2."""
+    """Matrices with the last dim on a diagonal.
+
+    input (*, n) -> (*, n + |offset|, n + |offset|), new dims at dim1 and dim2.
+    """
     ndim = input.ndim + 1
     a, b = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if a == b:
@@ -255,13 +273,13 @@ def diag_embed(xp, input, offset=0, dim1=-2, dim2=-1):
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1)])
 def diagonal_copy(xp, input, diagonal=0):
     """A diagonal of a matrix.  input (n, m) -> (k)."""
-    from engine.ops import shape
+    from engine.ops import strides
 
-    return shape.diagonal.op.kernel(xp, input, diagonal, 0, 1).copy()
+    return strides.diagonal.op.kernel(xp, input, diagonal, 0, 1).copy()
 
 
 def _diag_backward(grad, shape, offset):
-    from engine.ops.shape import diagonal_backward
+    from engine.ops.strides import diagonal_backward
 
     return diagonal_backward(grad, shape, offset, 0, 1)
 
@@ -288,12 +306,13 @@ def diagflat(input, offset=0):
 
 @composite(method=False, public=False)
 def one_hot(tensor, num_classes=-1):
-    """Ones at the class numbers.  tensor (*) int64 -> (*, num_classes) int64.  RuntimeError for numbers out of range."""
+    """Ones at the class numbers.  tensor (*) int64 -> (*, num_classes) int64.
+
+    RuntimeError for numbers out of range.
+    """
     array = tensor._array
     if tensor.dtype is not dtypes.int64:
-        raise RuntimeError(
-            "one_hot is only applicable to index tensor of type LongTensor."
-        )
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if not array.size:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
@@ -309,5 +328,3 @@ def one_hot(tensor, num_classes=-1):
         raise RuntimeError("Class values must be smaller than num_classes.")
     xp = backends.xp_of(array)
     return wrap((array[..., None] == xp.arange(num_classes)).astype(np.int64))
-
-

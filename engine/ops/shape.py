@@ -18,7 +18,6 @@ from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.binder import MISSING
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import restride, view_strides
-from engine.storage import strided
 from engine.tensor import Tensor, wrap
 
 _ALL = slice(None)
@@ -60,40 +59,26 @@ def _as_dtype(input, dtype):
     old, new = input.dtype.itemsize, target.itemsize
     if old == new:
         return input.view(target)
-    name = f"self.dim() cannot be 0 to view {dtypes.from_numpy(input.dtype).name} as {dtype.name} (different element sizes)"
+    names = f"{dtypes.scalar_name(dtypes.from_numpy(input.dtype))} as {dtypes.scalar_name(dtype)}"
+    reason = f"to view {names} (different element sizes)"
     if not input.ndim:
-        raise RuntimeError(_scalar_names(name, input.dtype, dtype))
+        raise RuntimeError(f"self.dim() cannot be 0 {reason}")
     if input.size and input.strides[-1] != old:
         raise RuntimeError(
-            _scalar_names(
-                f"self.stride(-1) must be 1 to view {dtypes.from_numpy(input.dtype).name} as {dtype.name} (different "
-                f"element sizes), but got {input.strides[-1] // old}", input.dtype, dtype,
-            )
-        )  # fmt: skip
+            f"self.stride(-1) must be 1 {reason}, but got {input.strides[-1] // old}"
+        )
     if new > old:
         ratio = new // old
         if input.shape[-1] % ratio:
             raise RuntimeError(
-                _scalar_names(
-                    f"self.size(-1) must be divisible by {ratio} to view {dtypes.from_numpy(input.dtype).name} as "
-                    f"{dtype.name} (different element sizes), but got {input.shape[-1]}", input.dtype, dtype,
-                )
-            )  # fmt: skip
+                f"self.size(-1) must be divisible by {ratio} {reason}, but got {input.shape[-1]}"
+            )
         for d in range(input.ndim - 1):
             if input.shape[d] > 1 and input.strides[d] % new:
                 raise RuntimeError(
-                    _scalar_names(
-                        f"self.stride({d}) must be divisible by {ratio} to view {dtypes.from_numpy(input.dtype).name} as "
-                        f"{dtype.name} (different element sizes), but got {input.strides[d] // old}",
-                        input.dtype, dtype,
-                    )
-                )  # fmt: skip
+                    f"self.stride({d}) must be divisible by {ratio} {reason}, but got {input.strides[d] // old}"
+                )
     return input.view(target)
-
-
-def _scalar_names(text, old, new):
-    have = dtypes.from_numpy(old)
-    return text.replace(f"view {have.name} as {new.name}", f"view {dtypes.scalar_name(have)} as {dtypes.scalar_name(new)}")
 
 
 def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
@@ -144,7 +129,9 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 def reshape(input, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(
+            f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
     try:
         return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
     except TypeError:
@@ -157,7 +144,10 @@ def reshape(input, *shape, **more):
 
 @composite()
 def flatten(input, start_dim=0, end_dim=-1):
-    """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).  A view where possible; `input` if nothing is to do."""
+    """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).
+
+    A view where possible; `input` if nothing is to do.
+    """
     shape = input._array.shape
     start, end = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
     if start > end:
@@ -291,7 +281,8 @@ def movedim(input, source, destination):
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(source) != len(destination):
         raise RuntimeError(
-            f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number of "
+            f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same "
+            "number of "
             f"dims as destination ({list(destination)} dims)"
         )
     ndim = input._array.ndim
@@ -328,7 +319,8 @@ def _T(self: Tensor) -> Tensor:
         warnings.warn(
             "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases."
             if not ndim
-            else "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will "
+            else "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it "
+            "will "
             "throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
             "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
             stacklevel=2,
@@ -361,7 +353,12 @@ def _H(self: Tensor) -> Tensor:
     return result.conj() if self.is_complex() else result
 
 
-Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = property(_T), _batched("mT", False), _batched("mH", True), property(_H)
+Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = (
+    property(_T),
+    _batched("mT", False),
+    _batched("mH", True),
+    property(_H),
+)
 
 
 # --- broadcasting
@@ -378,11 +375,14 @@ def expand(xp, input, size):
     extra = len(size) - len(shape)
     if extra < 0:
         raise RuntimeError(
-            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): the number "
+            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): "
+            "the number "
             f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
             f"({len(shape)})"
         )
-    if size[extra:] == shape and (not extra or builtins.min(size[:extra]) >= 0):  # new leading dims only
+    if size[extra:] == shape and (
+        not extra or builtins.min(size[:extra]) >= 0
+    ):  # new leading dims only
         return restride(xp, input, size, (0,) * extra + strides)
     sizes, steps = list(size), [0] * extra + list(strides)
     for d in builtins.range(len(size) - 1, -1, -1):
@@ -400,7 +400,8 @@ def expand(xp, input, size):
             steps[d] = 0
         else:
             raise RuntimeError(
-                f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton dimension "
+                f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton "
+                "dimension "
                 f"{d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
             )
     return restride(xp, input, tuple(sizes), tuple(steps))
@@ -452,7 +453,13 @@ def broadcast_shapes(*shapes):
 
 @op(view=True, public=False, method=False, node="SliceBackward0", plain=("index",))
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
-@samples(lambda t: [(t(3, 4), (slice(1, 3), 2, ...)), (t(3, 4), (None, ..., slice(0, 4, 2))), (t(), (None, ...))])
+@samples(
+    lambda t: [
+        (t(3, 4), (slice(1, 3), 2, ...)),
+        (t(3, 4), (None, ..., slice(0, 4, 2))),
+        (t(), (None, ...)),
+    ]
+)
 def basic_index(xp, input, index):
     """input[index] for a tuple of ints, slices, None and one Ellipsis.  input (*) -> (*)."""
     return input[index]
@@ -468,10 +475,13 @@ def item_index(xp, input, index):
     except IndexError:
         if not input.ndim:
             raise IndexError(
-                "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+                "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
+                "convert a "
                 "0-dim tensor to a number"
             ) from None
-        raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
+        raise IndexError(
+            f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}"
+        ) from None
 
 
 @op(public=False, method=False, node="SelectBackwardBackward0", plain=("index",))
@@ -485,7 +495,11 @@ def place(xp, grad_output, shape, index):
 
 
 @op(view=True, plain=("index",))
-@derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
+@derivative(
+    input=lambda grad, input_shape, dim, index: place(
+        grad, input_shape, _at(input_shape, dim, index)
+    )
+)
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim, index):
     """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
@@ -533,184 +547,6 @@ def narrow_copy(input, dim, start, length):
     return narrow(input, dim, start, length).clone()
 
 
-# --- strides
-
-
-@op(view=True)
-@derivative(input=lambda grad, input_shape, offset, dim1, dim2: diagonal_backward(grad, input_shape, offset, dim1, dim2))
-@samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1), (t(2, 3, 3), 0, 1, 2), (t(2, 3), 5)])
-def diagonal(xp, input, offset=0, dim1=0, dim2=1):
-    """The diagonal of dims dim1 and dim2, as the last dim.  input (*, n, m) -> (*, k)."""
-    ndim = input.ndim
-    a, b = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    shape, strides = list(input.shape), list(input.strides)
-    n, m = shape[a], shape[b]
-    count = builtins.max(builtins.min(n, m - offset) if offset >= 0 else builtins.min(n + offset, m), 0)
-    if count:
-        start = [_ALL] * ndim
-        start[b if offset >= 0 else a] = slice(abs(offset), None)
-        input = input[tuple(start)]
-    step = strides[a] + strides[b]
-    for d in sorted((a, b), reverse=True):
-        del shape[d], strides[d]
-    return restride(xp, input, (*shape, count), (*strides, step))
-
-
-@op(public=False, method=False)
-@derivative(grad_output=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
-@samples(lambda t: [(t(3), (3, 4), 1, 0, 1)])
-def diagonal_backward(xp, grad_output, shape, offset, dim1, dim2):
-    """Zeros with `grad_output` on a diagonal.  grad_output (*, k) -> (*shape)."""
-    result = xp.zeros(shape, grad_output.dtype)
-    diagonal.op.kernel(xp, result, offset, dim1, dim2)[...] = grad_output
-    return result
-
-
-@op(view=True, public=False)
-@derivative(
-    input=lambda grad, input_shape, dimension, size, step: unfold_backward(grad, input_shape, dimension, size, step)
-)
-@samples(lambda t: [(t(7), 0, 3, 2), (t(2, 5), 1, 2, 1), (t(2, 5), 0, 2, 1)])
-def unfold(xp, input, dimension, size, step):
-    """Windows of `size` every `step` along a dim, as a last dim.  input (*, n, *) -> (*, windows, *, size)."""
-    ndim = input.ndim
-    dim = wrap_dim(dimension, ndim)
-    n = input.shape[dim] if ndim else 1
-    if size > n:
-        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
-    if size < 0:
-        raise RuntimeError(f"size is {size} but must be >= 0")
-    if step <= 0:
-        raise RuntimeError(f"step is {step} but must be > 0")
-    if not ndim:
-        return restride(xp, input, (size,), (input.dtype.itemsize,))
-    shape, strides = list(input.shape), list(input.strides)
-    shape[dim] = (n - size) // step + 1
-    last = strides[dim]
-    strides[dim] = last * step
-    return restride(xp, input, (*shape, size), (*strides, last))
-
-
-@op(public=False, method=False)
-@derivative(grad_output=lambda grad, dimension, size, step: grad.unfold(dimension, size, step))
-@samples(lambda t: [(t(3, 3), (7,), 0, 3, 2), (t(2, 4, 2), (2, 5), 1, 2, 1)])
-def unfold_backward(xp, grad_output, shape, dimension, size, step):
-    """Windows added up where they lie.  grad_output (*, windows, *, size) -> (*shape)."""
-    result = xp.zeros(shape, grad_output.dtype)
-    if not shape:
-        result += grad_output.sum()
-        return result
-    dim = wrap_dim(dimension, len(shape))
-    windows = unfold.op.kernel(xp, result, dim, size, step)
-    if step >= size:
-        windows[...] = grad_output
-        return result
-    for k in range(size):
-        part = windows[..., k]
-        part += grad_output[..., k]
-    return result
-
-
-def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A view of the memory of `input` by sizes, strides and offset, in elements.  input (*) -> (*size).
-
-    RuntimeError when it would reach outside the memory.
-    """
-    offset = 0 if storage_offset is None else storage_offset - input.storage_offset()
-    return as_strided_relative(input, size_of(size), size_of(stride), offset, input.stride())
-
-
-composite(method=True)(as_strided)
-
-
-@op(view=True, public=False, method=False, node="AsStridedBackward0")
-@derivative(
-    input=lambda grad, input_shape, own, size, stride, offset: as_strided_backward(
-        grad, input_shape, own, size, stride, offset
-    )
-)
-@samples(
-    lambda t: [(t(8), (2, 3), (3, 1), 1, (1,)), (t(8), (3, 3), (2, 1), 0, (1,)), (t(2, 3), (2,), (3,), 2, (3, 1))]
-)
-def as_strided_relative(xp, input, size, stride, offset, own):
-    """`as_strided` with the offset counted from the first element of `input`.  input (*) -> (*size).
-
-    own: the strides of `input` in elements, for the gradient.
-    """
-    return strided(input, size, stride, wrap(input).storage_offset() + offset)
-
-
-def _cells(xp: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
-    """The memory cell of each element."""
-    cells = xp.full(shape, offset, "int64")
-    for d, (n, s) in enumerate(zip(shape, strides)):
-        cells += (xp.arange(n) * s).reshape((n,) + (1,) * (len(shape) - d - 1))
-    return cells
-
-
-# Note [Gradient of as_strided]
-# Several elements of the result, and of the input, may lie in one cell of memory.  The gradients of the result are
-# summed by cell; an element of the input gets its cell's sum, divided among the elements that share the cell.
-
-
-@op(public=False, method=False)
-@derivative(
-    grad_output=lambda grad, shape, strides, size, stride, offset: as_strided_double(
-        grad, shape, strides, size, stride, offset
-    )
-)
-@samples(lambda t: [(t(2, 3), (8,), (1,), (2, 3), (3, 1), 1), (t(3, 3), (8,), (1,), (3, 3), (2, 1), 0)])
-def as_strided_backward(xp, grad_output, shape, strides, size, stride, offset):
-    """Gradients gathered by memory cell.  grad_output (*size) -> (*shape)."""
-    low, high, own, shared = _geometry(xp, shape, strides, size, stride, offset)
-    buffer = xp.zeros(high - low, grad_output.dtype)
-    xp.add.at(buffer, _cells(xp, size, stride, offset - low).reshape(-1), grad_output.reshape(-1))
-    result = buffer[own]
-    return result if shared is None else result / shared.astype(result.dtype)
-
-
-@op(public=False, method=False)
-@derivative(
-    grad_output=lambda grad, shape, strides, size, stride, offset: as_strided_backward(
-        grad, shape, strides, size, stride, offset
-    )
-)
-@samples(lambda t: [(t(8), (8,), (1,), (3, 3), (2, 1), 0)])
-def as_strided_double(xp, grad_output, shape, strides, size, stride, offset):
-    """The transpose of `as_strided_backward`.  grad_output (*shape) -> (*size)."""
-    low, high, own, shared = _geometry(xp, shape, strides, size, stride, offset)
-    buffer = xp.zeros(high - low, grad_output.dtype)
-    if shared is not None:
-        grad_output = grad_output / shared.astype(grad_output.dtype)
-    xp.add.at(buffer, own.reshape(-1), grad_output.reshape(-1))
-    return buffer[_cells(xp, size, stride, offset - low)]
-
-
-def _geometry(xp, shape, strides, size, stride, offset):
-    """The range of cells touched, the cell of each input element, and how many elements share it (None = one each)."""
-    low = builtins.min(0, offset)
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
-    view_reach = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else 0
-    high = builtins.max(reach, view_reach, low)
-    own = _cells(xp, shape, strides, -low)
-    if all(s > 0 or n == 1 for n, s in zip(shape, strides)) and _apart(shape, strides):
-        return low, high, own, None
-    counts = xp.bincount(own.reshape(-1), minlength=builtins.max(high - low, 1))
-    return low, high, own, counts[own]
-
-
-def _apart(shape, strides):
-    """Whether no two elements can share a cell."""
-    reach = 0
-    for s, n in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
-        if s <= reach:
-            return False
-        reach += (n - 1) * s
-    return True
-
-
 @op(view=True, public=False, method=False, node="AliasBackward0")
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t(3, 4),)])
@@ -722,7 +558,7 @@ def alias(xp, input):
 # --- in place
 
 
-def _reshaping(name: str, function: Any) -> Any:
+def reshaping(name: str, function: Any) -> Any:
     """`x.NAME_()`: the tensor itself becomes that view of itself."""
     from engine.autograd.graph import requires_grad_of
     from engine.autograd.inplace import check_writable
@@ -752,7 +588,6 @@ def _reshaping(name: str, function: Any) -> Any:
 
 for _name, _function in {
     "squeeze_": squeeze, "unsqueeze_": unsqueeze, "transpose_": transpose, "t_": t, "swapaxes_": transpose,
-    "swapdims_": transpose, "as_strided_": as_strided,
+    "swapdims_": transpose,
 }.items():  # fmt: skip
-    _reshaping(_name, _function)
-as_strided_ = Tensor.as_strided_
+    reshaping(_name, _function)

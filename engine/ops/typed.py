@@ -23,11 +23,17 @@ class tensortype(type):
         if len(data) == 1 and isinstance(data[0], float):
             raise TypeError("new(): data must be a sequence (got float)")
         if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is not cls.dtype:
-            raise TypeError(f"expected {dtypes.tensor_type(cls.dtype, cls._where.type)} (got {data[0].type()})")
+            raise TypeError(
+                f"expected {dtypes.tensor_type(cls.dtype, cls._where.type)} (got {data[0].type()})"
+            )
         return _legacy_new(Tensor, cls.dtype, data, cls._where if device is None else device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls._where.type
+        return (
+            isinstance(instance, Tensor)
+            and instance.dtype is cls.dtype
+            and instance.device.type == cls._where.type
+        )
 
     def __repr__(cls) -> str:
         return f"<class '{dtypes.tensor_type(cls.dtype, cls._where.type)}'>"
@@ -44,7 +50,11 @@ def typed(dtype: dtypes.dtype, where: str = "cpu") -> tensortype:
     key = (dtype.name, where)
     if key not in _made:
         name = dtypes.scalar_name(dtype) + "Tensor"
-        body = {"dtype": dtype, "_where": device(where), "__module__": "torch.cuda" if where == "cuda" else "torch"}
+        body = {
+            "dtype": dtype,
+            "_where": device(where),
+            "__module__": "torch.cuda" if where == "cuda" else "torch",
+        }
         _made[key] = tensortype(name, (), body)
     return _made[key]
 
@@ -72,4 +82,3 @@ def set_default_tensor_type(t):
         raise TypeError(f"only floating-point types are supported as the default type, got {t}")
     dtypes.set_default_dtype(dtype)
     set_default_device(None if where.type == "cpu" else where)
-
