@@ -3,7 +3,6 @@
 import importlib as _importlib
 
 from engine.nn import functional, init, modules  # noqa: F401
-from engine.nn.modules import *  # noqa: F403
 from engine.nn.modules import __all__ as _all
 from engine.nn.modules.module import (  # noqa: F401
     register_module_backward_hook,
@@ -21,6 +20,8 @@ from engine.nn.parameter import (  # noqa: F401
     UninitializedBuffer,
     UninitializedParameter,
 )
+
+globals().update({_name: getattr(modules, _name) for _name in _all})
 
 __all__ = [*_all, "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init"]
 
