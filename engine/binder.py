@@ -211,6 +211,8 @@ def source(record: Op, inplace: bool = False) -> str:
     if inplace:
         w("_w = input._array")
         w("if _r_input or 0 in _w.strides: check_writable(input)")
+        for p in tensors[1:]:
+            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, {p}._array)")
     if first is None:
         w("_xp = np")
     elif lists:
@@ -251,6 +253,9 @@ def source(record: Op, inplace: bool = False) -> str:
         _several(w, record, plan)
     else:
         w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
+        if record.broadcast and len(tensors) > 1 and not record.view:
+            arrays = ", ".join("_a_" + p for p in tensors)
+            w(f"if _r.ndim > 1 and not getattr(_a_{first}, 'flags', _r.flags).c_contiguous: _r = laid_out(_r, {arrays})")
         w("_t = new(Tensor)")
         w("_t._array = _r")
         if record.view:
@@ -623,6 +628,77 @@ def check_cast(target: Any, promoted: Any) -> None:
         ) from None
 
 
+def check_overlap(target: Any, other: Any) -> None:
+    """Raise torch's error for an in-place op whose operand shares a part of the target's memory."""
+    if target.size == 0 or other.size == 0 or not (_dense(target) and _dense(other)):
+        return  # torch does not look closer either
+    t, o = backends.of_array(target).pointer(target), backends.of_array(other).pointer(other)
+    if (t, target.nbytes) == (o, other.nbytes) and target.strides == other.strides:
+        return
+    if t < o + other.nbytes and o < t + target.nbytes:
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def _dense(array: Any) -> bool:
+    """Whether the cells of an array lie side by side, in whatever order of dims."""
+    expected = array.itemsize
+    for stride, size in sorted(zip(array.strides, array.shape)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def laid_out(result: Any, *operands: Any) -> Any:
+    """The result in the order of dims that torch gives it: the first operand decides, then the next.
+
+    numpy decides otherwise where operands disagree.
+    """
+    if result.size < 2:
+        return result
+    arrays = [a for a in operands if hasattr(a, "strides") and a.ndim]
+    order = list(range(result.ndim))[::-1]  # fastest dim first
+    for i in range(1, len(order)):
+        k = i
+        for j in range(i - 1, -1, -1):
+            swap = _swap(order[j], order[k], arrays, result)
+            if swap > 0:
+                order[j], order[k] = order[k], order[j]
+                k = j
+            elif swap < 0:
+                break
+    order.reverse()
+    step = result.itemsize
+    for d in reversed(order):
+        if result.shape[d] != 1:
+            if result.strides[d] != step:
+                break
+            step *= result.shape[d]
+    else:
+        return result
+    made = backends.xp_of(result).empty([result.shape[d] for d in order], result.dtype)
+    made = made.transpose([order.index(d) for d in range(result.ndim)])
+    made[...] = result
+    return made
+
+
+def _swap(first: int, second: int, arrays: list[Any], result: Any) -> int:
+    """1 if dim `second` changes faster than dim `first`, -1 if not, 0 if no operand can tell."""
+    for a in arrays:
+        d, e = first - result.ndim + a.ndim, second - result.ndim + a.ndim
+        x = a.strides[d] if d >= 0 and a.shape[d] != 1 else 0
+        y = a.strides[e] if e >= 0 and a.shape[e] != 1 else 0
+        if x and y and x != y:
+            return 1 if x > y else -1
+        if x and y and result.shape[first] > result.shape[second]:
+            return 1
+    return 0
+
+
 def not_supported(record: Op, error: Exception, *operands: Any) -> None:
     """Raise torch's error where numpy has no loop for the operands' type."""
     if str(error).startswith(("ufunc '", "did not contain a loop")) or type(error).__name__ == "_UFuncNoLoopError":
@@ -788,7 +864,7 @@ _SHARED: dict[str, Any] = {
     name: globals()[name]
     for name in (
         "INEXACT", "MAYBE", "MISSING", "SavedResult", "Tensor", "View", "any_requires_grad", "argument_error",
-        "as_array", "check_broadcast", "check_cast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
+        "as_array", "check_broadcast", "check_overlap", "laid_out", "check_cast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
         "not_supported", "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
         "size_of", "to_float", "unpack_result", "wrap", "write", "write_out", "xp_for",
     )

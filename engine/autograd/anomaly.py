@@ -86,6 +86,11 @@ class set_detect_anomaly:
         state.enabled, state.check_nan = self._previous
 
 
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly mode, when on, looks for nan."""
+    return state.check_nan
+
+
 def is_anomaly_enabled() -> bool:
     """Whether anomaly mode is on."""
     return state.enabled

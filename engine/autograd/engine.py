@@ -35,8 +35,8 @@ def run_backward(
     """Push gradients from `roots` ((edge, gradient) pairs) through the graph.
 
     With `captures` (edges) nothing is accumulated in leaves: the gradients that reach those edges are returned, None
-    where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs (a
-    part of a graph that is recomputed inside another pass).
+    where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs
+    (a part of a graph that is recomputed inside another pass).
     """
     ready: list[tuple[int, Node]] = []
     buffers: dict[Node, list[Any]] = {}

@@ -2,10 +2,10 @@
 
 https://docs.pytorch.org/docs/2.13/autograd.html#functional-higher-level-api
 
-Every `func` takes Tensors and returns a Tensor or a tuple of them.  `inputs` is a Tensor or a tuple; results are nested in
-the same way.  create_graph=True makes results differentiable.  strict=True: RuntimeError where an output or a gradient does
-not depend on an input, instead of zeros.  Products J v use the double-backward trick: u -> J^T u is linear, its own
-transpose is v -> J v.
+Every `func` takes Tensors and returns a Tensor or a tuple of them.  `inputs` is a Tensor or a tuple; results are nested
+in the same way.  create_graph=True makes results differentiable.  strict=True: RuntimeError where an output or a
+gradient does not depend on an input, instead of zeros.  Products J v use the double-backward trick: u -> J^T u is
+linear, its own transpose is v -> J v.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.tensor import Tensor, wrap
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 _Tensors = tuple[Tensor, ...]
+_SINGLE = "The Tensor returned by the function given to {} should contain a single element"
 
 
 class _Recording:
@@ -42,8 +43,8 @@ def _as_tuple(value: Any, what: str, function: str) -> tuple[bool, _Tensors]:
         if not isinstance(v, Tensor):
             which = f"value at index {i}" if is_tuple else f"given {what}"
             raise TypeError(
-                f"The {what} given to {function} must be either a Tensor or a tuple of Tensors but the {which} has type "
-                f"{type(v)}."
+                f"The {what} given to {function} must be either a Tensor or a tuple of Tensors but the {which} has "
+                f"type {type(v)}."
             )
     return is_tuple, values
 
@@ -62,8 +63,8 @@ def _call(func: Callable[..., Any], inputs: _Tensors, function: str, strict: boo
         for i, o in enumerate(outputs):
             if not o.requires_grad:
                 raise RuntimeError(
-                    f"Output {i} of the user-provided function does not require gradients. The outputs must be computed "
-                    "in a differentiable manner from the input when running in strict mode."
+                    f"Output {i} of the user-provided function does not require gradients. The outputs must be "
+                    "computed in a differentiable manner from the input when running in strict mode."
                 )
     return is_tuple, outputs
 
@@ -115,10 +116,12 @@ def _gradients(
     )  # fmt: skip
 
 
-_INDEPENDENT = "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
+_INDEPENDENT = (
+    "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
+)
 _CONSTANT = (
-    "The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not allowed "
-    "in strict mode."
+    "The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not "
+    "allowed in strict mode."
 )
 
 
@@ -161,7 +164,8 @@ def vjp(
         out_tuple, outputs = _call(func, own, "vjp", strict)
         vs = _vector(
             v, outputs, out_tuple, "vjp", create_graph,
-            "The vector v can only be None if the user-provided function returns a single Tensor with a single element.",
+            "The vector v can only be None if the user-provided function returns a single Tensor with a single "
+            "element.",
         )  # fmt: skip
         result = _filled(_gradients(outputs, own, vs, create_graph), own, strict)
         if strict and create_graph:
@@ -190,8 +194,8 @@ def jvp(
         if strict:
             _check_depends(back, _CONSTANT)
         trick = (
-            "The gradient with respect to the input is independent of entry {} in the grad_outputs when using the double "
-            "backward trick to compute forward mode gradients. This is not allowed in strict mode."
+            "The gradient with respect to the input is independent of entry {} in the grad_outputs when using the "
+            "double backward trick to compute forward mode gradients. This is not allowed in strict mode."
         )
         result = _filled(_gradients(back, weights, vs, create_graph), outputs, strict, trick)
     outputs, result = _handed_out(outputs, create_graph), _handed_out(result, create_graph)
@@ -204,13 +208,14 @@ def jacobian(
 ) -> Any:  # fmt: skip
     """The Jacobian: for output (*o) and input (*i) a Tensor (*o, *i); a tuple an output of a tuple an input.
 
-    vectorize: accepted; the rows are computed one by one.  strategy: "reverse-mode", or "forward-mode" (column by column,
-    by J v; the same result).  ValueError for another strategy; strict and forward-mode exclude each other.
+    vectorize: accepted; the rows are computed one by one.  strategy: "reverse-mode", or "forward-mode" (column by
+    column, by J v; the same result).  ValueError for another strategy; strict and forward-mode exclude each other.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs than '
-            f'inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use "reverse-mode". Got {strategy!r}'
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs '
+            f'than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use "reverse-mode". '
+            f"Got {strategy!r}"
         )
     if strategy == "forward-mode" and create_graph:
         raise NotImplementedError(
@@ -219,8 +224,8 @@ def jacobian(
         )
     if vectorize and strict:
         raise RuntimeError(
-            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. Please "
-            "either set `strict=False` or `vectorize=False`."
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
+            "Please either set `strict=False` or `vectorize=False`."
         )
     with _Recording():
         in_tuple, given = _as_tuple(inputs, "inputs", "jacobian")
@@ -247,8 +252,8 @@ def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict:
             if g is None:
                 if strict:
                     raise RuntimeError(
-                        f"Output {nr} of the user-provided function is independent of input {i}. This is not allowed in "
-                        "strict mode."
+                        f"Output {nr} of the user-provided function is independent of input {i}. This is not allowed "
+                        "in strict mode."
                     )
                 g = _zeros(ref)
             elif strict and create_graph and not g.requires_grad:
@@ -274,7 +279,7 @@ def _scalar(func: Callable[..., Any], function: str) -> Callable[..., Any]:
         if is_tuple or not isinstance(out, Tensor):
             raise RuntimeError(f"The function given to {function} should return a single Tensor")
         if outputs[0].numel() != 1:
-            raise RuntimeError(f"The Tensor returned by the function given to {function} should contain a single element")
+            raise RuntimeError(_SINGLE.format(function))
         return outputs[0].squeeze() if outputs[0].dim() else outputs[0]
 
     return checked
@@ -295,10 +300,10 @@ def hessian(
         if strict:
             _check_depends(
                 rows,
-                "While computing the hessian, found that the jacobian of the user-provided function with respect to input "
-                "{} is independent of the input. This is not allowed in strict mode. You should ensure that your function "
-                "is twice differentiable and that the jacobian depends on the inputs (this would be violated by a linear "
-                "function for example).",
+                "While computing the hessian, found that the jacobian of the user-provided function with respect to "
+                "input {} is independent of the input. This is not allowed in strict mode. You should ensure that your "
+                "function is twice differentiable and that the jacobian depends on the inputs (this would be violated "
+                "by a linear function for example).",
             )
         return rows
 
@@ -355,5 +360,5 @@ def _only_output(func: Callable[..., Any], inputs: _Tensors, function: str, stri
     if is_tuple:
         raise RuntimeError(f"The function given to {function} should return a single Tensor")
     if outputs[0].numel() != 1:
-        raise RuntimeError(f"The Tensor returned by the function given to {function} should contain a single element")
+        raise RuntimeError(_SINGLE.format(function))
     return outputs[0]

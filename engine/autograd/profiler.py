@@ -4,8 +4,8 @@ https://docs.pytorch.org/docs/2.13/autograd.html#profiler
 
 Note [Profiling]
 Nothing here is on the way of an op until a profile begins; then `binder.instrument()` puts a wrapper round every kernel
-and `engine.observers` one round every backward node, and takes both away when the last profile ends.  An event is the run
-of one kernel (named `aten::NAME`; the checks round it are the parent's own time), of one node of the graph, or of a
+and `engine.observers` one round every backward node, and takes both away when the last profile ends.  An event is the
+run of one kernel (named `aten::NAME`; the checks round it are the parent's own time), of one node of the graph, or of a
 `record_function` block, in whatever thread.  Every profile that is on when an event ends has it, so profiles nest.
 """
 

@@ -1,7 +1,7 @@
 """Nested containers as lists of leaves: `tree_flatten`, `tree_unflatten`, `tree_map`.
 
-Containers are dict, OrderedDict, defaultdict, list, tuple, named tuples, deque and what `register_pytree_node` adds; all
-else is a leaf.
+Containers are dict, OrderedDict, defaultdict, list, tuple, named tuples, deque and what `register_pytree_node` adds;
+all else is a leaf.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ def tree_flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], TreeSpe
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
-    """The tree of a structure with these leaves.  ValueError for a wrong number of leaves, TypeError for no TreeSpec."""
+    """The tree of a structure with these leaves.
+
+    ValueError for a wrong number of leaves, TypeError for no TreeSpec.
+    """
     if not isinstance(treespec, TreeSpec):
         raise TypeError(
             f"tree_unflatten(leaves, treespec): Expected `treespec` to be instance of TreeSpec but got item of type "
@@ -170,7 +173,10 @@ def tree_structure(tree: Any, is_leaf: _IsLeaf = None) -> TreeSpec:
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: _IsLeaf = None) -> Any:
-    """The tree with `func(leaf, *leaves of rests)` in place of each leaf; `rests` have the same structure (ValueError)."""
+    """The tree with `func(leaf, *leaves of rests)` in place of each leaf.
+
+    `rests` have the same structure (ValueError).
+    """
     leaves, spec = tree_flatten(tree, is_leaf)
     others = []
     for rest in rests:

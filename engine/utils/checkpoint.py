@@ -4,9 +4,9 @@ https://docs.pytorch.org/docs/2.13/checkpoint.html
 
 Note [Checkpoint without re-entry]
 `use_reentrant=False` runs the function with its graph and then cuts that graph out: from the outputs back to the first
-edges that existed before (inputs, parameters in closures), which become the edges of one CheckpointNode; the graph between
-is dropped, and with it all that it saved.  The node's backward runs the function again and pushes the gradients through
-the new graph up to the same edges (`run_backward(cut=True)`).  Every way of differentiating works, also twice.
+edges that existed before (inputs, parameters in closures), which become the edges of one CheckpointNode; the graph
+between is dropped, and with it all that it saved.  The node's backward runs the function again and pushes the gradients
+through the new graph up to the same edges (`run_backward(cut=True)`).  Every way of differentiating works, also twice.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class CheckpointFunction(Function):
 
 
 class CheckpointNode(Node):
-    """The node of a checkpoint without re-entry.  `call()` runs the function again; `metas`: (shape, dtype) an output."""
+    """The node of a checkpoint without re-entry.  `call()` runs the function again; `metas` are its outputs'."""
 
     __slots__ = ("call", "check", "metas", "n_outputs")
 
@@ -185,7 +185,8 @@ class CheckpointNode(Node):
         roots = [(edge_of(t), g) for t, g in zip(outputs, grads) if g is not None]
         border = _border([edge for edge, _ in roots], start)
         found = dict(zip(border, run_backward(roots, mode.enabled, mode.enabled, border, cut=True)))
-        return [found.get(edge) if need else None for edge, need in zip(self.next_edges, needs)]  # type: ignore[arg-type]
+        wanted = zip(self.next_edges, needs)
+        return [found.get(edge) if need else None for edge, need in wanted]  # type: ignore[arg-type]
 
 
 def _meta(tensor: Tensor) -> dict[str, Any]:
@@ -273,15 +274,15 @@ def checkpoint(
     torch's first form, which works with `backward()` only and needs a positional Tensor that requires grad; None
     warns and means True.  preserve_rng_state=True: the second run draws the same random numbers.  context_fn: () ->
     (context of the first run, context of the second).  determinism_check: "default" compares shapes, types and devices
-    of both runs (CheckpointError), "none" does not.  debug, early_stop: accepted.  ValueError for keyword arguments, or a
-    context_fn, with use_reentrant=True.
+    of both runs (CheckpointError), "none" does not.  debug, early_stop: accepted.  ValueError for keyword arguments, or
+    a context_fn, with use_reentrant=True.
     """
     if use_reentrant is None:
         warnings.warn(
             "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, "
-            "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but if "
-            "you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for more "
-            "details on the differences between the two variants.",
+            "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but "
+            "if you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for "
+            "more details on the differences between the two variants.",
             stacklevel=2,
         )
         use_reentrant = True
@@ -307,9 +308,9 @@ def checkpoint_sequential(
     if use_reentrant is None:
         warnings.warn(
             "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly. In "
-            "version 2.9 we will raise an exception if use_reentrant is not passed. use_reentrant=False is recommended, "
-            "but if you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for "
-            "more details on the differences between the two variants.",
+            "version 2.9 we will raise an exception if use_reentrant is not passed. use_reentrant=False is "
+            "recommended, but if you need to preserve the current default behavior, you can pass use_reentrant=True. "
+            "Refer to docs for more details on the differences between the two variants.",
             stacklevel=2,
         )
         use_reentrant = True
