@@ -73,7 +73,7 @@ def test_torch_state_continues_here(name: str, torch_states: Any) -> None:
     optimizer = getattr(engine.optim, kind)(params, **{**options, "lr": 123.0})
     optimizer.load_state_dict(copy.deepcopy(saved["state"]))
     problems.train(engine, optimizer, params, range(5, 12))
-    tolerance = 1e-7 if name in ROUNDED else 1e-10
+    tolerance = 1e-5 if name in ROUNDED else 1e-10
     for p, q in zip(params, saved["after"]):
         np.testing.assert_allclose(p.detach().numpy(), q.numpy(), rtol=tolerance, atol=tolerance)
 
@@ -110,7 +110,7 @@ def test_own_state_through_a_file(name: str) -> None:
     optimizer.load_state_dict(engine.load(file))
     problems.train(engine, optimizer, params, range(5, 12))
     for p, q in zip(params, saved["after"]):
-        np.testing.assert_allclose(p.detach().numpy(), q.numpy(), rtol=1e-7 if name in ROUNDED else 0)
+        np.testing.assert_allclose(p.detach().numpy(), q.numpy(), rtol=1e-5 if name in ROUNDED else 0)
 
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy"])
