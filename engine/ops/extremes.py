@@ -129,7 +129,9 @@ def _dim_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@op(
+    public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
+)  # fmt: skip
 @derivative(
     input=lambda grad0, result1, input_shape, dim, keepdim: at_index(
         grad0, result1, input_shape, dim, keepdim
@@ -144,7 +146,9 @@ def max_dim(xp, input, dim, keepdim=False):
     return best_along(xp, "max", input, dim, keepdim, True)
 
 
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@op(
+    public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
+)  # fmt: skip
 @derivative(
     input=lambda grad0, result1, input_shape, dim, keepdim: at_index(
         grad0, result1, input_shape, dim, keepdim
@@ -181,13 +185,12 @@ def _extreme(
         return pair(input, other, **more)
     if dim is None:
         return everything(input, **more)
-    if not isinstance(dim, int) or isinstance(dim, bool):
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise TypeError(
-                f"{name}() received an invalid combination of arguments - got (Tensor, {type(dim).__name__}), but "
-                f"expected one of:\n * (Tensor input, *, Tensor out = None)\n * (Tensor input, Tensor other, *, Tensor "
-                f"out = None)\n * (Tensor input, int dim, bool keepdim = False, *, tuple of Tensors out = None)\n"
-            )
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments - got (Tensor, {type(dim).__name__}), but "
+            f"expected one of:\n * (Tensor input, *, Tensor out = None)\n * (Tensor input, Tensor other, *, Tensor "
+            f"out = None)\n * (Tensor input, int dim, bool keepdim = False, *, tuple of Tensors out = None)\n"
+        )
     return along(input, dim, keepdim, **more)
 
 
