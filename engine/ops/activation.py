@@ -473,7 +473,7 @@ def glu(input, dim=-1):
     RuntimeError for an odd size.
     """
     if not input._array.ndim:
-        raise RuntimeError("glu does not support 0-dimensional tensors")
+        raise RuntimeError("glu does not support scalars because halving size must be even")
     axis = wrap_dim(dim, input._array.ndim)
     size = input._array.shape[axis]
     if size % 2:
@@ -579,7 +579,11 @@ def softshrink(xp, input, lambd=0.5):
     """input moved towards 0 by `lambd`, 0 where it is nearer.  input (*) -> (*)."""
     _floats_only("softshrink_cpu", input)
     if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
+        kind = dtypes.from_numpy(input.dtype)
+        raise RuntimeError(
+            f"lambda must be in range [0, {dtypes.finfo(kind).max:g}] for input dtype {dtypes.scalar_name(kind)}, but "
+            f"found {lambd:g}"
+        )
     zero = input.dtype.type(0)
     return xp.where(
         input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * zero)

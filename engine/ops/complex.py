@@ -130,7 +130,7 @@ def conj(input):
 conj_physical = conj
 
 
-@composite(public=False)
+@composite()
 def conj_physical_(input):
     """In place: see `conj`."""
     return conjugate.op.inplace_function(input) if input._array.dtype.kind == "c" else input

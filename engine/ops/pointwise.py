@@ -528,7 +528,7 @@ def _check_pow(arrays: list[Any]) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
-@op(broadcast=True, inplace=True, tensors=("exponent",), half=True, check=_check_pow)
+@op(broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow)
 @derivative(input=_pow_input, exponent=_pow_exponent)
 @samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
                     (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),

@@ -360,7 +360,7 @@ def ldexp(input, other, *, out=None):
     return _ldexp(input, other).mul(_power_of_two(input, other), out=out)
 
 
-@composite(public=False)
+@composite()
 def ldexp_(input, other):
     """In place: see `ldexp`."""
     return _ldexp(input, other).mul_(_power_of_two(input, other))

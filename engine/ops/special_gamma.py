@@ -315,7 +315,7 @@ def _gamma_density(grad: Tensor, input: Any, other: Tensor) -> Tensor:
     return grad * (-other - logs + (input - 1) * other.log()).exp()
 
 
-@op(broadcast=True, method=False, names=("igamma",), numbers=(), refuse="iubc", label="igamma_cpu")
+@op(broadcast=True, inplace=True, method=False, names=("igamma",), numbers=(), refuse="iubc", label="igamma_cpu")
 @derivative(other=_gamma_density)
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
 def special_gammainc(xp, input, other):
@@ -327,7 +327,7 @@ def special_gammainc(xp, input, other):
 
 
 @op(
-    broadcast=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu"
+    broadcast=True, inplace=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu"
 )
 @derivative(other=lambda grad, input, other: -_gamma_density(grad, input, other))
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
@@ -341,6 +341,8 @@ def special_gammaincc(xp, input, other):
 
 Tensor.igamma = special_gammainc  # type: ignore[attr-defined]
 Tensor.igammac = special_gammaincc  # type: ignore[attr-defined]
+Tensor.igamma_ = special_gammainc.op.inplace_function  # type: ignore[attr-defined]
+Tensor.igammac_ = special_gammaincc.op.inplace_function  # type: ignore[attr-defined]
 
 # --- modified Bessel functions of the first kind: Chebyshev series of e^-x I(x), in x / 4 - 1 and 16 / x - 1
 _I0_NEAR = (
