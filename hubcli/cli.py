@@ -127,6 +127,9 @@ def _report(error: Exception, as_json: bool) -> int:
         return ExitStatus.FAILURE
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
+        _say(error.format_message())  # the help, for somebody who typed a group's name alone
+        return ExitStatus.USAGE
     if isinstance(error, click.Abort):
         _say("interrupted")
         return ExitStatus.INTERRUPTED

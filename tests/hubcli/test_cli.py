@@ -210,3 +210,11 @@ def test_interrupted_while_it_waits(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err.strip().endswith("interrupted") and "Traceback" not in err
+
+
+@pytest.mark.parametrize("group", [[], ["cache"], ["trust"]])
+def test_a_group_alone_shows_its_help(group: list[str]) -> None:
+    result = run(*group)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: hub")
+    assert "hint:" not in result.stderr
