@@ -1,0 +1,93 @@
+"""`Binomial`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import engine
+from engine.distributions import constraints
+from engine.distributions._parameters import exactly_one, expanded_param
+from engine.distributions.distribution import Distribution
+from engine.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from engine.nn.functional import softplus
+from engine.tensor import Size, Tensor
+
+__all__ = ["Binomial"]
+
+
+class Binomial(Distribution):
+    """The number of successes in `total_count` trials of probability `probs`.  total_count, probs (*) -> batch (*)."""
+
+    arg_constraints = {
+        "total_count": constraints.nonnegative_integer,
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    has_enumerate_support = True
+
+    def __init__(
+        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        exactly_one(probs, logits)
+        given = logits if probs is None else probs
+        self.total_count, self._param = broadcast_all(total_count, given)
+        self.total_count = self.total_count.type_as(self._param)
+        setattr(self, "logits" if probs is None else "probs", self._param)
+        super().__init__(self._param.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Binomial:
+        return expanded_param(self._expanded(batch_shape, _instance, "total_count", "probs", "logits"))
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return logits_to_probs(self.logits, is_binary=True)
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of `probs`."""
+        return self._param.size()
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with engine.no_grad():
+            return engine.binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        n = self.total_count
+        choices = engine.lgamma(n + 1) - engine.lgamma(value + 1) - engine.lgamma(n - value + 1)
+        # value log p + (n - value) log(1 - p), with log p = -softplus(-logits) and log(1 - p) = -softplus(logits)
+        return choices + value * self.logits - n * (self.logits.clamp(min=0) + softplus(-self.logits.abs()))
+
+    def entropy(self) -> Tensor:
+        if not bool((self.total_count == self.total_count.max()).all()):
+            raise NotImplementedError("Inhomogeneous total count not supported by `entropy`.")
+        logs = self.log_prob(self.enumerate_support(False))
+        return -(logs.exp() * logs).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        count = int(self.total_count.max())
+        if not bool((self.total_count == count).all()):
+            raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
+        return self._enumerated(engine.arange(1 + count, dtype=self._param.dtype, device=self._param.device), expand)
