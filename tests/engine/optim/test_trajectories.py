@@ -147,7 +147,7 @@ def test_blocks_and_threads_change_nothing(kind: str, monkeypatch: pytest.Monkey
             optimizer.step()
         return [p.detach().numpy() for p in params]
 
-    whole = final(1 << 14, 1, 1 << 18)
+    whole = final(1 << 16, 1, 1 << 18)
     for settings in ((64, 1, 1 << 18), (64, 3, 0)):
         for a, b in zip(whole, final(*settings)):
             assert np.array_equal(a, b)
