@@ -182,7 +182,7 @@ def _tensor_backward(
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
-Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
+Tensor.backward = _tensor_backward  # type: ignore[method-assign]
 
 
 class _VariableMeta(type):
