@@ -3,15 +3,15 @@
 Note [Random bits]
 One counter-based generator (Philox4x64-10, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405) serves every
 device.  A draw of n 64-bit words takes ceil(n / 4) blocks of the key (seed, 0): block i is Philox of the counter
-i + 1, so word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.  Numbers are
-made of words by elementwise arithmetic (`ops/random.py`), never by rejection, for the same reason.
+i + 1, so word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.
+Numbers are made of words by elementwise arithmetic (`ops/random.py`), never by rejection, for the same reason.
 Reproducible by seed; not torch's stream of bits.
 """
 
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -30,13 +30,18 @@ __all__ = [
 _STATE_BYTES = 16
 
 
+def _entropy() -> int:
+    """64 bits from the operating system (`secrets` would load OpenSSL at start-up)."""
+    return int.from_bytes(os.urandom(8), "little")
+
+
 class Generator:
     """A source of random numbers: `Generator(device="cpu")`, then `manual_seed`, `get_state`, `set_state`."""
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = _device(device)
         self._lock = threading.Lock()
-        self._seed = secrets.randbits(63)
+        self._seed = _entropy() >> 1
         self._blocks = 0
         self._bits: Any = None
 
@@ -60,7 +65,7 @@ class Generator:
 
     def seed(self) -> int:
         """Start anew from a seed of the operating system's; returns it."""
-        number = secrets.randbits(64)
+        number = _entropy()
         self.manual_seed(number)
         return number
 
@@ -164,7 +169,7 @@ def manual_seed(seed: int) -> Generator:
 
 def seed() -> int:
     """Seed the default generators by the operating system; returns the seed."""
-    number = secrets.randbits(64)
+    number = _entropy()
     manual_seed(number)
     return number
 

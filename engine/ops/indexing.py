@@ -52,19 +52,18 @@ def basic_backward(grad, shape, index):
 
 
 def _basic(self: Tensor, index: tuple) -> Tensor:
-    ints = False
+    ints, partial = False, False
     for item in index:
         if item.__class__ is int:
             ints = True
         elif item.__class__ is slice:
-            if item.start is not None or item.stop is not None or item.step is not None:
-                ints = False
+            if item.step is not None:
                 _check_slice(item)
-                break
+            partial = partial or item != _FULL
     if Ellipsis not in index:
         index = (*index, ...)
     try:
-        return select_index(self, index) if ints else basic_index(self, index)
+        return select_index(self, index) if ints and not partial else basic_index(self, index)
     except IndexError as error:
         raise _index_error(error, self._array, index) from None
 

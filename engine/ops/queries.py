@@ -1,4 +1,4 @@
-"""Questions about tensors and dtypes that give no Tensor."""
+"""Questions about tensors and dtypes, and what Python does element by element (`apply_`, `map_`)."""
 
 from __future__ import annotations
 
@@ -76,3 +76,48 @@ def result_type(tensor1, tensor2):
                 f"result_type(): argument 'tensor{i + 1}' (position {i + 1}) must be Tensor, not {type(x).__name__}"
             )
     return dispatch.result_dtype([tensor1, tensor2])
+
+
+@composite(method=False)
+def set_flush_denormal(mode):
+    """False: numpy gives no control over denormal numbers."""
+    return False
+
+
+@composite(method=False)
+def compiled_with_cxx11_abi():
+    """True, for code that asks."""
+    return True
+
+
+def _refuse_grad(tensor: Tensor, name: str) -> None:
+    if tensor.requires_grad:
+        raise RuntimeError(
+            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+        )
+    if not tensor.is_cpu:
+        raise TypeError(f"{name} is only implemented on CPU tensors")
+
+
+def apply_(self: Tensor, callable: Any) -> Tensor:
+    """Replace each element by `callable(element)`, in Python; for small CPU tensors.  (*) -> (*)."""
+    _refuse_grad(self, "apply_")
+    array = self._array
+    for place, value in enumerate(array.reshape(-1).tolist()):
+        array.flat[place] = callable(value)
+    self._vc[0] += 1
+    return self
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
+    """Replace each element a by `callable(a, b)`, b from `tensor`, in Python.  (*), tensor (*b) -> (*)."""
+    _refuse_grad(self, "map_")
+    _refuse_grad(tensor, "map_")
+    array, other = self._array, tensor.expand(self.shape)._array
+    for place, (a, b) in enumerate(zip(array.reshape(-1).tolist(), other.reshape(-1).tolist())):
+        array.flat[place] = callable(a, b)
+    self._vc[0] += 1
+    return self
+
+
+Tensor.apply_, Tensor.map_ = apply_, map_

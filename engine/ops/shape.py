@@ -63,21 +63,20 @@ def _as_dtype(input, dtype):
     reason = f"to view {names} (different element sizes)"
     if not input.ndim:
         raise RuntimeError(f"self.dim() cannot be 0 {reason}")
+    ratio = new // old
+    if new > old and input.shape[-1] % ratio:
+        raise RuntimeError(
+            f"self.size(-1) must be divisible by {ratio} {reason}, but got {input.shape[-1]}"
+        )
     if input.size and input.strides[-1] != old:
         raise RuntimeError(
             f"self.stride(-1) must be 1 {reason}, but got {input.strides[-1] // old}"
         )
-    if new > old:
-        ratio = new // old
-        if input.shape[-1] % ratio:
+    for d in range(input.ndim - 1 if new > old else 0):
+        if input.shape[d] > 1 and input.strides[d] % new:
             raise RuntimeError(
-                f"self.size(-1) must be divisible by {ratio} {reason}, but got {input.shape[-1]}"
+                f"self.stride({d}) must be divisible by {ratio} {reason}, but got {input.strides[d] // old}"
             )
-        for d in range(input.ndim - 1):
-            if input.shape[d] > 1 and input.strides[d] % new:
-                raise RuntimeError(
-                    f"self.stride({d}) must be divisible by {ratio} {reason}, but got {input.strides[d] // old}"
-                )
     return input.view(target)
 
 
