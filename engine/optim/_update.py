@@ -19,7 +19,8 @@ import numpy as np
 
 from engine import backends
 
-# 256 KiB of float32: smaller ones wait for the interpreter lock more than they win (Adam on 2 cores: 2^14 20 ms, 2^16 9).
+# 256 KiB of float32: smaller ones wait for the interpreter lock more than they win
+# (Adam on 2 cores: 20 ms with 2^14, 9 ms with 2^16).
 BLOCK = 1 << 16  # elements
 MANY = 1 << 18  # elements in all from which a second thread pays
 
