@@ -22,8 +22,8 @@ def stubs():
     return module
 
 
-def names(path, cls=None):
-    body = ast.parse(path.read_text()).body
+def names(text, cls=None):
+    body = ast.parse(text).body
     if cls is not None:
         body = next(n for n in body if isinstance(n, ast.ClassDef) and n.name == cls).body
     return {n.name for n in body if isinstance(n, ast.FunctionDef)}
@@ -37,11 +37,12 @@ def test_stubs_do_not_depend_on_the_run(stubs):
     assert stubs.stubs() == stubs.stubs()
 
 
-def test_every_public_op_and_method_has_a_signature():
+def test_every_public_op_and_method_has_a_signature(stubs):
+    init, tensor = stubs.stubs().values()
     functions = {n for n, f in PUBLIC.items() if not isinstance(f, type)}
-    assert functions <= names(ROOT / "engine/__init__.pyi")
+    assert functions <= names(init)
     methods = {n for n, f in vars(engine.Tensor).items() if hasattr(f, "op")}
-    assert methods <= names(ROOT / "engine/tensor.pyi", "Tensor")
+    assert methods <= names(tensor, "Tensor")
 
 
 def test_check_exits_1_and_shows_what_is_stale(stubs, tmp_path, monkeypatch, capsys):
