@@ -2,7 +2,7 @@
 
 import importlib as _importlib
 
-from engine.nn import functional, init, modules  # noqa: F401
+from engine.nn import functional, init, modules
 from engine.nn.modules import __all__ as _all
 from engine.nn.modules.module import (  # noqa: F401
     register_module_backward_hook,
@@ -14,7 +14,7 @@ from engine.nn.modules.module import (  # noqa: F401
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
-from engine.nn.parameter import (  # noqa: F401
+from engine.nn.parameter import (
     Buffer,
     Parameter,
     UninitializedBuffer,
@@ -23,7 +23,15 @@ from engine.nn.parameter import (  # noqa: F401
 
 globals().update({_name: getattr(modules, _name) for _name in _all})
 
-__all__ = [*_all, "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init"]
+__all__ = [
+    *_all,
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "functional",
+    "init",
+]
 
 _LAZY = frozenset(["attention", "backends", "common_types", "grad", "parallel", "utils"])
 

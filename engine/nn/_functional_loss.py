@@ -47,7 +47,9 @@ def linear_cross_entropy(
     if input.dim() < 1 or input.dim() > 2:
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
     if linear_weight.dim() < 2:
-        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+        raise RuntimeError(
+            f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}"
+        )
     logits = engine.ops.blas.linear(
         input, linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
@@ -66,11 +68,18 @@ def poisson_nll_loss(
     """exp(input) - target * input (log_input), else input - target * log(input + eps).  input (*), target (*) -> ()."""
     if size_average is None and reduce is None and reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not a valid value for reduction")
-    return L.poisson_nll_loss(input, target, log_input, full, eps, _how(size_average, reduce, reduction))
+    return L.poisson_nll_loss(
+        input, target, log_input, full, eps, _how(size_average, reduce, reduction)
+    )
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
 ) -> Tensor:
     """(log(var) + (input - target)^2 / var) / 2.  input, target, var (N, *) -> ()."""
     if isinstance(var, float):
@@ -82,7 +91,10 @@ def gaussian_nll_loss(
     if var.size() != input.size():
         if input.size()[:-1] == var.size():
             var = var.unsqueeze(-1)
-        elif not (input.dim() == var.dim() and sum(y for x, y in zip(input.size(), var.size()) if x != y) == 1):
+        elif not (
+            input.dim() == var.dim()
+            and sum(y for x, y in zip(input.size(), var.size()) if x != y) == 1
+        ):
             raise ValueError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
@@ -104,7 +116,8 @@ def kl_div(
     if not legacy and reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
-            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the same "
+            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed "
+            "to behave the same "
             "as 'batchmean' in the next major release.",
             stacklevel=2,
         )
@@ -122,7 +135,8 @@ def binary_cross_entropy(
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
         raise ValueError(
-            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) is deprecated. "
+            f"Using a target size ({target.size()}) that is different to the input size "
+            f"({input.size()}) is deprecated. "
             "Please ensure they have the same size."
         )
     if weight is not None:
@@ -137,15 +151,21 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> ()."""
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
-        raise ValueError(f"Target size ({target.size()}) must be the same as input size ({input.size()})")
+        raise ValueError(
+            f"Target size ({target.size()}) must be the same as input size ({input.size()})"
+        )
     return L.binary_cross_entropy_with_logits(input, target, weight, pos_weight, how)
 
 
-def _weighted(loss: Tensor, weight: Tensor, input: Tensor, reduction: str, by_weight: bool) -> Tensor:
+def _weighted(
+    loss: Tensor, weight: Tensor, input: Tensor, reduction: str, by_weight: bool
+) -> Tensor:
     if weight.size() != input.size():
         raise ValueError("Weights and input must have the same size.")
     if reduction not in ("none", "sum", "mean"):
-        raise ValueError(f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'.")
+        raise ValueError(
+            f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
+        )
     loss = loss * weight
     if reduction == "mean" and by_weight:
         return loss.sum() / weight.sum()
@@ -158,7 +178,11 @@ def mse_loss(
 ) -> Tensor:  # fmt: skip
     """(input - target)^2.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
-    how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
+    how = (
+        reduction
+        if weight is not None and size_average is reduce is None
+        else _how(size_average, reduce, reduction)
+    )
     a, b = engine.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b) ** 2, weight, input, how, True)
@@ -171,7 +195,11 @@ def l1_loss(
 ) -> Tensor:  # fmt: skip
     """|input - target|.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
-    how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
+    how = (
+        reduction
+        if weight is not None and size_average is reduce is None
+        else _how(size_average, reduce, reduction)
+    )
     a, b = engine.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b).abs(), weight, input, how, True)
@@ -223,14 +251,22 @@ def hinge_embedding_loss(
 
 
 def multilabel_margin_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Hinge between every target class and every other one.  input (N, C), target (N, C) padded by -1 -> ()."""
     return L.multilabel_margin_loss(input, target, _how(size_average, reduce, reduction))
 
 
 def soft_margin_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> ()."""
     how = _how(size_average, reduce, reduction)
@@ -262,7 +298,9 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> ()."""
-    return L.cosine_embedding_loss(input1, input2, target, margin, _how(size_average, reduce, reduction))
+    return L.cosine_embedding_loss(
+        input1, input2, target, margin, _how(size_average, reduce, reduction)
+    )
 
 
 def multi_margin_loss(

@@ -23,7 +23,9 @@ def _max_pool(n: int) -> tuple[Any, Any]:
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        return getattr(P, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
+        return getattr(P, f"max_pool{n}d_with_indices")(
+            input, kernel_size, stride, padding, dilation, ceil_mode
+        )
 
     def max_pool(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -34,7 +36,9 @@ def _max_pool(n: int) -> tuple[Any, Any]:
 
     shape = "(N, C, " + ", ".join("LHWD"[:1] if n == 1 else "HW" if n == 2 else "DHW") + ")"
     max_pool.__name__ = max_pool.__qualname__ = f"max_pool{n}d"
-    max_pool.__doc__ = f"The maximum of each window, and its flat index with return_indices.  input {shape} -> (N, C, *)."
+    max_pool.__doc__ = (
+        f"Window maxima, and flat indices with return_indices.  input {shape} -> (N, C, *)."
+    )
     with_indices.__name__ = with_indices.__qualname__ = f"max_pool{n}d_with_indices"
     with_indices.__doc__ = f"Maxima and their flat indices.  input {shape} -> (N, C, *), same."
     return max_pool, with_indices
@@ -46,7 +50,9 @@ max_pool3d, max_pool3d_with_indices = _max_pool(3)
 
 
 def _adaptive_max(n: int) -> tuple[Any, Any]:
-    def with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
+    def with_indices(
+        input: Tensor, output_size: Any, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
         return getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
 
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
@@ -54,9 +60,13 @@ def _adaptive_max(n: int) -> tuple[Any, Any]:
         return result if return_indices else result[0]
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{n}d"
-    adaptive_max_pool.__doc__ = "Maxima of windows that cover the input.  input (N, C, *) -> (N, C, *output_size)."
+    adaptive_max_pool.__doc__ = (
+        "Maxima of windows that cover the input.  input (N, C, *) -> (N, C, *output_size)."
+    )
     with_indices.__name__ = with_indices.__qualname__ = f"adaptive_max_pool{n}d_with_indices"
-    with_indices.__doc__ = "Maxima and flat indices.  input (N, C, *) -> (N, C, *output_size), same."
+    with_indices.__doc__ = (
+        "Maxima and flat indices.  input (N, C, *) -> (N, C, *output_size), same."
+    )
     return adaptive_max_pool, with_indices
 
 
@@ -77,7 +87,8 @@ def _unpool_output_size(
 ) -> tuple[int, ...]:
     n = len(kernel_size)
     default = [
-        (s - 1) * st + k - 2 * p for s, k, st, p in zip(input.shape[-n:], kernel_size, stride, padding)
+        (s - 1) * st + k - 2 * p
+        for s, k, st, p in zip(input.shape[-n:], kernel_size, stride, padding)
     ]
     if output_size is None:
         return tuple(default)
@@ -91,17 +102,22 @@ def _unpool_output_size(
     for d in range(n):
         low, high = default[d] - stride[d], default[d] + stride[d]
         if not low < output_size[d] < high:
-            raise ValueError(f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})')
+            raise ValueError(
+                f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})'
+            )
     return tuple(output_size)
 
 
-def _unpooled(n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, size: Any) -> Tensor:
+def _unpooled(
+    n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, size: Any
+) -> Tensor:
     kernel = _each(kernel_size, n)
     step = kernel if stride is None else _each(stride, n)
     size = _unpool_output_size(input, kernel, step, _each(padding, n), size)
     if indices.dtype is not engine.int64:
         raise RuntimeError(
-            "elements in indices should be type int64 but got: " + engine.dtypes.scalar_name(indices.dtype)
+            "elements in indices should be type int64 but got: "
+            + engine.dtypes.scalar_name(indices.dtype)
         )
     if indices.shape != input.shape:
         raise RuntimeError(
@@ -123,21 +139,36 @@ def _unpooled(n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: 
 
 
 def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
 ) -> Tensor:
     """Maxima put back where max_pool1d found them.  input, indices (N, C, L') -> (N, C, L)."""
     return _unpooled(1, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
 ) -> Tensor:
     """Maxima put back where max_pool2d found them.  input, indices (N, C, H', W') -> (N, C, H, W)."""
     return _unpooled(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
 ) -> Tensor:
     """Maxima put back where max_pool3d found them.  input, indices (N, C, D', H', W') -> (N, C, D, H, W)."""
     return _unpooled(3, input, indices, kernel_size, stride, padding, output_size)
@@ -146,7 +177,9 @@ def max_unpool3d(
 # --- power-average
 
 
-def _lp_pool(n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
+def _lp_pool(
+    n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> Tensor:
     if norm_type in (math.inf, -math.inf):
         function = (max_pool1d, max_pool2d, max_pool3d)[n - 1]
         if norm_type > 0:
@@ -158,17 +191,23 @@ def _lp_pool(n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: An
     return total.pow(1.0 / norm_type)
 
 
-def lp_pool1d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool1d(
+    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, L) -> (N, C, L')."""
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool2d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool2d(
+    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, H, W) -> (N, C, H', W')."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool3d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool3d(
+    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, D, H, W) -> (N, C, D', H', W')."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -185,7 +224,9 @@ def _starts(sample: float, n: int, out: int, kernel: int) -> list[int]:
     return [*starts, n - kernel]
 
 
-def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any) -> Any:
+def _fractional(
+    n: int, input: Tensor, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any
+) -> Any:
     name = f"fractional_max_pool{n}d"
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
@@ -198,7 +239,9 @@ def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, outpu
     names = ("time", "height", "width")[-n:]
     for label, s, o, k in zip(names, spatial, size, kernel):
         if o + k - 1 > s:
-            raise RuntimeError(f"{name}(): pool {label} {k} too large relative to input {label} {s}")
+            raise RuntimeError(
+                f"{name}(): pool {label} {k} too large relative to input {label} {s}"
+            )
     if samples is None:
         samples = engine.rand(*x.shape[:2], n, dtype=x.dtype, device=x.device)
     drawn = samples.tolist()

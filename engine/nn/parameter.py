@@ -20,7 +20,11 @@ class _ParameterMeta(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         if type.__instancecheck__(cls, instance):
             return True
-        return cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
+        return (
+            cls is Parameter
+            and isinstance(instance, Tensor)
+            and getattr(instance, "_is_param", False)
+        )
 
 
 class Parameter(Tensor, metaclass=_ParameterMeta):
@@ -33,10 +37,11 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             return Tensor._make_subclass(cls, data, requires_grad)
         t = data.detach().requires_grad_(requires_grad)
         if type(t) is not type(data):
-            if cls is not Parameter or isinstance(data, Parameter) or isinstance(data, Tensor):
+            if cls is not Parameter or isinstance(data, Tensor):
                 return Tensor._make_subclass(cls, data, requires_grad)
             raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an "
+                f"Creating a Parameter from an instance of type {type(data).__name__} requires that "
+                "detach() returns an "
                 f"instance of the same type, but return type {type(t).__name__} was found instead."
             )
         t._is_param = True
@@ -80,7 +85,11 @@ class _BufferMeta(type):
     """A Tensor that carries `_is_buffer` counts as a Buffer."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        if cls is Buffer and isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False):
+        if (
+            cls is Buffer
+            and isinstance(instance, Tensor)
+            and getattr(instance, "_is_buffer", False)
+        ):
             return True
         return type.__instancecheck__(cls, instance)
 
@@ -153,7 +162,9 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        return Tensor._make_subclass(cls, engine.empty(0, device=device, dtype=dtype), requires_grad)
+        return Tensor._make_subclass(
+            cls, engine.empty(0, device=device, dtype=dtype), requires_grad
+        )
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
         pass
@@ -165,7 +176,11 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     cls_to_become = Tensor
 
     def __new__(
-        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+        cls,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        persistent: bool = True,
     ) -> Any:
         data = engine.empty(0, device=device, dtype=dtype)
         result = Tensor._make_subclass(cls, data, requires_grad)

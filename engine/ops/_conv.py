@@ -15,10 +15,13 @@ from typing import Any
 _COLUMNS = 1 << 20  # elements of columns at a time
 
 
-def output_size(size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
+def output_size(
+    size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> tuple[int, ...]:
     """floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 for each dim."""
     return tuple(
-        (n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)
     )
 
 
@@ -27,7 +30,11 @@ def padded(xp: Any, x: Any, padding: Any, fill: Any = 0) -> Any:
     if not any(padding):
         return x
     size = [n + 2 * p for n, p in zip(x.shape[2:], padding)]
-    result = xp.full((*x.shape[:2], *size), fill, x.dtype) if fill else xp.zeros((*x.shape[:2], *size), x.dtype)
+    result = (
+        xp.full((*x.shape[:2], *size), fill, x.dtype)
+        if fill
+        else xp.zeros((*x.shape[:2], *size), x.dtype)
+    )
     result[inner(x.shape[2:], padding)] = x
     return result
 
@@ -49,7 +56,13 @@ def windows(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) 
 def taps(kernel: Any, stride: Any, dilation: Any, out: Any) -> Any:
     """(index in the kernel, slices of the padded input that this element of the kernel meets)."""
     for at in itertools.product(*map(range, kernel)):
-        yield at, tuple(slice(i * d, i * d + (n - 1) * s + 1, s) for i, d, s, n in zip(at, dilation, stride, out))
+        yield (
+            at,
+            tuple(
+                slice(i * d, i * d + (n - 1) * s + 1, s)
+                for i, d, s, n in zip(at, dilation, stride, out)
+            ),
+        )
 
 
 def _chunks(count: int, rows: int, per_row: int) -> Any:
@@ -73,10 +86,14 @@ def _pointwise(kernel: Any, padding: Any) -> bool:
 def _strided(x: Any, stride: Any, out: Any) -> Any:
     if all(s == 1 for s in stride):
         return x
-    return x[(slice(None), slice(None), *(slice(0, (n - 1) * s + 1, s) for s, n in zip(stride, out)))]
+    return x[
+        (slice(None), slice(None), *(slice(0, (n - 1) * s + 1, s) for s, n in zip(stride, out)))
+    ]
 
 
-def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def forward(
+    xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
     """x (N, C, *size), w (O, C/G, *kernel), bias (O) or None -> (N, O, *out)."""
     count, channels, kernel = x.shape[0], x.shape[1], w.shape[2:]
     out = output_size(x.shape[2:], kernel, stride, padding, dilation)
@@ -95,6 +112,14 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilat
             xp.matmul(matrix, inputs, out=result.reshape(count, groups, -1, total))
     elif groups > 1 and groups == channels:
         _depthwise(xp, padded(xp, x, padding), w, result, stride, dilation)
+    elif total < 128 and count > 1:
+        _merged(
+            xp,
+            windows(xp, padded(xp, x, padding), kernel, stride, dilation, out),
+            w,
+            result,
+            groups,
+        )
     else:
         x = padded(xp, x, padding)
         view = windows(xp, x, kernel, stride, dilation, out)
@@ -115,11 +140,28 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilat
                 target = result.reshape(count, -1, total)[samples, :, start : start + length]
                 xp.matmul(matrix, buffer.reshape(n, depth, length), out=target)
             else:
-                target = result.reshape(count, groups, -1, total)[samples, :, :, start : start + length]
+                target = result.reshape(count, groups, -1, total)[
+                    samples, :, :, start : start + length
+                ]
                 xp.matmul(matrix, buffer.reshape(n, groups, depth // groups, length), out=target)
     if bias is not None:
         result += bias.reshape(-1, *(1,) * len(out))
     return result
+
+
+def _merged(xp: Any, view: Any, w: Any, result: Any, groups: int) -> None:
+    """Samples with few windows side by side in one matmul, so that the weights are read once for many of them."""
+    count, outputs, *out = result.shape
+    total, depth = prod(out), view.shape[1] * prod(w.shape[2:])
+    matrix = w.reshape(groups, outputs // groups, -1)
+    axes = (*range(1, 2 + len(out)), 0, *range(2 + len(out), 2 + 2 * len(out)))
+    flat = result.reshape(count, outputs, total)
+    for samples, _ in _chunks(count, 1, depth * total):
+        piece = view[samples].transpose(axes)  # (C, *kernel, n, *out)
+        n = samples.stop - samples.start
+        cols = xp.ascontiguousarray(piece).reshape(groups, depth // groups, n * total)
+        product = xp.matmul(matrix, cols).reshape(outputs, n, total)
+        flat[samples] = product.transpose(1, 0, 2)
 
 
 def _depthwise(xp: Any, x: Any, w: Any, result: Any, stride: Any, dilation: Any) -> None:
@@ -165,9 +207,17 @@ def backward_input(
         _strided(result, stride, out)[...] = xp.matmul(matrix, grads).reshape(count, channels, *out)
         return result
     flipped = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding)]
-    fits = all(n == m + 2 * p - d * (k - 1) for m, n, p, d, k in zip(space, out, padding, dilation, kernel))
+    fits = all(
+        n == m + 2 * p - d * (k - 1) for m, n, p, d, k in zip(space, out, padding, dilation, kernel)
+    )
     depthwise = groups > 1 and groups == channels
-    if fits and all(s == 1 for s in stride) and not depthwise and builtins.min(flipped) >= 0 and per_out <= 2 * per_in:
+    if (
+        fits
+        and all(s == 1 for s in stride)
+        and not depthwise
+        and builtins.min(flipped) >= 0
+        and per_out <= 2 * per_in
+    ):
         turned = w.reshape(groups, per_out, per_in, *kernel).swapaxes(1, 2)
         turned = turned[(slice(None),) * 3 + (slice(None, None, -1),) * len(kernel)]
         turned = turned.reshape(channels, per_out, *kernel)
@@ -244,7 +294,12 @@ def backward_weight(
         buffer[...] = piece
         length = (samples.stop - samples.start) * (rows.stop - rows.start) * inner_total
         cols = buffer.reshape(groups, -1, length)
-        left = grads[samples, :, :, rows].swapaxes(0, 1).swapaxes(1, 2).reshape(groups, per_out, length)
+        left = (
+            grads[samples, :, :, rows]
+            .swapaxes(0, 1)
+            .swapaxes(1, 2)
+            .reshape(groups, per_out, length)
+        )
         if groups == 1:
             sums[0] += xp.matmul(left[0], cols[0].T)
         else:

@@ -54,7 +54,9 @@ def _filter(kind: str, x: float) -> float:
     return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
 
 
-def _antialiased(kind: str, n: int, m: int, align_corners: bool, factor: float | None) -> list[dict[int, float]]:
+def _antialiased(
+    kind: str, n: int, m: int, align_corners: bool, factor: float | None
+) -> list[dict[int, float]]:
     scale = _scale(n, m, align_corners, factor)
     half = 1.0 if kind == "linear" else 2.0
     support = half * scale if scale >= 1 else half
@@ -71,7 +73,9 @@ def _antialiased(kind: str, n: int, m: int, align_corners: bool, factor: float |
 
 
 @lru_cache(maxsize=512)
-def table(kind: str, n: int, m: int, align_corners: bool, factor: float | None) -> list[dict[int, float]]:
+def table(
+    kind: str, n: int, m: int, align_corners: bool, factor: float | None
+) -> list[dict[int, float]]:
     """For each of m outputs, {input: weight}."""
     if kind == "adaptive":
         result = []
@@ -95,7 +99,10 @@ def table(kind: str, n: int, m: int, align_corners: bool, factor: float | None) 
         else:
             first = floor(source)
             weights = _cubic_weights(source - first, -0.75)
-            pairs = [(builtins.min(builtins.max(first + k - 1, 0), n - 1), w) for k, w in enumerate(weights)]
+            pairs = [
+                (builtins.min(builtins.max(first + k - 1, 0), n - 1), w)
+                for k, w in enumerate(weights)
+            ]
         entry: dict[int, float] = {}
         for j, w in pairs:
             if w:
@@ -105,7 +112,9 @@ def table(kind: str, n: int, m: int, align_corners: bool, factor: float | None) 
 
 
 @lru_cache(maxsize=512)
-def taps(entry: tuple[Any, ...], transposed: bool) -> tuple[int, int, list[list[int]], list[list[float]]]:
+def taps(
+    entry: tuple[Any, ...], transposed: bool
+) -> tuple[int, int, list[list[int]], list[list[float]]]:
     """(length in, length out, indices, weights): lists of K per output, padded by weight 0."""
     kind, n, m, align_corners, factor = entry
     rows = table(kind, n, m, align_corners, factor)
@@ -159,7 +168,9 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         shape[axis] = m
         return xp.zeros(tuple(shape), x.dtype)
     if not plain and x.dtype.kind in "fc" and n <= 64 * width:
-        matrix = _on(x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype))
+        matrix = _on(
+            x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype)
+        )
         if axis == x.ndim - 1:
             return xp.matmul(x, matrix.T)
         lead, rest = x.shape[:axis], x.shape[axis + 1 :]
@@ -171,7 +182,9 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         piece = xp.take(x, where, axis=axis)
         if not plain:
             factor = _on(
-                x, (entry, transposed, k, x.dtype.str), lambda k=k: xp.asarray([w[k] for w in weights], dtype=x.dtype)
+                x,
+                (entry, transposed, k, x.dtype.str),
+                lambda k=k: xp.asarray([w[k] for w in weights], dtype=x.dtype),
             )
             piece *= factor.reshape(-1, *(1,) * (x.ndim - axis - 1))
         if result is None:
@@ -184,9 +197,9 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
 def resample(xp: Any, x: Any, spec: Any, transposed: bool = False) -> Any:
     """x (N, C, *size) resampled along each spatial dim, those first that shrink it most."""
     dtype = x.dtype
-    if dtype.itemsize == 2 and dtype.kind in "fV":
-        x = x.astype("float32")
-    elif dtype.kind in "iu" and not all(e[0].startswith("nearest") for e in spec):
+    if (dtype.itemsize == 2 and dtype.kind in "fV") or (
+        dtype.kind in "iu" and not all(e[0].startswith("nearest") for e in spec)
+    ):
         x = x.astype("float32")
     order = sorted(range(len(spec)), key=lambda a: spec[a][2] / builtins.max(1, spec[a][1]))
     result = x

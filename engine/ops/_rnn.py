@@ -35,7 +35,9 @@ def _sigmoid(xp: Any, x: Any) -> None:
     x += 0.5
 
 
-def lstm(xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool) -> Any:
+def lstm(
+    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool
+) -> Any:
     """gates (rows, 4H), h0 (N, P), c0 (N, H), w (4H, P), w_out (P, H) or None -> output, h, c, activations, cells."""
     size = c0.shape[1]
     act = gates.copy()
@@ -100,7 +102,7 @@ def lstm_backward(
 
 
 def gru(xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, reverse: bool) -> Any:
-    """gates (rows, 3H) of the input (r, z, n), h0 (N, H), w (3H, H), bias (3H) or None -> output, h, activations, hidden n."""
+    """gates (rows, 3H): r, z, n; h0 (N, H), w (3H, H), bias (3H) or None -> output, h, activations, inner n."""
     size = h0.shape[1]
     act = gates.copy()
     inner = xp.empty((gates.shape[0], size), gates.dtype)  # W_hn h + b_hn
@@ -128,7 +130,16 @@ def gru(xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, rever
 
 
 def gru_backward(
-    xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, act: Any, inner: Any, batch_sizes: Any, reverse: bool
+    xp: Any,
+    g_out: Any,
+    g_h: Any,
+    h0: Any,
+    w: Any,
+    output: Any,
+    act: Any,
+    inner: Any,
+    batch_sizes: Any,
+    reverse: bool,
 ) -> Any:
     """The gradients of gates, h0, w and bias."""
     size = h0.shape[1]
@@ -151,7 +162,9 @@ def gru_backward(
     return of_gates, dh, xp.matmul(of_share.T, before), of_share.sum(axis=0)
 
 
-def simple(xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool) -> Any:
+def simple(
+    xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool
+) -> Any:
     """gates (rows, H), h0 (N, H), w (H, H) -> output, h."""
     output = gates.copy()
     h = h0.copy()
@@ -168,7 +181,15 @@ def simple(xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, r
 
 
 def simple_backward(
-    xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, relu: bool, batch_sizes: Any, reverse: bool
+    xp: Any,
+    g_out: Any,
+    g_h: Any,
+    h0: Any,
+    w: Any,
+    output: Any,
+    relu: bool,
+    batch_sizes: Any,
+    reverse: bool,
 ) -> Any:
     """The gradients of gates, h0 and w."""
     order = steps(batch_sizes, reverse)

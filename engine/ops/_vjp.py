@@ -16,7 +16,10 @@ from engine.tensor import Tensor
 
 
 def vjp(
-    twin: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor | None], needs: Sequence[bool]
+    twin: Callable[..., Any],
+    inputs: Sequence[Tensor | None],
+    grads: Sequence[Tensor | None],
+    needs: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `twin(*inputs)` weighted by `grads`, for the inputs in `needs`; differentiable in grad mode."""
     from engine.dispatch import OPS
@@ -29,10 +32,15 @@ def vjp(
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         roots = [
-            (edge_of(y), g) for y, g in zip(outputs, grads)
+            (edge_of(y), g)
+            for y, g in zip(outputs, grads)
             if y is not None and g is not None and requires_grad_of(y)
         ]
-        wanted = [i for i, need in enumerate(needs) if need and fresh[i] is not None and requires_grad_of(fresh[i])]
+        wanted = [
+            i
+            for i, need in enumerate(needs)
+            if need and fresh[i] is not None and requires_grad_of(fresh[i])
+        ]
         found = run_backward(roots, create_graph, create_graph, [edge_of(fresh[i]) for i in wanted])
     finally:
         mode.enabled = create_graph

@@ -57,7 +57,9 @@ def scaled_dot_product_attention(
     _check_sdpa(query, key, value, attn_mask, is_causal)
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         if query.shape[-3] % key.shape[-3] or key.shape[-3] != value.shape[-3]:
-            raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+            raise RuntimeError(
+                "Number of heads in key and value must divide the number of heads in query"
+            )
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -133,7 +135,9 @@ def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
         if n == 2 and attn_mask.dim() == 3:
             wanted = (num_heads, query.shape[0], key.shape[0])
             if attn_mask.shape != wanted:
-                raise AssertionError(f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}")
+                raise AssertionError(
+                    f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}"
+                )
     return n == 3
 
 
@@ -143,7 +147,14 @@ def _in_projection_packed(q, k, v, w, b=None):
 
     width = q.size(-1)
     if k is v and q is k:
-        projected = linear(q, w, b).unflatten(-1, (3, width)).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous()
+        projected = (
+            linear(q, w, b)
+            .unflatten(-1, (3, width))
+            .unsqueeze(0)
+            .transpose(0, -2)
+            .squeeze(-2)
+            .contiguous()
+        )
         return projected[0], projected[1], projected[2]
     parts = w.chunk(3)
     biases = (None,) * 3 if b is None else b.chunk(3)
@@ -162,7 +173,9 @@ def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
             )
     for label, bias in (("query", b_q), ("key", b_k), ("value", b_v)):
         if bias is not None and tuple(bias.shape) != (width,):
-            raise AssertionError(f"expecting {label} bias shape of {(width,)}, but got {bias.shape}")
+            raise AssertionError(
+                f"expecting {label} bias shape of {(width,)}, but got {bias.shape}"
+            )
     return linear(q, w_q, b_q), linear(k, w_k, b_k), linear(v, w_v, b_v)
 
 
@@ -171,12 +184,16 @@ def _check_mask(attn_mask, tgt_len, src_len, batch_heads):
     if attn_mask.dim() == 2:
         wanted: tuple = (tgt_len, src_len)
         if attn_mask.shape != wanted:
-            raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {wanted}.")
+            raise RuntimeError(
+                f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {wanted}."
+            )
         return attn_mask.unsqueeze(0)
     if attn_mask.dim() == 3:
         wanted = (batch_heads, tgt_len, src_len)
         if attn_mask.shape != wanted:
-            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {wanted}.")
+            raise RuntimeError(
+                f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {wanted}."
+            )
         return attn_mask
     raise RuntimeError(f"attn_mask's dimension {attn_mask.dim()} is not supported")
 
@@ -192,9 +209,13 @@ def _heads(x, static, label, count, head_dim):
     if static is None:
         return x.view(x.shape[0], count, head_dim).transpose(0, 1)
     if static.size(0) != count:
-        raise AssertionError(f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}")
+        raise AssertionError(
+            f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}"
+        )
     if static.size(2) != head_dim:
-        raise AssertionError(f"expecting static_{label}.size(2) of {head_dim}, but got {static.size(2)}")
+        raise AssertionError(
+            f"expecting static_{label}.size(2) of {head_dim}, but got {static.size(2)}"
+        )
     return static
 
 
@@ -209,9 +230,13 @@ def _projected(
             )
         for label, weight in (("q", q_proj_weight), ("k", k_proj_weight), ("v", v_proj_weight)):
             if weight is None:
-                raise AssertionError(f"use_separate_proj_weight is True but {label}_proj_weight is None")
+                raise AssertionError(
+                    f"use_separate_proj_weight is True but {label}_proj_weight is None"
+                )
         biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        return _in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
+        return _in_projection(
+            query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases
+        )
     if key.shape != value.shape:
         raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if in_proj_weight is None:
@@ -253,10 +278,14 @@ def multi_head_attention_forward(
     if is_causal and key_padding_mask is None and not need_weights:
         attn_mask = None
     else:
-        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
+        attn_mask = _canonical_mask(
+            attn_mask, "attn_mask", None, "", query.dtype, check_other=False
+        )
         is_causal = is_causal and key_padding_mask is None
     if embed_dim != embed_dim_to_check:
-        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
+        raise AssertionError(
+            f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}"
+        )
     head_dim = embed_dim // num_heads
     if head_dim * num_heads != embed_dim:
         raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
@@ -274,7 +303,11 @@ def multi_head_attention_forward(
         k, v = cat([k, bias_k.repeat(1, bsz, 1)]), cat([v, bias_v.repeat(1, bsz, 1)])
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
     elif bias_k is not None or bias_v is not None:
-        raise AssertionError("bias_k is set but bias_v is None" if bias_v is None else "bias_v is set but bias_k is None")
+        raise AssertionError(
+            "bias_k is set but bias_v is None"
+            if bias_v is None
+            else "bias_v is set but bias_k is None"
+        )
     q = q.view(tgt_len, count, head_dim).transpose(0, 1)
     k, v = _heads(k, static_k, "k", count, head_dim), _heads(v, static_v, "v", count, head_dim)
     if add_zero_attn:
@@ -288,7 +321,11 @@ def multi_head_attention_forward(
                 raise AssertionError(
                     f"Expected key_padded_mask.shape[{d}] to be {wanted}, but got {key_padding_mask.shape[d]}"
                 )
-        padding = key_padding_mask.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1).reshape(count, 1, src_len)
+        padding = (
+            key_padding_mask.view(bsz, 1, 1, src_len)
+            .expand(-1, num_heads, -1, -1)
+            .reshape(count, 1, src_len)
+        )
         attn_mask = padding if attn_mask is None else attn_mask + padding
     dropout_p = dropout_p if training else 0.0
     weights = None

@@ -35,7 +35,9 @@ def _convolution_grads(
     if needs[0]:
         factor = _conj(weight)
         if transposed:
-            of_input = convolution(grad, factor, None, stride, padding, dilation, False, output_padding, groups)
+            of_input = convolution(
+                grad, factor, None, stride, padding, dilation, False, output_padding, groups
+            )
             of_input = _cropped(of_input, input.shape)
         else:
             of_input = convolution_backward_input(grad, factor, tuple(input.shape), *geometry)
@@ -77,7 +79,9 @@ def _type_error(input, other, which):
             f"Input type (CPU{dtypes.scalar_name(a)}Type) and weight type (torch.{dtypes.scalar_name(b)}Tensor) "
             "should be the same"
         )
-    return RuntimeError(f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}")
+    return RuntimeError(
+        f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}"
+    )
 
 
 def _check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -99,10 +103,13 @@ def _check(input, weight, bias, stride, padding, dilation, transposed, output_pa
         )
     if shape[0] % groups:
         raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
+            "got weight of size "
             f"[{list(shape)}] instead"
         )
-    outputs, label = (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
+    outputs, label = (
+        (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
+    )
     wanted = shape[0] if transposed else shape[1] * groups
     if size[1] != wanted:
         raise RuntimeError(
@@ -112,7 +119,8 @@ def _check(input, weight, bias, stride, padding, dilation, transposed, output_pa
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != outputs):
         which = "Given transposed=1, weight" if transposed else "Given weight"
         raise RuntimeError(
-            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, but got bias of "
+            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, "
+            "but got bias of "
             f"size {list(bias.shape)} instead"
         )
     if input.dtype != weight.dtype:
@@ -120,10 +128,12 @@ def _check(input, weight, bias, stride, padding, dilation, transposed, output_pa
     if bias is not None and bias.dtype != input.dtype:
         raise _type_error(input, bias, "bias")
     if input.dtype.kind == "b":
-        raise NotImplementedError(f'"slow_conv{len(stride)}d_cpu" not implemented for \'Bool\'')
+        raise NotImplementedError(f"\"slow_conv{len(stride)}d_cpu\" not implemented for 'Bool'")
     kernel = shape[2:]
     if not all(kernel):
-        raise RuntimeError(f"kernel size should be greater than zero, but got {_named('kernel', kernel)}")
+        raise RuntimeError(
+            f"kernel size should be greater than zero, but got {_named('kernel', kernel)}"
+        )
     if transposed:
         if any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation)):
             raise RuntimeError(
@@ -135,7 +145,8 @@ def _check(input, weight, bias, stride, padding, dilation, transposed, output_pa
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
     if any(n < k for n, k in zip(reach, spans)):
         raise RuntimeError(
-            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. Kernel size can't "
+            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. "
+            "Kernel size can't "
             "be greater than actual input size"
         )
 
@@ -159,19 +170,31 @@ def _zeros(values):
 @op(out=False, node="ConvolutionBackward0", method=False)
 @joint_derivative("input", "weight", "bias", by=_convolution_grads)
 @samples(
-    lambda t: [
-        (t(2, cg * g, *n), t(o, cg, *k), t(o), s, p, d, False, _zeros(n), g)
-        for n, k, s, p, d, g, cg, o in _geometries(t)
-    ]
-    + [
-        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(o, cg, *k), t(cg * g), s, p, d, True, _zeros(n), g)
-        for n, k, s, p, d, g, cg, o in _geometries(t)
-    ]
-    + [
-        (t(1, 2, 3, 3), t(2, 3, 3, 3), None, (2, 2), (1, 1), (1, 1), True, (1, 0), 1),
-        (t(1, 2, 4), t(2, 1, 3), None, (1,), (0,), (2,), True, (1,), 1),
-        (t(0, 2, 5), t(3, 2, 3), t(3), (1,), (0,), (1,), False, (0,), 1),
-    ]
+    lambda t: (
+        [
+            (t(2, cg * g, *n), t(o, cg, *k), t(o), s, p, d, False, _zeros(n), g)
+            for n, k, s, p, d, g, cg, o in _geometries(t)
+        ]
+        + [
+            (
+                t(2, o, *_conv.output_size(n, k, s, p, d)),
+                t(o, cg, *k),
+                t(cg * g),
+                s,
+                p,
+                d,
+                True,
+                _zeros(n),
+                g,
+            )
+            for n, k, s, p, d, g, cg, o in _geometries(t)
+        ]
+        + [
+            (t(1, 2, 3, 3), t(2, 3, 3, 3), None, (2, 2), (1, 1), (1, 1), True, (1, 0), 1),
+            (t(1, 2, 4), t(2, 1, 3), None, (1,), (0,), (2,), True, (1,), 1),
+            (t(0, 2, 5), t(3, 2, 3), t(3), (1,), (0,), (1,), False, (0,), 1),
+        ]
+    )
 )
 def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
                 output_padding=(0,), groups=1):  # fmt: skip
@@ -229,7 +252,8 @@ def convolution_backward_input(xp, grad_output, weight, size, stride, padding, d
     """
     g, w = _wide(xp, grad_output, weight)
     return _narrow(
-        _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups), grad_output.dtype
+        _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups),
+        grad_output.dtype,
     )
 
 
@@ -258,7 +282,9 @@ def convolution_backward_weight(xp, grad_output, input, size, stride, padding, d
     grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
     """
     g, x = _wide(xp, grad_output, input)
-    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype)
+    return _narrow(
+        _conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype
+    )
 
 
 # --- the public functions
@@ -275,7 +301,8 @@ def _each(value, n, label):
         return values * n
     if len(values) != n:
         raise RuntimeError(
-            f"expected {label} to be a single integer value or a list of {n} values to match the convolution dimensions, "
+            f"expected {label} to be a single integer value or a list of {n} values to match the "
+            "convolution dimensions, "
             f"but got {label}={list(values)}"
         )
     return values
@@ -291,8 +318,12 @@ def _int(value, label):
 
 def _batched(name, n, input, weight):
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
-        which, position, value = ("input", 1, input) if not isinstance(input, Tensor) else ("weight", 2, weight)
-        raise TypeError(f"{name}(): argument '{which}' (position {position}) must be Tensor, not {type(value).__name__}")
+        which, position, value = (
+            ("input", 1, input) if not isinstance(input, Tensor) else ("weight", 2, weight)
+        )
+        raise TypeError(
+            f"{name}(): argument '{which}' (position {position}) must be Tensor, not {type(value).__name__}"
+        )
     ndim = input._array.ndim
     if ndim == n + 2:
         return True
@@ -347,7 +378,9 @@ def _string_padding(input, weight, padding, stride, dilation):
     return constant_pad_nd(input, more, 0), tuple(t // 2 for t in total)
 
 
-def _conv_transpose_nd(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+def _conv_transpose_nd(
+    name, n, input, weight, bias, stride, padding, output_padding, groups, dilation
+):
     batched = _batched(name, n, input, weight)
     if not batched:
         input = input.unsqueeze(0)
@@ -392,28 +425,61 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose1d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
     return _conv_transpose_nd(
-        "conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
     )
 
 
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose2d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
     return _conv_transpose_nd(
-        "conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
     )
 
 
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose3d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
     return _conv_transpose_nd(
-        "conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
     )
 
 
@@ -421,4 +487,6 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 @samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
 def conv_tbc(input, weight, bias, pad=0):
     """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
+        2, 0, 1
+    )

@@ -32,7 +32,9 @@ def _chosen(xp, target, weight, classes, ignore_index, dtype):
     where = xp.where(valid, target, 0)
     bad = (where < 0) | (where >= classes)
     if bool(bad.any()):
-        raise IndexError(f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds.")
+        raise IndexError(
+            f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds."
+        )
     if weight is None:
         return where, valid.astype(dtype)
     return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype)
@@ -59,8 +61,8 @@ def _spread(xp, grad, weights, total, reduction):
     return weights * (grad / total if reduction == "mean" else grad)
 
 
-_FORMULA = (
-    lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: nll_loss_backward(
+_FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: (
+    nll_loss_backward(
         grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction
     )
 )
@@ -121,7 +123,9 @@ def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="
         (t(3), t.of([0, 2, 1]), t.of(1.0), (3, 4), t.constant(t.positive(4)), 2, "none"),
     ]
 )
-def nll_loss_backward(xp, grad_output, target, total_weight, size, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss_backward(
+    xp, grad_output, target, total_weight, size, weight=None, ignore_index=-100, reduction="mean"
+):
     """The gradient of nll_loss.  grad_output () or (N, *), target (N, *) -> size (N, C, *)."""
     g = _wide(grad_output)
     result = xp.zeros(tuple(size), g.dtype)
@@ -148,12 +152,22 @@ def _fused_twin(grad, input, target, weight, total, ignore_index, reduction):
     ),
 )  # fmt: skip
 def softmax_nll_backward(
-    xp, grad_output, input, target, total_weight, lse, weight=None, ignore_index=-100, reduction="mean"
+    xp,
+    grad_output,
+    input,
+    target,
+    total_weight,
+    lse,
+    weight=None,
+    ignore_index=-100,
+    reduction="mean",
 ):
     """The gradient of softmax_nll.  grad_output () or (N, *), input (N, C, *), lse (N, *) -> (N, C, *)."""
     x, t = _flat(_wide(input), target)
     where, weights = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
-    scale = _spread(xp, _wide(grad_output), weights, total_weight, reduction).astype(x.dtype, copy=False)
+    scale = _spread(xp, _wide(grad_output), weights, total_weight, reduction).astype(
+        x.dtype, copy=False
+    )
     result = x - lse.reshape(where.shape)[:, None, :]
     xp.exp(result, out=result)
     result *= scale[:, None, :]
@@ -181,7 +195,11 @@ def _fused(xp, input, target, weight, ignore_index, reduction):
     losses = xp.where(weights == 0, 0, (lse - picked) * weights).astype(x.dtype)
     result, total = _reduced(xp, losses, weights, target.shape, reduction)
     shape = target.shape
-    return xp.asarray(result, dtype=input.dtype), xp.asarray(total, dtype=x.dtype), lse.reshape(shape)
+    return (
+        xp.asarray(result, dtype=input.dtype),
+        xp.asarray(total, dtype=x.dtype),
+        lse.reshape(shape),
+    )
 
 
 @op(
@@ -202,7 +220,7 @@ def softmax_nll_rows(xp, input, target, weight=None, ignore_index=-100, reductio
 @derivative(input=_fused_formula)
 @samples(lambda t: _nll_samples(t, [(2, 3, 4)]))
 def softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """nll_loss of log_softmax(input).  input (N, C, *), target (N, *) -> () or (N, *); sum of weights (); lse (N, *)."""
+    """nll_loss of log_softmax(input).  input (N, C, *), target (N, *) -> () or (N, *); weights (); lse (N, *)."""
     return _fused(xp, input, target, weight, ignore_index, reduction)
 
 
@@ -212,9 +230,13 @@ def _check(input, target, weight):
     if ndim < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {ndim})")
     if ndim != 1 and shape[0] != (size[0] if size else shape[0]):
-        raise ValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({size[0]}).")
+        raise ValueError(
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({size[0]})."
+        )
     if ndim == 1 and len(size) == 1 and size[0] != 1:
-        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {size[0]}")
+        raise ValueError(
+            f"For 1D input, 1D target must have size 1, but got target size: {size[0]}"
+        )
     classes = shape[0] if ndim == 1 else shape[1]
     if ndim <= 2:
         if len(size) > 1:
@@ -246,7 +268,12 @@ def _check(input, target, weight):
 
 
 @composite(public=False, method=False)
-@samples(lambda t: [(t(4, 3), t.of([0, 2, 1, 1])), (t(2, 3, 2, 2), t.integers(0, 3, 2, 2, 2), None, 0, "sum")])
+@samples(
+    lambda t: [
+        (t(4, 3), t.of([0, 2, 1, 1])),
+        (t(2, 3, 2, 2), t.integers(0, 3, 2, 2, 2), None, 0, "sum"),
+    ]
+)
 def nll_loss_nd(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *)."""
     function = nll_loss_maps if _check(input, target, weight) else nll_loss_rows
@@ -274,8 +301,10 @@ def _probabilities(input, target, weight, ignore_index, reduction, label_smoothi
     if reduction == "none":
         return -losses.sum(dim)
     total = -losses.sum()
-    return total / (input.numel() // classes) if reduction == "mean" and input.numel() else (
-        total / 0 if reduction == "mean" else total
+    return (
+        total / (input.numel() // classes)
+        if reduction == "mean" and input.numel()
+        else (total / 0 if reduction == "mean" else total)
     )
 
 
@@ -316,18 +345,22 @@ def _smoothed(input, target, weight, ignore_index, reduction, label_smoothing):
         (t(2, 3, 2), t.integers(0, 3, 2, 2), None, -100, "none"),
     ]
 )
-def cross_entropy_loss(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy_loss(
+    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
     if input.dim() and tuple(input.shape) == tuple(target.shape):
         return _probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
     if label_smoothing:
         if not 0.0 < label_smoothing <= 1.0:
-            raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+            raise RuntimeError(
+                f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}"
+            )
         return _smoothed(input, target, weight, ignore_index, reduction, label_smoothing)
     more = _check(input, target, weight)
     if not input.is_floating_point():
         raise NotImplementedError(
-            f'"log_softmax_lastdim_kernel_impl" not implemented for \'{dtypes.scalar_name(input.dtype)}\''
+            f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
         )
     if input.dim() == 1 and target.dim() == 1:
         return softmax_nll_rows(input, target.reshape(()), weight, ignore_index, reduction)[0]

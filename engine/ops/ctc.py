@@ -10,7 +10,10 @@ _WHY = "the gradient is torch's, right behind a log_softmax only: exp(input) - p
 
 def _extended(targets, lengths, blank):
     """Each target with blanks round its labels, as lists."""
-    return [[blank, *(x for label in row[:n] for x in (label, blank))] for row, n in zip(targets, lengths)]
+    return [
+        [blank, *(x for label in row[:n] for x in (label, blank))]
+        for row, n in zip(targets, lengths)
+    ]
 
 
 def _tables(xp, targets, target_lengths, blank, dtype):
@@ -24,7 +27,8 @@ def _tables(xp, targets, target_lengths, blank, dtype):
     for row in rows:
         more = width - len(row)
         skip = [
-            0.0 if s >= 2 and row[s] != blank and row[s] != row[s - 2] else minus for s in range(len(row))
+            0.0 if s >= 2 and row[s] != blank and row[s] != row[s - 2] else minus
+            for s in range(len(row))
         ]
         labels.append(row + [blank] * more)
         skips.append(skip + [minus] * more)
@@ -57,14 +61,19 @@ def _shifted(xp, a, by, fill=float("-inf")):
 
 def _forward(xp, log_probs, labels, skips, used, input_lengths):
     """log alpha of every step: (T, N, S')."""
-    steps, count = log_probs.shape[:2]
-    emitted = xp.take_along_axis(log_probs, xp.broadcast_to(labels[None], (steps, *labels.shape)), axis=2) + used
+    steps = log_probs.shape[0]
+    emitted = (
+        xp.take_along_axis(log_probs, xp.broadcast_to(labels[None], (steps, *labels.shape)), axis=2)
+        + used
+    )
     alpha = xp.full(emitted.shape, float("-inf"), log_probs.dtype)
     if steps:
         alpha[0, :, :2] = emitted[0, :, :2]
     for t in range(1, steps):
         a = alpha[t - 1]
-        paths = _log_add(xp, a, _shifted(xp, a, 1), _shifted(xp, a, 2) + skips) if a.shape[1] > 1 else a
+        paths = (
+            _log_add(xp, a, _shifted(xp, a, 1), _shifted(xp, a, 2) + skips) if a.shape[1] > 1 else a
+        )
         alpha[t] = paths + emitted[t]
     return alpha, emitted
 
@@ -77,17 +86,21 @@ def _ends(xp, alpha, input_lengths, target_lengths):
             result.append(0.0 if s == 0 else float("-inf"))
             continue
         last = alpha[t - 1, n]
-        result.append(float(last[0]) if s == 0 else float(_log_add(xp, last[2 * s], last[2 * s - 1])))
+        result.append(
+            float(last[0]) if s == 0 else float(_log_add(xp, last[2 * s], last[2 * s - 1]))
+        )
     return xp.asarray(result, dtype=alpha.dtype)
 
 
 @op(public=False, out=False, method=False, gradgrad=False, why=_WHY)
-def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths, blank, zero_infinity):
-    """The gradient of `ctc_rows`, for log-probabilities that a log_softmax made.  grad_output (N), input (T, N, C) -> (T, N, C)."""
+def ctc_backward(
+    xp, grad_output, input, targets, input_lengths, target_lengths, blank, zero_infinity
+):
+    """The gradient of `ctc_rows` behind a log_softmax.  grad_output (N), input (T, N, C) -> (T, N, C)."""
     labels, skips, used = _tables(xp, targets, target_lengths, blank, input.dtype)
     alpha, emitted = _forward(xp, input, labels, skips, used, input_lengths)
     ends = _ends(xp, alpha, input_lengths, target_lengths)
-    steps, count, classes = input.shape
+    steps, count = input.shape[:2]
     width = labels.shape[1]
     result = xp.zeros(input.shape, input.dtype)
     rows = xp.arange(count).reshape(-1, 1)
@@ -114,7 +127,9 @@ def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths,
         beta = xp.where(last == t + 1, start, beta)
         beta = xp.where(last <= t, float("-inf"), beta)
         share = alpha[t] + beta - ends[:, None]
-        share = xp.where(xp.isfinite(ends)[:, None], xp.exp(share), 0 if zero_infinity else float("nan"))
+        share = xp.where(
+            xp.isfinite(ends)[:, None], xp.exp(share), 0 if zero_infinity else float("nan")
+        )
         share = xp.where(last <= t, 0, share)
         plane = result[t]
         xp.exp(input[t], out=plane)
@@ -125,8 +140,8 @@ def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths,
 
 @op(public=False, out=False, method=False, node="CtcLossBackward0", gradgrad=False, why=_WHY)
 @derivative(
-    input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: ctc_backward(
-        grad, input, targets, input_lengths, target_lengths, blank, zero_infinity
+    input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: (
+        ctc_backward(grad, input, targets, input_lengths, target_lengths, blank, zero_infinity)
     )
 )
 def ctc_rows(xp, input, targets, input_lengths, target_lengths, blank, zero_infinity):
@@ -144,7 +159,15 @@ def _lengths(values):
 
 
 @composite(public=False, method=False)
-def ctc(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+def ctc(
+    log_probs,
+    targets,
+    input_lengths,
+    target_lengths,
+    blank=0,
+    reduction="mean",
+    zero_infinity=False,
+):
     """CTC loss.  log_probs (T, N, C) or (T, C), targets (N, S) or (sum of lengths) -> () or (N)."""
     batched = log_probs.dim() == 3
     x = log_probs if batched else log_probs.unsqueeze(1)
@@ -159,7 +182,8 @@ def ctc(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="m
     for n in input_lengths:
         if n > steps:
             raise RuntimeError(
-                f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking arguments for "
+                f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking "
+                "arguments for "
                 "ctc_loss_cpu)"
             )
     values = targets.tolist()

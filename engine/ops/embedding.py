@@ -21,8 +21,8 @@ def _check_indices(indices):
 
 @op(out=False, method=False)
 @derivative(
-    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: embedding_dense_backward(
-        grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq
+    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: (
+        embedding_dense_backward(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
     )
 )
 @samples(
@@ -49,7 +49,9 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
     if padding_idx >= 0:
         factor = (indices != padding_idx).to(grad.dtype)
     if scale_grad_by_freq:
-        counts = indices.new_zeros(grad.shape[0]).index_add(0, indices.reshape(-1), indices.new_ones(indices.numel()))
+        counts = indices.new_zeros(grad.shape[0]).index_add(
+            0, indices.reshape(-1), indices.new_ones(indices.numel())
+        )
         share = 1 / counts[indices].to(grad.dtype)
         factor = share if factor is None else factor * share
     return result if factor is None else result * factor.unsqueeze(-1)
@@ -67,7 +69,9 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
         (t(3, 3), t.of([1, 1, 0]), 5, 0, True),
     ]
 )
-def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
+def embedding_dense_backward(
+    xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False
+):
     """Gradients summed into the rows they came from.  grad_output (*, D), indices (*) -> (num_weights, D)."""
     width = grad_output.shape[-1]
     rows, flat = grad_output.reshape(-1, width), indices.reshape(-1)
@@ -90,7 +94,7 @@ def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=
 
 @composite(method=False)
 def embedding_renorm_(input, indices, max_norm, norm_type):
-    """In place: the rows used, scaled down to norm max_norm where they are longer.  input (V, D), indices (*) -> (V, D)."""
+    """In place: rows used and longer than max_norm scaled down to it.  input (V, D), indices (*) -> (V, D)."""
     with no_grad():
         used = indices.reshape(-1).unique()
         rows = input[used]
@@ -108,7 +112,13 @@ def _normalized_padding(padding_idx, count):
 
 @composite(public=False, method=False)
 def embedding_rows(
-    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+    input,
+    weight,
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    sparse=False,
 ):
     """torch.nn.functional.embedding.  input (*), weight (V, D) -> (*, D)."""
     padding_idx = -1 if padding_idx is None else _normalized_padding(padding_idx, weight.size(0))
@@ -149,11 +159,14 @@ def embedding_bag(
         weight, input = input, weight
     if per_sample_weights is not None and input.size() != per_sample_weights.size():
         raise ValueError(
-            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same "
+            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it "
+            "must have the same "
             f"shape as the input ({input.shape})"
         )
     if weight.dim() != 2:
-        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+        raise ValueError(
+            f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}"
+        )
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
@@ -172,7 +185,9 @@ def embedding_bag(
             raise ValueError("offsets has to be a 1D Tensor")
         starts, lengths = _bags(input, offsets, include_last_offset)
     else:
-        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+        raise ValueError(
+            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
+        )
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and scale_grad_by_freq:
@@ -188,10 +203,14 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
-    return _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
+    return _pooled(
+        input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
+    )
 
 
-def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx):
+def _pooled(
+    input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
+):
     bag = [b for b, n in enumerate(lengths) for _ in range(n)]
     place = [s + i for s, n in zip(starts, lengths) for i in range(n)]
     if padding_idx is not None:
@@ -216,7 +235,9 @@ def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample
         for i, b in enumerate(bag):
             table[b][seen[b]] = i
             seen[b] += 1
-        inside = input.new_tensor([[i < n for i in range(longest)] for n in counts], dtype=dtypes.bool)
+        inside = input.new_tensor(
+            [[i < n for i in range(longest)] for n in counts], dtype=dtypes.bool
+        )
         grid = rows[input.new_tensor(table, dtype=dtypes.int64)]
         top = grid.masked_fill(~inside.unsqueeze(-1), float("-inf")).max(1)[0]
         return top.masked_fill((integers(counts) == 0).unsqueeze(-1), 0.0)

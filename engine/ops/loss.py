@@ -39,7 +39,7 @@ def _wide(array):
 def _floating(array, kernel):
     found = dtypes.from_numpy(array.dtype)
     if found.category < dtypes.FLOATING:
-        raise NotImplementedError(f'"{kernel}" not implemented for \'{dtypes.scalar_name(found)}\'')
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(found)}'")
 
 
 def _pairs(t, make=None):
@@ -70,8 +70,12 @@ def _smooth_slope(grad, input, target, reduction, beta):
 
 @op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0")
 @derivative(
-    input=lambda grad, input, target, reduction, beta: _smooth_slope(grad, input, target, reduction, beta),
-    target=lambda grad, input, target, reduction, beta: -_smooth_slope(grad, input, target, reduction, beta),
+    input=lambda grad, input, target, reduction, beta: _smooth_slope(
+        grad, input, target, reduction, beta
+    ),
+    target=lambda grad, input, target, reduction, beta: (
+        -_smooth_slope(grad, input, target, reduction, beta)
+    ),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
 def smooth_l1_loss(xp, input, target, reduction="mean", beta=1.0):
@@ -80,7 +84,9 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta=1.0):
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     _floating(input, "smooth_l1_cpu")
     d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype)
+    return _reduce(
+        xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype
+    )
 
 
 def _huber_slope(grad, input, target, reduction, delta):
@@ -89,8 +95,12 @@ def _huber_slope(grad, input, target, reduction, delta):
 
 @op(public=False, out=False, method=False, promote="default", node="HuberLossBackward0")
 @derivative(
-    input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
-    target=lambda grad, input, target, reduction, delta: -_huber_slope(grad, input, target, reduction, delta),
+    input=lambda grad, input, target, reduction, delta: _huber_slope(
+        grad, input, target, reduction, delta
+    ),
+    target=lambda grad, input, target, reduction, delta: (
+        -_huber_slope(grad, input, target, reduction, delta)
+    ),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
 def huber_loss(xp, input, target, reduction="mean", delta=1.0):
@@ -99,7 +109,9 @@ def huber_loss(xp, input, target, reduction="mean", delta=1.0):
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _floating(input, "huber_cpu")
     d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype)
+    return _reduce(
+        xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype
+    )
 
 
 def _soft_margin_slope(grad, input, target, reduction):
@@ -107,7 +119,9 @@ def _soft_margin_slope(grad, input, target, reduction):
 
 
 @op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0")
-@derivative(input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction))
+@derivative(
+    input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction)
+)
 @samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
 def soft_margin_loss(xp, input, target, reduction="mean"):
     """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> () or (*)."""
@@ -122,10 +136,15 @@ def _bce_weighted(grad, input, weight, reduction):
 
 @op(public=False, out=False, method=False, node="BinaryCrossEntropyBackward0")
 @derivative(
-    input=lambda grad, input, target, weight, reduction: _bce_weighted(grad, input, weight, reduction)
-    * (input - target) / ((1 - input) * input).clamp(min=1e-12),
-    target=lambda grad, input, weight, reduction: _bce_weighted(grad, input, weight, reduction)
-    * ((1 - input).log().clamp(min=-100) - input.log().clamp(min=-100)),
+    input=lambda grad, input, target, weight, reduction: (
+        _bce_weighted(grad, input, weight, reduction)
+        * (input - target)
+        / ((1 - input) * input).clamp(min=1e-12)
+    ),
+    target=lambda grad, input, weight, reduction: (
+        _bce_weighted(grad, input, weight, reduction)
+        * ((1 - input).log().clamp(min=-100) - input.log().clamp(min=-100))
+    ),
 )
 @samples(
     lambda t: [
@@ -138,7 +157,9 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     """-weight (target log(input) + (1 - target) log(1 - input)), logs not below -100.  three (*) -> () or (*)."""
     if input.dtype != target.dtype:
         have, want = dtypes.from_numpy(target.dtype), dtypes.from_numpy(input.dtype)
-        raise RuntimeError(f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}")
+        raise RuntimeError(
+            f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}"
+        )
     _floating(input, "binary_cross_entropy")
     x, t = _wide(input), _wide(target)
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
@@ -147,9 +168,17 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     return _reduce(xp, loss if weight is None else loss * _wide(weight), reduction, input.dtype)
 
 
-@op(public=False, out=False, method=False, promote="default", node="BinaryCrossEntropyWithLogitsBackward0")
+@op(
+    public=False,
+    out=False,
+    method=False,
+    promote="default",
+    node="BinaryCrossEntropyWithLogitsBackward0",
+)
 @derivative(
-    input=lambda grad, input, target, reduction: _share(grad, input.shape, reduction) * (input.sigmoid() - target),
+    input=lambda grad, input, target, reduction: (
+        _share(grad, input.shape, reduction) * (input.sigmoid() - target)
+    ),
     target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * input,
 )
 @samples(lambda t: _pairs(t))
@@ -164,7 +193,13 @@ def bce_with_logits(xp, input, target, reduction="mean"):
 @samples(
     lambda t: [
         (t(3, 4), t.uniform(0, 1, 3, 4), None, None, "mean"),
-        (t(3, 4), t.uniform(0, 1, 3, 4), t.constant(t.positive(4)), t.constant(t.positive(4)), "sum"),
+        (
+            t(3, 4),
+            t.uniform(0, 1, 3, 4),
+            t.constant(t.positive(4)),
+            t.constant(t.positive(4)),
+            "sum",
+        ),
     ]
 )
 def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction="mean"):
@@ -188,7 +223,12 @@ def kl_div(input, target, reduction="mean", log_target=False):
 
 
 @composite(public=False, method=False)
-@samples(lambda t: [(t(3, 4), t.constant(t.positive(3, 4))), (t.positive(3), t.constant(t.positive(3)), False, True)])
+@samples(
+    lambda t: [
+        (t(3, 4), t.constant(t.positive(3, 4))),
+        (t.positive(3), t.constant(t.positive(3)), False, True),
+    ]
+)
 def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
     """exp(input) - target * input, or input - target * log(input + eps).  input (*), target (*) -> () or (*)."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -220,7 +260,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim.  x1 (*, D, *), x2 broadcast with it -> (*, *)."""
     common = dtypes.promote_types(x1.dtype, x2.dtype)
     if not (common.is_floating_point or common.is_complex):
-        raise RuntimeError("expected common dtype to be floating point, yet common dtype is " + _scalar(common))
+        raise RuntimeError(
+            "expected common dtype to be floating point, yet common dtype is " + _scalar(common)
+        )
     x1, x2 = x1.to(common), x2.to(common)
     unit = []
     for x in (x1, x2):
@@ -251,19 +293,30 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
     dim, shapes = target.dim(), f"{list(input1.shape)} and {list(input2.shape)}"
     if input1.dim() != dim + 1 or input2.dim() != dim + 1:
         kind, wanted = ("1D", "2D") if dim else ("0D", "1D")
-        raise RuntimeError(f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}")
+        raise RuntimeError(
+            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}"
+        )
     eps = 1e-12
     product = (input1 * input2).sum(dim)
     squares = ((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)
     cos = product / squares.sqrt()
     zero = cos.new_zeros(())
-    loss = (1 - cos).where(target == 1, zero) + (cos - margin).clamp(min=0).where(target == -1, zero)
+    loss = (1 - cos).where(target == 1, zero) + (cos - margin).clamp(min=0).where(
+        target == -1, zero
+    )
     return reduced(loss, reduction)
 
 
 @composite(public=False, method=False)
-@samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4)), (t(3, 4), t(3, 4), t(3, 4), 2.0, 1.0, 1e-6, True, "none")])
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
+@samples(
+    lambda t: [
+        (t(3, 4), t(3, 4), t(3, 4)),
+        (t(3, 4), t(3, 4), t(3, 4), 2.0, 1.0, 1e-6, True, "none"),
+    ]
+)
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
+):
     """max(0, |anchor - positive| - |anchor - negative| + margin).  three (N, D) -> () or (N)."""
     dims = [x.dim() for x in (anchor, positive, negative)]
     if len(set(dims)) > 1:
@@ -271,22 +324,32 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6,
             "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
             f"anchor {dims[0]}D, positive {dims[1]}D, and negative {dims[2]}D inputs"
         )
-    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    near, far = (
+        pairwise_distance(anchor, positive, p, eps),
+        pairwise_distance(anchor, negative, p, eps),
+    )
     if swap:
         far = far.minimum(pairwise_distance(positive, negative, p, eps))
     return reduced((margin + near - far).clamp(min=0), reduction)
 
 
 @composite(public=False, method=False)
-@samples(lambda t: [(t(3, 4), t.of([0, 3, 1])), (t(3, 4), t.of([0, 3, 1]), 2, 0.5, t.constant(t.positive(4)), "sum")])
+@samples(
+    lambda t: [
+        (t(3, 4), t.of([0, 3, 1])),
+        (t(3, 4), t.of([0, 3, 1]), 2, 0.5, t.constant(t.positive(4)), "sum"),
+    ]
+)
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
     """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> () or (N)."""
     rows = input.unsqueeze(0) if input.dim() < 2 else input
     index = target.reshape(-1)
     if index.numel() != rows.shape[0]:
         raise RuntimeError(
-            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). "
-            f"Expected target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}."
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
+            "samples (batch size). "
+            f"Expected target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape "
+            f"{list(input.shape)}."
         )
     classes = rows.shape[1]
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
@@ -304,12 +367,14 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 4), t.of([[1, 2, -1, 0], [3, -1, 1, 1]]))])
 def multilabel_margin_loss(input, target, reduction="mean"):
-    """Hinge between every target class (listed up to -1) and every other one.  input (N, C), target (N, C) -> () or (N)."""
+    """Hinge between each target class (listed up to -1) and each other.  input (N, C), target (N, C) -> () or (N)."""
     if tuple(input.shape) != tuple(target.shape):
         raise RuntimeError(
             f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
         )
-    rows, listed = (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
+    rows, listed = (
+        (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
+    )
     classes = rows.shape[1]
     if listed.numel() and (int(listed.min()) < -1 or int(listed.max()) >= classes):
         raise RuntimeError("argument #2 'target' is out of range")
@@ -327,8 +392,8 @@ def warn_sizes(input, target):
     """torch's warning where a loss broadcasts."""
     if target.size() != input.size():
         warnings.warn(
-            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). This will likely "
+            f"Using a target size ({target.size()}) that is different to the input size "
+            f"({input.size()}). This will likely "
             "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=3,
         )
-

@@ -29,7 +29,7 @@ def _wide(array):
 def _floating(array, kernel):
     found = dtypes.from_numpy(array.dtype)
     if found.category < dtypes.FLOATING:
-        raise NotImplementedError(f'"{kernel}" not implemented for \'{dtypes.scalar_name(found)}\'')
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(found)}'")
 
 
 def _same_type(input, *others):
@@ -99,18 +99,31 @@ def _layer_twin(grad, input, weight, normalized_shape, eps):
     of_input = rstd * (g - g.mean(dims, True) - hat * (g * hat).mean(dims, True))
     lead = tuple(range(input.dim() - len(normalized_shape)))
     product = grad * hat
-    return of_input, product.sum(lead) if lead else product * 1, grad.sum(lead) if lead else grad * 1
+    return (
+        of_input,
+        product.sum(lead) if lead else product * 1,
+        grad.sum(lead) if lead else grad * 1,
+    )
 
 
-@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"), why=WHY)
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("input", "weight", "bias"),
+    tensors=("mean", "rstd"),
+    why=WHY,
+)
 @joint_derivative(
     "grad_output", "input", "weight",
     by=lambda grads, grad_output, input, weight, needs, normalized_shape, eps: vjp(
         lambda g, x, w: _layer_twin(g, x, w, normalized_shape, eps), (grad_output, input, weight), grads, needs
     ),
 )  # fmt: skip
-def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
-    """The gradients of layer norm.  grad_output (*, S), input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S)."""
+def native_layer_norm_backward(
+    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5
+):
+    """The gradients of layer norm.  grad_output, input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S)."""
     count, width = _layer_sizes(input.shape, normalized_shape)
     x, g = _wide(input).reshape(count, width), _wide(grad_output).reshape(count, width)
     m, r = mean.reshape(count), rstd.reshape(count)
@@ -133,8 +146,12 @@ def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
     narrow = input.dtype
     return (
         of_input.reshape(input.shape).astype(narrow, copy=False),
-        of_weight.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
-        of_bias.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+        of_weight.reshape(normalized_shape).astype(
+            weight.dtype if weight is not None else narrow, copy=False
+        ),
+        of_bias.reshape(normalized_shape).astype(
+            weight.dtype if weight is not None else narrow, copy=False
+        ),
     )
 
 
@@ -202,7 +219,9 @@ def _check_layer(input, normalized_shape, weight, bias, ending="[*, "):
 
 def _shape_argument(name, normalized_shape):
     if isinstance(normalized_shape, int):
-        raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
+        raise TypeError(
+            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
+        )
     return tuple(normalized_shape)
 
 
@@ -210,7 +229,9 @@ def _shape_argument(name, normalized_shape):
 @samples(lambda t: [(t(3, 4), (4,), t(4), t(4)), (t(2, 3, 4), (3, 4))])
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
-    return native_layer_norm(input, _shape_argument("layer_norm", normalized_shape), weight, bias, eps)[0]
+    return native_layer_norm(
+        input, _shape_argument("layer_norm", normalized_shape), weight, bias, eps
+    )[0]
 
 
 @composite(method=False)
@@ -248,7 +269,14 @@ def _group_twin(grad, input, weight, groups, eps):
     return of_input.reshape(shape), (grad * hat.reshape(shape)).sum(dims), grad.sum(dims)
 
 
-@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"), why=WHY)
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("input", "weight", "bias"),
+    tensors=("mean", "rstd"),
+    why=WHY,
+)
 @joint_derivative(
     "grad_output", "input", "weight",
     by=lambda grads, grad_output, input, weight, needs, groups, eps: vjp(
@@ -259,7 +287,10 @@ def native_group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
     """The gradients of group norm.  grad_output, input (N, C, *), mean, rstd (N, G) -> (N, C, *), (C), (C)."""
     shape = input.shape
     count, channels, length = shape[0], shape[1], prod(shape[2:])
-    x, g = _wide(input).reshape(count, channels, length), _wide(grad_output).reshape(count, channels, length)
+    x, g = (
+        _wide(input).reshape(count, channels, length),
+        _wide(grad_output).reshape(count, channels, length),
+    )
     w = None if weight is None else _wide(weight)
     per = channels // groups
     of_input = xp.empty((count, channels, length), x.dtype)
@@ -335,7 +366,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enable
     """Channels normalized in num_groups groups.  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
     shape = list(input.shape)
     if len(shape) < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if shape[1] % num_groups:
@@ -377,11 +410,20 @@ def _batch_twin(grad, input, weight, eps):
     of_bias = grad.sum(dims)
     of_weight = (grad * hat).sum(dims)
     size = input.numel() // input.shape[1]
-    of_input = rstd * (grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size)
+    of_input = rstd * (
+        grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size
+    )
     return of_input if weight is None else of_input * _per_channel(weight, n), of_weight, of_bias
 
 
-@op(public=False, method=False, out=False, returns=("input", "weight", "bias"), tensors=("mean", "rstd"), why=WHY)
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("input", "weight", "bias"),
+    tensors=("mean", "rstd"),
+    why=WHY,
+)
 @joint_derivative(
     "grad_output", "input", "weight",
     by=lambda grads, grad_output, input, weight, needs, eps: vjp(
@@ -392,7 +434,10 @@ def batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-
     """The gradients of batch norm in training.  grad_output, input (N, C, *), mean, rstd (C) -> (N, C, *), (C), (C)."""
     shape = input.shape
     count, channels, length = shape[0], shape[1], prod(shape[2:])
-    x, g = _wide(input).reshape(count, channels, length), _wide(grad_output).reshape(count, channels, length)
+    x, g = (
+        _wide(input).reshape(count, channels, length),
+        _wide(grad_output).reshape(count, channels, length),
+    )
     m, r = _wide(mean)[:, None], _wide(rstd)
     products, sums = xp.zeros(channels, x.dtype), xp.zeros(channels, x.dtype)
     blocks = _blocks(count, channels * length)
@@ -507,7 +552,9 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     shift = -_wide(running_mean) * scale
     if bias is not None:
         shift = shift + _wide(bias)
-    scale, shift = (v.reshape(-1, *(1,) * (x.ndim - 2)).astype(x.dtype, copy=False) for v in (scale, shift))
+    scale, shift = (
+        v.reshape(-1, *(1,) * (x.ndim - 2)).astype(x.dtype, copy=False) for v in (scale, shift)
+    )
     out = xp.empty_like(x)
     for block in _blocks(x.shape[0], prod(x.shape[1:])):
         xp.multiply(x[block], scale, out=out[block])
@@ -520,7 +567,12 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
         for label, tensor in (("running_mean", running_mean), ("running_var", running_var)):
             if tensor is None:
                 raise RuntimeError(f"{label} must be defined in evaluation mode")
-    named = (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias))
+    named = (
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+        ("weight", weight),
+        ("bias", bias),
+    )
     for label, tensor in named:
         if tensor is not None and tensor.numel() != channels:
             raise RuntimeError(f"{label} should contain {channels} elements not {tensor.numel()}")
@@ -538,7 +590,9 @@ def _update(running, value, momentum):
 
 @composite(method=False)
 @samples(lambda t: [(t(4, 3, 2), t(3), t(3), None, None, True, 0.1, 1e-5, True)])
-def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
+def batch_norm(
+    input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True
+):
     """Batch normalization (arXiv:1502.03167); in training updates the running statistics in place.
 
     input (N, C, *), all others (C) or None -> (N, C, *).
@@ -548,7 +602,9 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
-    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
+    _track(
+        running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum
+    )
     return output
 
 
@@ -569,7 +625,14 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         result = batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
         return result, empty, empty.clone()
     output, mean, rstd, var = batch_norm_train(input, weight, bias, eps)
-    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, input.size(1)), momentum)
+    _track(
+        running_mean,
+        running_var,
+        mean,
+        var,
+        input.numel() // builtins.max(1, input.size(1)),
+        momentum,
+    )
     return output, mean, rstd
 
 
@@ -600,7 +663,9 @@ def _verify_size(size):
     """torch's refusal of one value a channel."""
     total = size[0] * prod(size[2:])
     if total == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {Size(size)}")
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {Size(size)}"
+        )
 
 
 @composite(public=False, method=False)
@@ -612,7 +677,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     dim = input.dim()
     if dim < 3:
         raise ValueError(
-            "Expected 3D or higher dimensionality                          input (got {} dimensions)".format(dim)
+            f"Expected 3D or higher dimensionality                          input (got {dim} dimensions)"
         )
     if input.numel() == 0:
         return input
@@ -630,4 +695,3 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
         div = avg_pool3d(div, (size, 1, 1), stride=1).squeeze(1)
         div = div.view(sizes)
     return input / div.mul(alpha).add(k).pow(beta)
-

@@ -12,7 +12,9 @@ from engine.ops.resample import adaptive_average, adaptive_spec
 
 
 def _wide(array):
-    return array.astype("float32") if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else array
+    return (
+        array.astype("float32") if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else array
+    )
 
 
 # --- the ops: geometry as tuples, one entry a spatial dim
@@ -34,8 +36,12 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
 
 
 def _max_gradient(grad, input, result, kernel_size, stride, padding, dilation):
-    index = max_pool_indices(input.detach(), result.detach(), kernel_size, stride, padding, dilation)
-    return max_pool_backward(grad, index, tuple(input.shape[2:]), kernel_size, stride, padding, dilation)
+    index = max_pool_indices(
+        input.detach(), result.detach(), kernel_size, stride, padding, dilation
+    )
+    return max_pool_backward(
+        grad, index, tuple(input.shape[2:]), kernel_size, stride, padding, dilation
+    )
 
 
 @op(public=False, out=False, method=False, node="MaxPool2DWithIndicesBackward0")
@@ -63,7 +69,11 @@ def max_pool3d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
 
 
 @op(public=False, out=False, method=False)
-@samples(lambda t: [(t.of(range(8)).reshape(1, 1, 2, 4), t.of([[[[5, 7]]]]), (2, 2), (2, 2), (0, 0), (1, 1))])
+@samples(
+    lambda t: [
+        (t.of(range(8)).reshape(1, 1, 2, 4), t.of([[[[5, 7]]]]), (2, 2), (2, 2), (0, 0), (1, 1))
+    ]
+)
 def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
     """Where in the flat input each maximum is, the first if several.  input (N, C, *), output (N, C, *out) -> same."""
     return _pool.argmax(xp, input, output, kernel_size, stride, padding, dilation)
@@ -73,7 +83,15 @@ def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
 @derivative(grad_output=lambda grad, indices: pool_gather(grad, indices))
 @samples(
     lambda t: [
-        (t(1, 2, 2, 2), t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]), (4, 4), (2, 2), (2, 2), (0, 0), (1, 1)),
+        (
+            t(1, 2, 2, 2),
+            t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]),
+            (4, 4),
+            (2, 2),
+            (2, 2),
+            (0, 0),
+            (1, 1),
+        ),
         (t(1, 1, 2, 2), t.of([[[[5, 5], [9, 10]]]]), (4, 4), (3, 3), (1, 1), (0, 0), (1, 1)),
     ]
 )
@@ -83,7 +101,9 @@ def max_pool_backward(xp, grad_output, indices, size, kernel_size, stride, paddi
 
 
 @op(public=False, out=False, method=False)
-@derivative(input=lambda grad, indices, input_shape: pool_scatter(grad, indices, tuple(input_shape[2:])))
+@derivative(
+    input=lambda grad, indices, input_shape: pool_scatter(grad, indices, tuple(input_shape[2:]))
+)
 @samples(lambda t: [(t(1, 2, 2, 3), t.of([[[0, 5], [1, 1]]]))])
 def pool_gather(xp, input, indices):
     """The elements at flat indices of each channel.  input (N, C, *), indices (N, C, *out) -> (N, C, *out)."""
@@ -108,7 +128,9 @@ def _divided(xp, array, size, out, kernel_size, stride, padding, include, diviso
     return array // divisor if array.dtype.kind in "iu" else array / divisor
 
 
-def _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def _avg_kernel(
+    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
     ones = (1,) * len(kernel_size)
     size, x = input.shape[2:], _wide(input)
     geometry = (kernel_size, stride, padding, ones)
@@ -136,9 +158,13 @@ def _avg_samples(t, n):
     )
 )  # fmt: skip
 @samples(lambda t: _avg_samples(t, 2))
-def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def avg_pool2d_values(
+    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
     """The mean of each window.  input (N, C, H, W) -> (N, C, H', W')."""
-    return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_kernel(
+        xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @op(public=False, out=False, method=False, node="AvgPool3DBackward0")
@@ -149,17 +175,25 @@ def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_
     )
 )  # fmt: skip
 @samples(lambda t: _avg_samples(t, 3))
-def avg_pool3d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def avg_pool3d_values(
+    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
     """The mean of each window.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
-    return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_kernel(
+        xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_override):
     """The average pooling that gave windows `out`, again."""
-    spans = [(n + 2 * p - k) // s + 1 for n, k, s, p in zip(grad.shape[2:], kernel_size, stride, padding)]
+    spans = [
+        (n + 2 * p - k) // s + 1 for n, k, s, p in zip(grad.shape[2:], kernel_size, stride, padding)
+    ]
     function = avg_pool2d_values if len(kernel_size) == 2 else avg_pool3d_values
     ceil_mode = spans != list(out)
-    return function(grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return function(
+        grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @op(public=False, out=False, method=False)
@@ -173,7 +207,9 @@ def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_o
         (t(1, 2, 4, 4), (6, 6), (3, 3), (2, 2), (1, 1), False, None),
     ]
 )
-def avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
+def avg_pool_backward(
+    xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override
+):
     """The gradient of average pooling.  grad_output (N, C, *out) -> (N, C, *size)."""
     g = _wide(grad_output)
     more = (kernel_size, stride, padding, count_include_pad, divisor_override)
@@ -215,18 +251,24 @@ def _batch_of(name, n, input, kernel, stride, padding, dilation, ceil_mode, stri
     ndim, shape = input.dim(), list(input.shape)
     if ndim not in (n + 1, n + 2):
         if strict:
-            raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+            raise RuntimeError(
+                f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input"
+            )
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {-n - 1})"
         )
     if any(s == 0 for s in stride):
         raise RuntimeError("stride should not be zero")
     if any(k <= 0 for k in kernel):
-        raise RuntimeError(f"kernel size should be greater than zero, but got {_named('k', kernel)}")
+        raise RuntimeError(
+            f"kernel size should be greater than zero, but got {_named('k', kernel)}"
+        )
     if any(s < 0 for s in stride):
         raise RuntimeError(f"stride should be greater than zero, but got {_named('d', stride)}")
     if any(d <= 0 for d in dilation):
-        raise RuntimeError(f"dilation should be greater than zero, but got {_named('dilation', dilation)}")
+        raise RuntimeError(
+            f"dilation should be greater than zero, but got {_named('dilation', dilation)}"
+        )
     if any(s == 0 for s in shape[-n - 1 :]):
         if n == 2:
             raise RuntimeError(
@@ -234,7 +276,8 @@ def _batch_of(name, n, input, kernel, stride, padding, dilation, ceil_mode, stri
                 f"got:{shape}"
             )
         raise RuntimeError(
-            f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, but got: {shape}"
+            f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
+            f"input, but got: {shape}"
         )
     for k, p, d in zip(kernel, padding, dilation):
         if p < 0:
@@ -245,7 +288,10 @@ def _batch_of(name, n, input, kernel, stride, padding, dilation, ceil_mode, stri
                 f"{p}, kernel_size={k} and dilation={d}"
             )
     sizes = shape[-n:]
-    out = [_pool.out_size(m, k, s, p, d, ceil_mode) for m, k, s, p, d in zip(sizes, kernel, stride, padding, dilation)]
+    out = [
+        _pool.out_size(m, k, s, p, d, ceil_mode)
+        for m, k, s, p, d in zip(sizes, kernel, stride, padding, dilation)
+    ]
     if any(o < 1 for o in out):
         channels = shape[-n - 1]
         raise RuntimeError(
@@ -261,7 +307,7 @@ def _named(label, values):
 
 def _no_bool(name, input):
     if input.dtype is dtypes.bool:
-        raise NotImplementedError(f'"{name}" not implemented for \'Bool\'')
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 
 # --- max pooling
@@ -283,35 +329,48 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2), (t.distinct(3, 5, 5), 3, 2, 1, 1, True)])
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
     """The maximum of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
-    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False)
+    return _max_pool(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False
+    )
 
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
     """The maximum of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
-    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False)
+    return _max_pool(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False
+    )
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2)])
-def max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool2d_with_indices(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+):
     """Maxima and their flat indices.  input (N, C, H, W) -> (N, C, H', W'), same int64."""
-    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return _max_pool(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True
+    )
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
-def max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool3d_with_indices(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+):
     """Maxima and their flat indices.  input (N, C, D, H, W) -> (N, C, D', H', W'), same int64."""
-    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return _max_pool(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True
+    )
 
 
 def _one(value, label):
     if isinstance(value, list | tuple):
         if len(value) != 1:
             raise RuntimeError(
-                f"max_pool1d() {label} must be an int, list of ints or tuple of ints of size 1 but got size {len(value)}"
+                f"max_pool1d() {label} must be an int, list of ints or tuple of ints of size 1 but got size "
+                f"{len(value)}"
             )
         return int(value[0])
     return int(value)
@@ -341,7 +400,9 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
     out = _pool.out_size(input.shape[-1], k, s, p, d, ceil_mode)
     if out <= 0:
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {out}")
-    result = _max_pool("max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices)
+    result = _max_pool(
+        "max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices
+    )
     return tuple(r.squeeze(-2) for r in result) if indices else result.squeeze(-2)
 
 
@@ -354,7 +415,9 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2)])
-def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool1d_with_indices(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+):
     """Maxima and their indices.  input (N, C, L) -> (N, C, L'), same int64."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -362,7 +425,9 @@ def max_pool1d_with_indices(input, kernel_size, stride=None, padding=0, dilation
 # --- average pooling
 
 
-def _avg_pool(name, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def _avg_pool(
+    name, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
     kernel, step, pads, ones = _geometry(name, n, kernel_size, stride, padding)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
@@ -377,29 +442,58 @@ def _avg_pool(name, n, input, kernel_size, stride, padding, ceil_mode, count_inc
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 3, 5, 4), 2), (t(3, 5, 5), 3, 2, 1, True, False)])
 def avg_pool2d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
 ):
     """The mean of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
     return _avg_pool(
-        "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        "avg_pool2d",
+        2,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
     )
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(1, 2, 3, 4, 4), 2)])
 def avg_pool3d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
 ):
     """The mean of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
     return _avg_pool(
-        "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        "avg_pool3d",
+        3,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
     )
 
 
 def _two_or_three(name, input):
     if input.dim() not in (2, 3):
         raise RuntimeError(
-            f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument #1 'self' (while checking "
+            f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument #1 "
+            "'self' (while checking "
             f"arguments for {name})"
         )
 
@@ -421,7 +515,9 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 def _adaptive_size(name, n, input, output_size, colon=""):
     if input.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
+        raise RuntimeError(
+            f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}"
+        )
     size = (output_size,) * n if not isinstance(output_size, Iterable) else tuple(output_size)
     if len(size) != n:
         raise RuntimeError(f"{name}: output_size must be {n}")
@@ -438,7 +534,9 @@ def _adaptive_avg(name, n, input, output_size):
     size = _adaptive_size(name, n, input, output_size)
     spatial = tuple(input.shape[-n:])
     if input.dtype.category < dtypes.FLOATING:
-        raise NotImplementedError(f'"{name}" not implemented for \'{dtypes.scalar_name(input.dtype)}\'')
+        raise NotImplementedError(
+            f"\"{name}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
+        )
     if n == 2 and size == (1, 1):
         return input.mean((-1, -2), keepdim=True)
     batched = input.dim() == n + 2
@@ -537,4 +635,3 @@ def adaptive_max_pool2d(input, output_size):
 def adaptive_max_pool3d(input, output_size):
     """Maxima and flat indices of windows that cover the input.  input (N, C, D, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size)
-

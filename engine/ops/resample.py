@@ -31,7 +31,7 @@ def _named(name, node, entries):
     """The resampling op under one of torch's names."""
 
     def kernel(xp, input, spec):
-        """input resampled along each spatial dim; spec: one entry a dim (`_resample.py`).  input (N, C, *) -> (N, C, *out)."""
+        """input resampled by one `spec` entry a dim (`_resample.py`).  input (N, C, *) -> (N, C, *out)."""
         return _resample.resample(xp, input, spec)
 
     kernel.__name__ = kernel.__qualname__ = name
@@ -42,24 +42,38 @@ def _named(name, node, entries):
 
 def _specs(kind, n, pairs=((4, 7), (5, 3))):
     corners = (False, True) if kind in ("linear", "cubic") else (False,)
-    return [tuple((kind, a, b, c, None) for _ in range(n)) for a, b in pairs[: 3 - n + 1] for c in corners]
+    return [
+        tuple((kind, a, b, c, None) for _ in range(n))
+        for a, b in pairs[: 3 - n + 1]
+        for c in corners
+    ]
 
 
 _OPS = {}
 for _n, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
-    _OPS["nearest", _n] = _named(f"upsample_nearest{_n}d", f"UpsampleNearest{_n}DBackward0", _specs("nearest", _n))
+    _OPS["nearest", _n] = _named(
+        f"upsample_nearest{_n}d", f"UpsampleNearest{_n}DBackward0", _specs("nearest", _n)
+    )
     _OPS["nearest-exact", _n] = _named(
-        f"_upsample_nearest_exact{_n}d", f"UpsampleNearestExact{_n}DBackward0", _specs("nearest-exact", _n)
+        f"_upsample_nearest_exact{_n}d",
+        f"UpsampleNearestExact{_n}DBackward0",
+        _specs("nearest-exact", _n),
     )
     _OPS["linear", _n] = _named(
-        f"upsample_{_linear}", f"Upsample{_linear[:-1].capitalize()}DBackward0", _specs("linear", _n)
+        f"upsample_{_linear}",
+        f"Upsample{_linear[:-1].capitalize()}DBackward0",
+        _specs("linear", _n),
     )
     _OPS["adaptive", _n] = _named(
         f"adaptive_average{_n}d", f"AdaptiveAvgPool{_n}DBackward0", _specs("adaptive", _n)
     )
 _OPS["cubic", 2] = _named("upsample_bicubic2d", "UpsampleBicubic2DBackward0", _specs("cubic", 2))
-_OPS["linear-aa", 2] = _named("_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", _specs("linear-aa", 2))
-_OPS["cubic-aa", 2] = _named("_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", _specs("cubic-aa", 2))
+_OPS["linear-aa", 2] = _named(
+    "_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", _specs("linear-aa", 2)
+)
+_OPS["cubic-aa", 2] = _named(
+    "_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", _specs("cubic-aa", 2)
+)
 resampled = _OPS["linear", 2]
 
 
@@ -187,7 +201,10 @@ def _upsample(kind, input, output, align_corners, factors):
 @samples(lambda t: [(t(2, 2, 3, 4), None, 2)])
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """Deprecated name of `interpolate`.  input (N, C, *) -> (N, C, *size)."""
-    warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
+    warnings.warn(
+        "`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=2,
+    )
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -195,7 +212,8 @@ def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=
 def upsample_nearest(input, size=None, scale_factor=None):
     """Deprecated: `interpolate` with mode="nearest".  input (N, C, *) -> (N, C, *size)."""
     warnings.warn(
-        "`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2
+        "`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=2,
     )
     return interpolate(input, size, scale_factor, mode="nearest")
 
@@ -204,6 +222,7 @@ def upsample_nearest(input, size=None, scale_factor=None):
 def upsample_bilinear(input, size=None, scale_factor=None):
     """Deprecated: `interpolate` with mode="bilinear", align_corners=True.  input (N, C, H, W) -> (N, C, H', W')."""
     warnings.warn(
-        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2
+        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=2,
     )
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

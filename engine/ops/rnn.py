@@ -35,7 +35,10 @@ def _walk(gates, h, batch_sizes, reverse, step):
     pieces = {}
     for start, n in _rnn.steps(batch_sizes, reverse):
         new = step(gates.narrow(0, start, n), tuple(s.narrow(0, 0, n) for s in h))
-        h = tuple(v if n == s.shape[0] else cat([v, s.narrow(0, n, s.shape[0] - n)]) for v, s in zip(new, h))
+        h = tuple(
+            v if n == s.shape[0] else cat([v, s.narrow(0, n, s.shape[0] - n)])
+            for v, s in zip(new, h)
+        )
         pieces[start] = new[0]
     if not pieces:
         return gates.new_zeros((0, h[0].shape[1])), *h
@@ -87,7 +90,9 @@ def _lstm_samples(t, projected=False):
     for sizes, reverse in (((2, 2, 2), False), (_SIZES, False), (_SIZES, True)):
         n, rows = sizes[0], builtins.sum(sizes)
         p = 1 if projected else 2
-        made.append((t(rows, 8), t(n, p), t(n, 2), t(8, p), t(1, 2) if projected else None, sizes, reverse))
+        made.append(
+            (t(rows, 8), t(n, p), t(n, 2), t(8, p), t(1, 2) if projected else None, sizes, reverse)
+        )
     return made
 
 
@@ -97,7 +102,8 @@ def _lstm_samples(t, projected=False):
 )  # fmt: skip
 @joint_derivative(
     "grad_output", "grad_h", "grad_c", "gates", "h0", "c0", "weight", "projection",
-    by=lambda grads, grad_output, grad_h, grad_c, gates, h0, c0, weight, projection, needs, batch_sizes, reverse: _twice(
+    by=lambda grads, grad_output, grad_h, grad_c, gates, h0, c0, weight, projection, needs, batch_sizes,
+    reverse: _twice(
         lambda *a: _lstm_twin(*a, batch_sizes, reverse), 3, grads, needs, grad_output, grad_h, grad_c, gates, h0, c0,
         weight, projection,
     ),
@@ -108,7 +114,9 @@ def lstm_layer_backward(
 ):  # fmt: skip
     """The gradients of one LSTM direction.  grad_output (rows, P), grad_h (N, P), grad_c (N, H) -> as the inputs."""
     dtype = h0.dtype
-    arrays = _wide(grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells)
+    arrays = _wide(
+        grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells
+    )
     g, gh, gc, h, c, w, w_out, y, act, cell = arrays
     found = _rnn.lstm_backward(xp, g, gh, gc, h, c, w, w_out, y, act, cell, batch_sizes, reverse)
     if found[4] is None:
@@ -117,7 +125,19 @@ def lstm_layer_backward(
 
 
 def _lstm_formula(
-    grad0, grad1, grad2, gates, h0, c0, weight, projection, result0, result3, result4, batch_sizes, reverse
+    grad0,
+    grad1,
+    grad2,
+    gates,
+    h0,
+    c0,
+    weight,
+    projection,
+    result0,
+    result3,
+    result4,
+    batch_sizes,
+    reverse,
 ):
     zero = result0.detach()
     grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
@@ -158,7 +178,18 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     ),
 )  # fmt: skip
 def gru_layer_backward(
-    xp, grad_output, grad_h, gates, h0, weight, output, activations, inner, bias=None, batch_sizes=(), reverse=False
+    xp,
+    grad_output,
+    grad_h,
+    gates,
+    h0,
+    weight,
+    output,
+    activations,
+    inner,
+    bias=None,
+    batch_sizes=(),
+    reverse=False,
 ):
     """The gradients of one GRU direction.  grad_output (rows, H), grad_h (N, H) -> as the inputs."""
     g, gh, h, w, y, act, hidden = _wide(grad_output, grad_h, h0, weight, output, activations, inner)
@@ -166,7 +197,9 @@ def gru_layer_backward(
     return _like(found, h0.dtype)
 
 
-def _gru_formula(grad0, grad1, gates, h0, weight, bias, result0, result2, result3, batch_sizes, reverse):
+def _gru_formula(
+    grad0, grad1, gates, h0, weight, bias, result0, result2, result3, batch_sizes, reverse
+):
     zero = result0.detach()
     grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
     grad1 = h0.detach().new_zeros(h0.shape) if grad1 is None else grad1
@@ -192,24 +225,35 @@ def _gru_formula(grad0, grad1, gates, h0, weight, bias, result0, result2, result
 def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     """One direction of one GRU layer over packed rows; gates: the input's share, its bias included.
 
-    gates (rows, 3H), h0 (N, H), weight (3H, H), bias (3H) or None -> output (rows, H), h (N, H), activations (rows, 3H),
+    gates (rows, 3H), h0 (N, H), weight (3H, H), bias (3H) or None -> output (rows, H), h (N, H), activations,
     inner (rows, H).
     """
     x, h, w, b = _wide(gates, h0, weight, bias)
     return _like(_rnn.gru(xp, x, h, w, b, batch_sizes, reverse), gates.dtype)
 
 
-@op(public=False, method=False, out=False, returns=("gates", "h0", "weight"), tensors=("grad_h", "h0"), why=WHY)
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("gates", "h0", "weight"),
+    tensors=("grad_h", "h0"),
+    why=WHY,
+)
 @joint_derivative(
     "grad_output", "grad_h", "gates", "h0", "weight",
     by=lambda grads, grad_output, grad_h, gates, h0, weight, needs, how, batch_sizes, reverse: _twice(
         lambda *a: _simple_twin(*a, how, batch_sizes, reverse), 2, grads, needs, grad_output, grad_h, gates, h0, weight
     ),
 )  # fmt: skip
-def rnn_layer_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, batch_sizes, reverse):
+def rnn_layer_backward(
+    xp, grad_output, grad_h, gates, h0, weight, output, how, batch_sizes, reverse
+):
     """The gradients of one plain recurrent direction.  grad_output (rows, H), grad_h (N, H) -> as the inputs."""
     g, gh, h, w, y = _wide(grad_output, grad_h, h0, weight, output)
-    return _like(_rnn.simple_backward(xp, g, gh, h, w, y, how == "relu", batch_sizes, reverse), h0.dtype)
+    return _like(
+        _rnn.simple_backward(xp, g, gh, h, w, y, how == "relu", batch_sizes, reverse), h0.dtype
+    )
 
 
 def _rnn_formula(grad0, grad1, gates, h0, weight, result0, how, batch_sizes, reverse):
@@ -250,7 +294,9 @@ def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
 
 def _gru_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
     gates = linear(rows, weights[0], weights[2] if has_biases else None)
-    found = gru_layer(gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse)
+    found = gru_layer(
+        gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse
+    )
     return found[0], found[1:2]
 
 
@@ -263,7 +309,9 @@ def _simple_direction(how):
     return direction
 
 
-def _network(direction, rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes):
+def _network(
+    direction, rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes
+):
     """All layers over packed rows: (output, final states)."""
     directions = 2 if bidirectional else 1
     per = len(params) // (num_layers * directions)
@@ -287,7 +335,17 @@ def _network(direction, rows, hx, params, has_biases, num_layers, dropout, train
 
 def _run(direction, hx, args, kwargs):
     """A network called in one of torch's two forms: a batch, or packed data with batch sizes."""
-    names = ["input", "hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first"]
+    names = [
+        "input",
+        "hx",
+        "params",
+        "has_biases",
+        "num_layers",
+        "dropout",
+        "train",
+        "bidirectional",
+        "batch_first",
+    ]
     packed = len(args) > 2 and isinstance(args[1], Tensor) and not isinstance(args[2], list | tuple)
     packed = packed or "batch_sizes" in kwargs or (
         len(args) > 2 and isinstance(args[1], Tensor) and args[1].dtype is dtypes.int64

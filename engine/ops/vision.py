@@ -17,7 +17,9 @@ from engine.ops import _conv
 
 def _geometry(kernel_size, dilation, padding, stride):
     return tuple(
-        (int(v),) * 2 if not isinstance(v, Iterable) else tuple(int(x) for x in v) * (2 // len(tuple(v)))
+        (int(v),) * 2
+        if not isinstance(v, Iterable)
+        else tuple(int(x) for x in v) * (2 // len(tuple(v)))
         for v in (kernel_size, dilation, padding, stride)
     )
 
@@ -32,7 +34,12 @@ def _blocks(size, kernel_size, dilation, padding, stride):
         grad, tuple(input_shape[2:]), kernel_size, dilation, padding, stride
     )
 )
-@samples(lambda t: [(t(2, 3, 4, 5), (2, 3), (1, 1), (0, 1), (1, 2)), (t(1, 1, 5, 5), (2, 2), (2, 1), (1, 1), (1, 1))])
+@samples(
+    lambda t: [
+        (t(2, 3, 4, 5), (2, 3), (1, 1), (0, 1), (1, 2)),
+        (t(1, 1, 5, 5), (2, 2), (2, 1), (1, 1), (1, 1)),
+    ]
+)
 def im2col(xp, input, kernel_size, dilation, padding, stride):
     """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
     x = _conv.padded(xp, input, padding)
@@ -45,14 +52,18 @@ def im2col(xp, input, kernel_size, dilation, padding, stride):
 
 @op(public=False, out=False, method=False, node="Col2ImBackward0")
 @derivative(
-    input=lambda grad, kernel_size, dilation, padding, stride: im2col(grad, kernel_size, dilation, padding, stride)
+    input=lambda grad, kernel_size, dilation, padding, stride: im2col(
+        grad, kernel_size, dilation, padding, stride
+    )
 )
 @samples(lambda t: [(t(2, 12, 6), (4, 5), (2, 2), (1, 1), (0, 1), (2, 2))])
 def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
     cols = input.reshape(input.shape[0], -1, *kernel_size, *out)
-    wide = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype)
+    wide = xp.zeros(
+        (*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype
+    )
     for at, where in _conv.taps(kernel_size, stride, dilation, out):
         wide[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
     if not any(padding):
@@ -96,7 +107,8 @@ def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
         k, d, p, _ = (_listed(v) for v in geometry)
         raise RuntimeError(
             f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, "
-            f"calculated shape of the array of sliding blocks as {_listed(out)}, but its components must be at least one."
+            f"calculated shape of the array of sliding blocks as {_listed(out)}, but its components "
+            "must be at least one."
         )
     x = input if ndim == 4 else input.unsqueeze(0)
     result = im2col(x, *geometry)
@@ -109,11 +121,16 @@ def fold_blocks(input, output_size, kernel_size, dilation=1, padding=0, stride=1
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
-    size = (int(output_size),) * 2 if not isinstance(output_size, Iterable) else tuple(map(int, output_size))
+    size = (
+        (int(output_size),) * 2
+        if not isinstance(output_size, Iterable)
+        else tuple(map(int, output_size))
+    )
     ndim, kernel = input.dim(), geometry[0]
     if ndim not in (2, 3) or 0 in tuple(input.shape[-2:]):
         raise RuntimeError(
-            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, "
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+            "dimensions for input, "
             f"but got: {list(input.shape)}"
         )
     if input.shape[-2] % prod(kernel):
@@ -151,7 +168,8 @@ def pixel_shuffle(input, upscale_factor):
     *lead, c, h, w = input.shape
     if c % (r * r):
         raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but "
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+            "upscale_factor, but "
             f"input.size(-3)={c} is not divisible by {r * r}"
         )
     n = len(lead)
@@ -167,7 +185,8 @@ def pixel_unshuffle(input, downscale_factor):
     r = downscale_factor
     if input.dim() < 3:
         raise RuntimeError(
-            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)"
+            "pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.dim()} dimension(s)"
         )
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
@@ -175,7 +194,8 @@ def pixel_unshuffle(input, downscale_factor):
     for label, size, dim in (("height", h, -2), ("width", w, -1)):
         if size % r:
             raise RuntimeError(
-                f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but input.size({dim})={size} is not "
+                f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but "
+                f"input.size({dim})={size} is not "
                 f"divisible by {r}"
             )
     n = len(lead)
@@ -238,7 +258,9 @@ def _placed(coordinate, size, padding_mode, align_corners):
 
 
 @op(public=False, out=False, method=False)
-@derivative(input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:])))
+@derivative(
+    input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:]))
+)
 @samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]))])
 def grid_gather(xp, input, indices):
     """The elements at flat indices, 0 for -1.  input (N, C, *), indices (N, *out) -> (N, C, *out)."""
@@ -415,7 +437,8 @@ def affine_grid(theta, size, align_corners=None):
     spatial = tuple(size[2:])
     if align_corners and builtins.min(spatial) == 1:
         warnings.warn(
-            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when align_corners=True. This is "
+            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when "
+            "align_corners=True. This is "
             "not an intended use case of affine_grid. See the documentation of affine_grid for details.",
             stacklevel=2,
         )

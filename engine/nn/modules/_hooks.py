@@ -270,7 +270,8 @@ def warn_non_full(inputs: Any, result: Any, grad_fn: Any) -> None:
         inputs = (inputs,)
     elif not (isinstance(inputs, tuple) and all(isinstance(i, Tensor) for i in inputs)):
         tell(
-            "Using non-full backward hooks on a Module that does not take as input a single Tensor or a tuple of Tensors "
+            "Using non-full backward hooks on a Module that does not take as input a single Tensor or "
+            "a tuple of Tensors "
             "is deprecated and will be removed in future versions. This hook will be missing some of the grad_input. "
             "Please use register_full_backward_hook to get the documented behavior."
         )
@@ -287,9 +288,12 @@ def warn_non_full(inputs: Any, result: Any, grad_fn: Any) -> None:
             "will be removed in future versions. This hook will be missing some grad_output. Please use "
             "register_full_backward_hook to get the documented behavior."
         )
-    elif {i.grad_fn for i in inputs if i.grad_fn is not None} != {n[0] for n in grad_fn.next_functions}:
+    elif {i.grad_fn for i in inputs if i.grad_fn is not None} != {
+        n[0] for n in grad_fn.next_functions
+    }:
         tell(
-            "Using a non-full backward hook when the forward contains multiple autograd Nodes is deprecated and will be "
+            "Using a non-full backward hook when the forward contains multiple autograd Nodes is "
+            "deprecated and will be "
             "removed in future versions. This hook will be missing some grad_input. Please use "
             "register_full_backward_hook to get the documented behavior."
         )

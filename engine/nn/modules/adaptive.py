@@ -53,7 +53,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             size = self.cutoffs[i + 1] - self.cutoffs[i]
             self.tail.append(
                 Sequential(
-                    Linear(in_features, hidden, bias=False, **where), Linear(hidden, size, bias=False, **where)
+                    Linear(in_features, hidden, bias=False, **where),
+                    Linear(hidden, size, bias=False, **where),
                 )
             )
 
@@ -68,7 +69,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         ndim = target.dim()
         if ndim == 1:
             if input.size(0) != target.size(0):
-                raise RuntimeError("Input and target should have the same size in the batch dimension.")
+                raise RuntimeError(
+                    "Input and target should have the same size in the batch dimension."
+                )
             if input.dim() != 2:
                 raise RuntimeError(
                     f"1D target tensor expects 2D input tensors, but found inputs with size {input.size()}"
@@ -90,7 +93,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         low, high = int(target.min()), int(target.max())
         if low < 0 or high >= self.n_classes:
             raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] were found. "
+                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] "
+                "were found. "
             )
         in_head = target
         parts, rows = [], []
@@ -128,5 +132,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if not (output >= self.shortlist_size).any():
             return output
         return engine.where(
-            output >= self.shortlist_size, engine.argmax(self._get_full_log_prob(input, head_output), dim=1), output
+            output >= self.shortlist_size,
+            engine.argmax(self._get_full_log_prob(input, head_output), dim=1),
+            output,
         )

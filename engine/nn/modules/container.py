@@ -92,7 +92,9 @@ class Sequential(Module):
 
     def _check_other(self, other: Any) -> None:
         if not isinstance(other, Sequential):
-            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)!s} is given.")
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, but {type(other)!s} is given."
+            )
 
     def __add__(self, other: Sequential) -> Sequential:
         self._check_other(other)
@@ -217,7 +219,8 @@ class ModuleList(_Indexed):
             else:
                 blocks.append([i, i, r])
         lines = [
-            _addindent(f"({a}): {r}" if a == b else f"({a}-{b}): {b - a + 1} x {r}", 2) for a, b, r in blocks
+            _addindent(f"({a}): {r}" if a == b else f"({a}-{b}): {b - a + 1} x {r}", 2)
+            for a, b, r in blocks
         ]
         return self._get_name() + "(\n  " + "\n  ".join(lines) + "\n)"
 
@@ -240,7 +243,8 @@ class ModuleList(_Indexed):
         """Add modules at the end; returns self."""
         if not isinstance(modules, abc.Iterable):
             raise TypeError(
-                "ModuleList.extend should be called with an iterable, but got " + type(modules).__name__
+                "ModuleList.extend should be called with an iterable, but got "
+                + type(modules).__name__
             )
         offset = len(self)
         for i, module in enumerate(modules):
@@ -252,10 +256,14 @@ def _pairs(kind: str, label: str, source: Any) -> Iterator[tuple[Any, Any]]:
     """The key/value pairs of a sequence of pairs, checked as torch does."""
     for j, m in enumerate(source):
         if not isinstance(m, abc.Iterable):
-            raise TypeError(f"{label} update sequence element #{j} should be Iterable; is{type(m).__name__}")
+            raise TypeError(
+                f"{label} update sequence element #{j} should be Iterable; is{type(m).__name__}"
+            )
         m = list(m) if not isinstance(m, list | tuple | str) else m
         if len(m) != 2:
-            raise ValueError(f"{label} update sequence element #{j} has length {len(m)}; 2 is required")
+            raise ValueError(
+                f"{label} update sequence element #{j} has length {len(m)}; 2 is required"
+            )
         yield m[0], m[1]
 
 
@@ -371,7 +379,8 @@ class ParameterList(_Indexed):
         """Add values at the end; returns self."""
         if not isinstance(values, abc.Iterable) or isinstance(values, Tensor):
             raise TypeError(
-                "ParameterList.extend should be called with an iterable, but got " + type(values).__name__
+                "ParameterList.extend should be called with an iterable, but got "
+                + type(values).__name__
             )
         for value in values:
             self.append(value)
@@ -456,7 +465,7 @@ class ParameterDict(Module):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The entry at `key`, or `default`."""
-        return self[key] if key in self else default
+        return self[key] if key in self._keys else default
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A new ParameterDict with `default` at every key."""

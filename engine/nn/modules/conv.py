@@ -48,7 +48,9 @@ class _ConvNd(Module):
             if padding == "same" and any(s != 1 for s in stride):
                 raise ValueError("padding='same' is not supported for strided convolutions")
         if padding_mode not in _MODES:
-            raise ValueError(f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'")
+            raise ValueError(
+                f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'"
+            )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = kernel_size
@@ -69,7 +71,11 @@ class _ConvNd(Module):
             self._reversed_padding_repeated_twice = pads
         else:
             self._reversed_padding_repeated_twice = _reverse_repeat_tuple(padding, 2)
-        size = (in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)
+        size = (
+            (in_channels, out_channels // groups)
+            if transposed
+            else (out_channels, in_channels // groups)
+        )
         self.weight = Parameter(engine.empty((*size, *kernel_size), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(engine.empty(out_channels, device=device, dtype=dtype))
@@ -191,13 +197,17 @@ class _ConvTransposeNd(_ConvNd):
             )
         dilation = (1,) * n if dilation is None else dilation
         least = [
-            (input.size(d + lead) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (kernel_size[d] - 1) + 1
+            (input.size(d + lead) - 1) * stride[d]
+            - 2 * padding[d]
+            + dilation[d] * (kernel_size[d] - 1)
+            + 1
             for d in range(n)
         ]
         most = [m + s - 1 for m, s in zip(least, stride)]
         if any(not a <= size <= b for size, a, b in zip(output_size, least, most)):
             raise ValueError(
-                f"requested an output size of {output_size}, but valid sizes range from {least} to {most} (for an input "
+                f"requested an output size of {output_size}, but valid sizes range from {least} to {most} "
+                "(for an input "
                 f"of {input.size()[2:]})"
             )
         return [size - a for size, a in zip(output_size, least)]
@@ -206,10 +216,23 @@ class _ConvTransposeNd(_ConvNd):
         if self.padding_mode != "zeros":
             raise ValueError(f"Only `zeros` padding mode is supported for {type(self).__name__}")
         output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, self._spatial, self.dilation
+            input,
+            output_size,
+            self.stride,
+            self.padding,
+            self.kernel_size,
+            self._spatial,
+            self.dilation,
         )
         return type(self)._function(
-            input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            output_padding,
+            self.groups,
+            self.dilation,
         )
 
 
@@ -291,7 +314,17 @@ class _LazyConv(_LazyConvXdMixin):
         groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device=device, dtype=dtype
+            0,
+            0,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            False,
+            padding_mode,
+            device=device,
+            dtype=dtype,
         )
         self._be_lazy(out_channels, bias, device, dtype)
 

@@ -23,7 +23,14 @@ class _InstanceNorm(_NormBase):
         track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, bias=bias
+            num_features,
+            eps,
+            momentum,
+            affine,
+            track_running_stats,
+            device=device,
+            dtype=dtype,
+            bias=bias,
         )
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -47,7 +54,7 @@ class _InstanceNorm(_NormBase):
         self, state_dict: Any, prefix: str, local_metadata: dict, strict: bool, missing: Any, unexpected: Any,
         error_msgs: list[str],
     ) -> None:  # fmt: skip
-        if local_metadata.get("version", None) is None and not self.track_running_stats:
+        if local_metadata.get("version") is None and not self.track_running_stats:
             keys = [prefix + n for n in ("running_mean", "running_var") if prefix + n in state_dict]
             if keys:
                 names, klass = " and ".join(f'"{k}"' for k in keys), type(self).__name__
@@ -74,7 +81,8 @@ class _InstanceNorm(_NormBase):
                     f"expected input's size at dim={dim} to match num_features ({self.num_features}), but got: {size}."
                 )
             warnings.warn(
-                f"input's size at dim={dim} does not match num_features. You can silence this warning by not passing in "
+                f"input's size at dim={dim} does not match num_features. You can silence this warning by "
+                "not passing in "
                 "num_features, which is not used because affine=False",
                 stacklevel=2,
             )

@@ -8,14 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import engine
 from engine.autograd.graph import requires_grad_of  # noqa: F401
-from engine.grad_mode import no_grad
 from engine.hooks import RemovableHandle
 from engine.nn.modules import _hooks
-from engine.nn.modules._hooks import BackwardHook, register_module_backward_hook  # noqa: F401
-from engine.nn.modules._hooks import WrappedHook as _WrappedHook
-from engine.nn.modules._hooks import (  # noqa: F401
+from engine.nn.modules._conversions import Conversions, _parse_to  # noqa: F401
+from engine.nn.modules._hooks import (
+    BackwardHook,
+    register_module_backward_hook,
     register_module_buffer_registration_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -24,7 +23,7 @@ from engine.nn.modules._hooks import (  # noqa: F401
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
-from engine.nn.modules._parse import _parse_to
+from engine.nn.modules._hooks import WrappedHook as _WrappedHook
 from engine.nn.modules._state import (
     _EXTRA_STATE_KEY_SUFFIX,  # noqa: F401
     StateDict,
@@ -58,13 +57,13 @@ def _check_name(kind: str, name: Any) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{kind} name should be a string. Got {typename(name)}")
     if "." in name:
-        detail = f', got: {name}' if kind == "module" else ""
-        raise KeyError(f"{kind} name can't contain \".\"{detail}")
+        detail = f", got: {name}" if kind == "module" else ""
+        raise KeyError(f'{kind} name can\'t contain "."{detail}')
     if name == "":
         raise KeyError(f'{kind} name can\'t be empty string ""')
 
 
-class Module(StateDict):
+class Module(Conversions, StateDict):
     """A piece of a network: parameters, buffers, child modules and a `forward`.
 
     https://docs.pytorch.org/docs/2.13/generated/torch.nn.Module.html
@@ -102,7 +101,9 @@ class Module(StateDict):
 
     def forward(self, *input: Any) -> Any:
         """What a call computes; subclasses define it."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
 
     # --- registration
 
@@ -141,7 +142,8 @@ class Module(StateDict):
                 )
             if param.grad_fn:
                 raise ValueError(
-                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
+                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
+                    "explicitly. "
                     f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
                 )
             for hook in _hooks.parameter_registration.values():
@@ -219,118 +221,29 @@ class Module(StateDict):
             raise AttributeError("`" + name + "` is not a buffer")
         return buffer
 
-    # --- conversion
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        if recurse:
-            for module in self.children():
-                module._apply(fn)
-        for param in self._parameters.values():
-            if param is None:
-                continue
-            with no_grad():
-                applied = fn(param)
-            grad = param.grad
-            param.data = applied
-            if grad is not None:
-                with no_grad():
-                    grad.data = fn(grad)
-        for key, buf in self._buffers.items():
-            if buf is not None:
-                self._buffers[key] = fn(buf)
-        return self
-
-    def apply(self, fn: Callable[[Module], None]) -> Any:
-        """Call `fn` on every descendant, then on this module; returns self."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def cuda(self, device: Any = None) -> Any:
-        """Move everything to a GPU, in place."""
-        return self._apply(lambda t: t.cuda(device))
-
-    def cpu(self) -> Any:
-        """Move everything to the CPU, in place."""
-        return self._apply(lambda t: t.cpu())
-
-    def type(self, dst_type: Any) -> Any:
-        """Cast everything to `dst_type`, in place."""
-        return self._apply(lambda t: t.type(dst_type))
-
-    def float(self) -> Any:
-        """Cast floating parameters and buffers to float32, in place."""
-        return self._apply(lambda t: t.float() if t.is_floating_point() else t)
-
-    def double(self) -> Any:
-        """Cast floating parameters and buffers to float64, in place."""
-        return self._apply(lambda t: t.double() if t.is_floating_point() else t)
-
-    def half(self) -> Any:
-        """Cast floating parameters and buffers to float16, in place."""
-        return self._apply(lambda t: t.half() if t.is_floating_point() else t)
-
-    def bfloat16(self) -> Any:
-        """Cast floating parameters and buffers to bfloat16, in place."""
-        return self._apply(lambda t: t.bfloat16() if t.is_floating_point() else t)
-
-    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
-        """Uninitialised parameters and buffers of the same shapes on `device`."""
-        return self._apply(lambda t: engine.empty_like(t, device=device), recurse=recurse)
-
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`, `to(memory_format=...)`, in place."""
-        device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
-        if dtype is not None:
-            if not (dtype.is_floating_point or dtype.is_complex):
-                raise TypeError(
-                    "nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                    f"dtype={dtype}"
-                )
-            if dtype.is_complex:
-                warnings.warn(
-                    "Complex modules are a new feature under active development whose design may change, and some "
-                    "modules might not work as expected when using complex tensors as parameters or buffers. Please "
-                    "file an issue at https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml if a "
-                    "complex module does not work as expected.",
-                    stacklevel=2,
-                )
-
-        def convert(t: Tensor) -> Tensor:
-            options: dict[str, Any] = {"non_blocking": non_blocking}
-            if device is not None:
-                options["device"] = device
-            if dtype is not None and (t.is_floating_point() or t.is_complex()):
-                options["dtype"] = dtype
-            if memory_format is not None and t.dim() in (4, 5):
-                options["memory_format"] = memory_format
-            return t.to(**options)
-
-        return self._apply(convert)
-
-    def share_memory(self) -> Any:
-        """Move everything to memory that other processes can map."""
-        return self._apply(lambda t: t.share_memory_())
-
     # --- hooks
 
     @staticmethod
-    def _add_hook(hooks: Any, hook: Callable, prepend: bool = False, extra: Any = None) -> RemovableHandle:
+    def _add_hook(
+        hooks: Any, hook: Callable, prepend: bool = False, extra: Any = None
+    ) -> RemovableHandle:
         handle = RemovableHandle(hooks, extra_dict=extra)
         hooks[handle.id] = hook
         if prepend:
             hooks.move_to_end(handle.id, last=False)
         return handle
 
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_pre_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(module, grad_output)` before this module's backward; a result replaces grad_output."""
         return self._add_hook(self._backward_pre_hooks, hook, prepend)
 
     def _set_full(self, value: bool) -> None:
         if self._is_full_backward_hook is (not value):
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one "
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
+                "use only one "
                 "of them."
             )
         self._is_full_backward_hook = value
@@ -356,7 +269,12 @@ class Module(StateDict):
         return handle
 
     def register_forward_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+        self,
+        hook: Callable,
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
     ) -> RemovableHandle:
         """Call `hook(module, args, output)` after forward; a result replaces the output."""
         extra = [self._forward_hooks_with_kwargs, self._forward_hooks_always_called]
@@ -435,8 +353,14 @@ class Module(StateDict):
 
     def _always_called_hooks(self, state: list, done: set[int]) -> None:
         """After an exception: the hooks registered with always_call=True that have not run."""
-        todo = [(i, h, "global module") for i, h in _hooks.forward.items() if i in _hooks.forward_always]
-        todo += [(i, h, "module") for i, h in self._forward_hooks.items() if i in self._forward_hooks_always_called]
+        todo = [
+            (i, h, "global module") for i, h in _hooks.forward.items() if i in _hooks.forward_always
+        ]
+        todo += [
+            (i, h, "module")
+            for i, h in self._forward_hooks.items()
+            if i in self._forward_hooks_always_called
+        ]
         for hook_id, hook, which in todo:
             if hook_id in done:
                 continue
@@ -527,15 +451,17 @@ class Module(StateDict):
                 f"cannot assign '{typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
             )
         persistent = value.persistent if is_buffer else name not in self._non_persistent_buffers_set
-        if getattr(self.register_buffer, "__func__", None) is Module.register_buffer:
-            self.register_buffer(name, value, persistent)
-        elif "persistent" in inspect.signature(self.register_buffer).parameters:
+        if (
+            getattr(self.register_buffer, "__func__", None) is Module.register_buffer
+            or "persistent" in inspect.signature(self.register_buffer).parameters
+        ):
             self.register_buffer(name, value, persistent)
         elif persistent:
             self.register_buffer(name, value)
         else:
             raise RuntimeError(
-                "Registering a non-persistent buffer on a Module subclass that implements register_buffer() without the "
+                "Registering a non-persistent buffer on a Module subclass that implements "
+                "register_buffer() without the "
                 "persistent argument is not allowed."
             )
 
@@ -557,10 +483,18 @@ class Module(StateDict):
     # --- iteration
 
     def _named_members(
-        self, get_members_fn: Callable, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+        self,
+        get_members_fn: Callable,
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
         seen = set()
-        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        modules = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
         for path, module in modules:
             for name, value in get_members_fn(module):
                 if value is None or value in seen:
@@ -578,7 +512,9 @@ class Module(StateDict):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """(path, parameter) for every parameter."""
-        yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
+        yield from self._named_members(
+            lambda m: m._parameters.items(), prefix, recurse, remove_duplicate
+        )
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Every buffer once."""
@@ -589,7 +525,9 @@ class Module(StateDict):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """(path, buffer) for every buffer."""
-        yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
+        yield from self._named_members(
+            lambda m: m._buffers.items(), prefix, recurse, remove_duplicate
+        )
 
     def children(self) -> Iterator[Module]:
         """The direct child modules, each once."""
@@ -673,7 +611,9 @@ class Module(StateDict):
         lines = extra.split("\n") if extra else []
         if len(lines) == 1 and not self._modules:
             return f"{self._get_name()}({lines[0]})"
-        lines += [f"({key}): {_addindent(repr(module), 2)}" for key, module in self._modules.items()]
+        lines += [
+            f"({key}): {_addindent(repr(module), 2)}" for key, module in self._modules.items()
+        ]
         inner = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         return f"{self._get_name()}({inner})"
 

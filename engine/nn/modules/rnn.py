@@ -15,7 +15,7 @@ from engine.nn.parameter import Parameter
 from engine.nn.utils.rnn import PackedSequence
 from engine.tensor import Tensor
 
-__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
@@ -79,26 +79,35 @@ class RNNBase(Module):
                 names = []
                 for name, size in sizes.items():
                     names.append(f"{name}_l{layer}{suffix}")
-                    setattr(self, names[-1], Parameter(engine.empty(size, device=device, dtype=dtype)))
+                    setattr(
+                        self, names[-1], Parameter(engine.empty(size, device=device, dtype=dtype))
+                    )
                 self._flat_weights_names.extend(names)
                 self._all_weights.append(names)
         self._init_flat_weights()
         self.reset_parameters()
 
     def _check_arguments(self, dropout: Any) -> None:
-        if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
+        if (
+            not isinstance(dropout, numbers.Number)
+            or not 0 <= dropout <= 1
+            or isinstance(dropout, bool)
+        ):
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
             )
         if dropout > 0 and self.num_layers == 1:
             warnings.warn(
-                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+                "expects num_layers "
                 f"greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
                 stacklevel=4,
             )
         for name in ("bias", "batch_first"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
+                raise TypeError(
+                    f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}"
+                )
         for name in ("input_size", "hidden_size"):
             value = getattr(self, name)
             if not isinstance(value, int):
@@ -108,7 +117,9 @@ class RNNBase(Module):
         if self.num_layers <= 0:
             raise ValueError("num_layers must be greater than zero")
         if self.proj_size < 0:
-            raise ValueError("proj_size should be a positive integer or zero to disable projections")
+            raise ValueError(
+                "proj_size should be a positive integer or zero to disable projections"
+            )
         if self.proj_size >= self.hidden_size:
             raise ValueError("proj_size has to be smaller than hidden_size")
 
@@ -161,9 +172,13 @@ class RNNBase(Module):
             batch = input.size(0) if self.batch_first else input.size(1)
         return self.num_layers * (2 if self.bidirectional else 1), batch, size
 
-    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
         """The shape of the hidden state: (layers * directions, N, H)."""
-        return self._states(input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size)
+        return self._states(
+            input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size
+        )
 
     def check_hidden_size(
         self, hx: Tensor, expected_hidden_size: tuple, msg: str = "Expected hidden size {}, got {}"
@@ -220,16 +235,24 @@ class RNNBase(Module):
         if "all_weights" in state:
             own["_all_weights"] = own.pop("all_weights")
         own.setdefault("proj_size", 0)
-        if not isinstance(self._all_weights[0][0], str):  # very old pickles hold the tensors themselves
+        if not isinstance(
+            self._all_weights[0][0], str
+        ):  # very old pickles hold the tensors themselves
             own["_all_weights"] = []
             for layer in range(self.num_layers):
                 for suffix in ("", "_reverse") if self.bidirectional else ("",):
-                    kinds = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
+                    kinds = [
+                        "weight_ih",
+                        "weight_hh",
+                        *(["bias_ih", "bias_hh"] if self.bias else []),
+                    ]
                     kinds += ["weight_hr"] if self.proj_size > 0 else []
                     self._all_weights.append([f"{kind}_l{layer}{suffix}" for kind in kinds])
         own["_flat_weights_names"] = [name for names in self._all_weights for name in names]
         own["_flat_weights"] = [getattr(self, name, None) for name in self._flat_weights_names]
-        own["_flat_weight_refs"] = [None if w is None else weakref.ref(w) for w in self._flat_weights]
+        own["_flat_weight_refs"] = [
+            None if w is None else weakref.ref(w) for w in self._flat_weights
+        ]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -257,14 +280,20 @@ class RNNBase(Module):
         """The given state with a batch dim."""
         if batched:
             if hx.dim() != 3:
-                raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
+                raise RuntimeError(
+                    f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor"
+                )
             return hx
         if hx.dim() != 2:
-            raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor")
+            raise RuntimeError(
+                f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor"
+            )
         return hx.unsqueeze(1)
 
     def _wrong_dims(self, ndim: int) -> Exception:
-        return ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D instead")
+        return ValueError(
+            f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D instead"
+        )
 
     def _final(self, states: Any, squeeze: bool, permutation: Tensor | None) -> Any:
         hidden = states[0].squeeze(1) if squeeze else states[0]
@@ -274,7 +303,14 @@ class RNNBase(Module):
         """The output of the last layer for each step, and the final state."""
         self._update_flat_weights()
         function = getattr(engine, self._function)
-        rest = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
+        rest = (
+            self._flat_weights,
+            self.bias,
+            self.num_layers,
+            self.dropout,
+            self.training,
+            self.bidirectional,
+        )
         if isinstance(input, PackedSequence):
             data, batch_sizes, sorted_indices, unsorted_indices = input
             if hx is None:
@@ -291,14 +327,20 @@ class RNNBase(Module):
         batch_dim = 0 if self.batch_first else 1
         if not batched:
             input = input.unsqueeze(batch_dim)
-        hx = self._initial(input, input.size(batch_dim)) if hx is None else self._check_dims(hx, batched)
+        hx = (
+            self._initial(input, input.size(batch_dim))
+            if hx is None
+            else self._check_dims(hx, batched)
+        )
         self.check_forward_args(input, hx, None)
         output, *states = function(input, hx, *rest, self.batch_first)
-        return output if batched else output.squeeze(batch_dim), self._final(states, not batched, None)
+        return output if batched else output.squeeze(batch_dim), self._final(
+            states, not batched, None
+        )
 
 
 class RNN(RNNBase):
-    """h' = tanh(x W_ih + b_ih + h W_hh + b_hh), or relu.  input (T, N, F), hx (D L, N, H) -> (T, N, D H), (D L, N, H)."""
+    """h' = tanh (or relu) of x W_ih + b_ih + h W_hh + b_hh.  input (T, N, F), hx (D L, N, H) -> (T, N, D H), hx."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if "proj_size" in kwargs:
@@ -310,7 +352,9 @@ class RNN(RNNBase):
             self.__dict__["nonlinearity"] = kwargs.pop("nonlinearity", "tanh")
         modes = {"tanh": "RNN_TANH", "relu": "RNN_RELU"}
         if self.nonlinearity not in modes:
-            raise ValueError(f"Unknown nonlinearity '{self.nonlinearity}'. Select from 'tanh' or 'relu'.")
+            raise ValueError(
+                f"Unknown nonlinearity '{self.nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
         super().__init__(modes[self.nonlinearity], *args, **kwargs)
 
     @property
@@ -340,17 +384,23 @@ class LSTM(RNNBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
-    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
         """The shape of the cell state: (layers * directions, N, H)."""
         return self._states(input, batch_sizes, self.hidden_size)
 
     def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
         self.check_input(input, batch_sizes)
         self.check_hidden_size(
-            hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}"
+            hidden[0],
+            self.get_expected_hidden_size(input, batch_sizes),
+            "Expected hidden[0] size {}, got {}",
         )
         self.check_hidden_size(
-            hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}"
+            hidden[1],
+            self.get_expected_cell_size(input, batch_sizes),
+            "Expected hidden[1] size {}, got {}",
         )
 
     def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
@@ -367,7 +417,8 @@ class LSTM(RNNBase):
         if hx[0].dim() != n or hx[1].dim() != n:
             kind = "batched" if batched else "unbatched"
             raise RuntimeError(
-                f"For {kind} {n}-D input, hx and cx should also be {n}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+                f"For {kind} {n}-D input, hx and cx should also be {n}-D but got ({hx[0].dim()}-D, "
+                f"{hx[1].dim()}-D) tensors"
             )
         return hx if batched else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
 
@@ -382,7 +433,13 @@ class RNNCellBase(Module):
     __constants__ = ["input_size", "hidden_size", "bias"]
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         self.input_size = input_size
@@ -415,7 +472,9 @@ class RNNCellBase(Module):
 
     def _check(self, input: Tensor, label: str) -> None:
         if input.dim() not in (1, 2):
-            raise ValueError(f"{type(self).__name__}: Expected {label} to be 1D or 2D, got {input.dim()}D instead")
+            raise ValueError(
+                f"{type(self).__name__}: Expected {label} to be 1D or 2D, got {input.dim()}D instead"
+            )
 
     def _zeros(self, input: Tensor) -> Tensor:
         return engine.zeros(input.size(0), self.hidden_size, dtype=input.dtype, device=input.device)
@@ -458,7 +517,12 @@ class LSTMCell(RNNCellBase):
     """One step of LSTM.  input (N, F) or (F), hx = h (N, H), c (N, H) -> h, c."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=4, device=device, dtype=dtype)
 
@@ -481,7 +545,12 @@ class GRUCell(RNNCellBase):
     """One step of GRU.  input (N, F) or (F), hx (N, H) -> (N, H)."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
 

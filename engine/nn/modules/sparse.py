@@ -31,7 +31,9 @@ class _Table(Module):
     def _make_weight(self, weight: Any, requires_grad: bool, device: Any, dtype: Any) -> None:
         size = (self.num_embeddings, self.embedding_dim)
         if weight is None:
-            self.weight = Parameter(engine.empty(size, device=device, dtype=dtype), requires_grad=requires_grad)
+            self.weight = Parameter(
+                engine.empty(size, device=device, dtype=dtype), requires_grad=requires_grad
+            )
             self.reset_parameters()
             return
         if tuple(weight.shape) != size:
@@ -73,7 +75,13 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(
-            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
         )
 
     def extra_repr(self) -> str:

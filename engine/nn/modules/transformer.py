@@ -44,7 +44,9 @@ def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
     raise RuntimeError(f"activation should be relu/gelu, not {activation}")
 
 
-def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _detect_is_causal_mask(
+    mask: Tensor | None, is_causal: bool | None = None, size: int | None = None
+) -> bool:
     """Whether the mask is the causal one; `is_causal` itself if it is given."""
     if is_causal is not None or mask is None:
         return is_causal is True
@@ -53,13 +55,20 @@ def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, s
     return mask.size() == causal.size() and bool((mask == causal).all())
 
 
-def _canonical_masks(padding: Any, padding_name: str, mask: Any, mask_name: str, dtype: Any) -> tuple[Any, Any]:
+def _canonical_masks(
+    padding: Any, padding_name: str, mask: Any, mask_name: str, dtype: Any
+) -> tuple[Any, Any]:
     padding = F._canonical_mask(
         mask=padding, mask_name=padding_name, other_type=F._none_or_dtype(mask), other_name=mask_name,
         target_type=dtype,
     )  # fmt: skip
     mask = F._canonical_mask(
-        mask=mask, mask_name=mask_name, other_type=None, other_name="", target_type=dtype, check_other=False
+        mask=mask,
+        mask_name=mask_name,
+        other_type=None,
+        other_name="",
+        target_type=dtype,
+        check_other=False,
     )
     return padding, mask
 
@@ -75,7 +84,17 @@ class Transformer(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         where = {"device": device, "dtype": dtype}
-        layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        layer = (
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            layer_norm_eps,
+            batch_first,
+            norm_first,
+            bias,
+        )
         if custom_encoder is not None:
             self.encoder = custom_encoder
         else:
@@ -165,27 +184,39 @@ class TransformerEncoder(Module):
         why = _why_not_nested(encoder_layer)
         if enable_nested_tensor and why:
             warnings.warn(
-                f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}", stacklevel=2
+                f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}",
+                stacklevel=2,
             )
             self.use_nested_tensor = False
 
     def _zeroes_padding(self, src: Tensor, padding: Tensor | None, mask: Tensor | None) -> bool:
         """Whether torch runs on nested tensors here: the output is zero where padded then."""
-        if padding is None or mask is not None or src.dim() != 3 or not getattr(self, "use_nested_tensor", False):
+        if (
+            padding is None
+            or mask is not None
+            or src.dim() != 3
+            or not getattr(self, "use_nested_tensor", False)
+        ):
             return False
         if self.layers[0].training:
             return False
-        if engine.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in self.layers[0].parameters())):
+        if engine.is_grad_enabled() and (
+            src.requires_grad or any(p.requires_grad for p in self.layers[0].parameters())
+        ):
             return False
         padded = padding._array != 0
-        return not getattr(self, "mask_check", True) or bool((padded[:, 1:] >= padded[:, :-1]).all())
+        return not getattr(self, "mask_check", True) or bool(
+            (padded[:, 1:] >= padded[:, :-1]).all()
+        )
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
         """src through every layer, and the final norm if there is one."""
-        padding, mask = _canonical_masks(src_key_padding_mask, "src_key_padding_mask", mask, "mask", src.dtype)
+        padding, mask = _canonical_masks(
+            src_key_padding_mask, "src_key_padding_mask", mask, "mask", src.dtype
+        )
         zeroes = self._zeroes_padding(src, padding, mask)
         seq_len = _get_seq_len(src, self.layers[0].self_attn.batch_first)
         causal = _detect_is_causal_mask(mask, is_causal, seq_len)
@@ -266,10 +297,16 @@ class TransformerEncoderLayer(Module):
             self.activation = F.relu
 
     def forward(
-        self, src: Tensor, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+        self,
+        src: Tensor,
+        src_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool = False,
     ) -> Tensor:
         """src through attention and feed-forward."""
-        padding, mask = _canonical_masks(src_key_padding_mask, "src_key_padding_mask", src_mask, "src_mask", src.dtype)
+        padding, mask = _canonical_masks(
+            src_key_padding_mask, "src_key_padding_mask", src_mask, "src_mask", src.dtype
+        )
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), mask, padding, is_causal=is_causal)
@@ -277,9 +314,17 @@ class TransformerEncoderLayer(Module):
         x = self.norm1(x + self._sa_block(x, mask, padding, is_causal=is_causal))
         return self.norm2(x + self._ff_block(x))
 
-    def _sa_block(self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Tensor:
+    def _sa_block(
+        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
+    ) -> Tensor:
         x = self.self_attn(
-            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False, is_causal=is_causal
+            x,
+            x,
+            x,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            need_weights=False,
+            is_causal=is_causal,
         )[0]
         return self.dropout1(x)
 
@@ -312,7 +357,9 @@ class TransformerDecoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = _get_activation_fn(activation) if isinstance(activation, str) else activation
+        self.activation = (
+            _get_activation_fn(activation) if isinstance(activation, str) else activation
+        )
 
     def __setstate__(self, state: dict) -> None:
         if "activation" not in state:
@@ -336,9 +383,17 @@ class TransformerDecoderLayer(Module):
         x = self.norm2(x + self._mha_block(x, *other))
         return self.norm3(x + self._ff_block(x))
 
-    def _sa_block(self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Tensor:
+    def _sa_block(
+        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
+    ) -> Tensor:
         x = self.self_attn(
-            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False
+            x,
+            x,
+            x,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            is_causal=is_causal,
+            need_weights=False,
         )[0]
         return self.dropout1(x)
 

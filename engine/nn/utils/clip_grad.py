@@ -31,15 +31,20 @@ def _get_total_norm(
     total = engine.stack(norms).norm(norm_type)
     if error_if_nonfinite and not bool(engine.isfinite(total)):
         raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
-            "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`"
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+            "cannot be clipped. "
+            "To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
         )
     return total
 
 
 @no_grad()
 def _clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
     grads = [p.grad for p in _listed(parameters) if p.grad is not None]
@@ -59,7 +64,9 @@ def clip_grad_norm_(
     empty = isinstance(parameters, types.GeneratorType)
     parameters = _listed(parameters)
     if empty and not parameters:
-        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3)
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
+        )
     total = _get_total_norm(
         [p.grad for p in parameters if p.grad is not None], norm_type, error_if_nonfinite, foreach
     )

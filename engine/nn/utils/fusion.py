@@ -9,7 +9,12 @@ import engine
 from engine.nn.parameter import Parameter
 from engine.tensor import Tensor
 
-__all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
+__all__ = [
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
+]
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
@@ -20,7 +25,14 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
         raise AssertionError("bn.running_mean and bn.running_var must not be None")
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(
-        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose
+        fused.weight,
+        fused.bias,
+        bn.running_mean,
+        bn.running_var,
+        bn.eps,
+        bn.weight,
+        bn.bias,
+        transpose,
     )
     return fused
 
@@ -39,7 +51,9 @@ def fuse_conv_bn_weights(
     shape = [1, -1, *ones] if transpose else [-1, 1, *ones]
     weight = (conv_w * (bn_w * rstd).reshape(shape)).to(dtype=conv_w.dtype)
     bias = ((conv_b - bn_rm) * rstd * bn_w + bn_b).to(dtype=bias_dtype)
-    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(bias.detach(), conv_b.requires_grad)
+    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(
+        bias.detach(), conv_b.requires_grad
+    )
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
@@ -61,7 +75,13 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 
 def fuse_linear_bn_weights(
-    linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor, bn_b: Tensor
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor,
+    bn_b: Tensor,
 ) -> tuple[Parameter, Parameter]:
     """The weight and bias of that linear layer."""
     bias_dtype = linear_b.dtype if linear_b is not None else linear_w.dtype
@@ -69,4 +89,6 @@ def fuse_linear_bn_weights(
     scale = bn_w * engine.rsqrt(bn_rv + bn_eps)
     weight = linear_w * scale.unsqueeze(-1).to(dtype=linear_w.dtype)
     bias = ((linear_b - bn_rm) * scale + bn_b).to(dtype=bias_dtype)
-    return Parameter(weight.detach(), linear_w.requires_grad), Parameter(bias.detach(), linear_b.requires_grad)
+    return Parameter(weight.detach(), linear_w.requires_grad), Parameter(
+        bias.detach(), linear_b.requires_grad
+    )

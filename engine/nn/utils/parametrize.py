@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
@@ -64,10 +64,8 @@ class ParametrizationList(ModuleList):
             new = original
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
-                    try:
+                    with suppress(NotImplementedError):
                         new = module.right_inverse(new)
-                    except NotImplementedError:
-                        pass
         if not isinstance(new, Tensor | Sequence):
             raise ValueError(
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got "
@@ -121,11 +119,15 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
-                    raise RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
+                    raise RuntimeError(
+                        f"parametrization {type(module).__name__} does not implement right_inverse."
+                    )
                 value = module.right_inverse(value)
             if self.is_tensor:
                 if not isinstance(value, Tensor):
-                    raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
+                    raise ValueError(
+                        f"`right_inverse` should return a tensor. Got {type(value).__name__}"
+                    )
                 if value.dtype != self.original.dtype:
                     raise ValueError(
                         f"The tensor returned by `right_inverse` has dtype {value.dtype} while `original` has dtype "
@@ -134,21 +136,26 @@ class ParametrizationList(ModuleList):
                 _set(self.original, value)
                 return
             if not isinstance(value, Sequence):
-                raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
+                raise ValueError(
+                    f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}."
+                )
             if len(value) != self.ntensors:
                 raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length "
+                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a "
+                    "sequence of length "
                     f"{len(value)}."
                 )
             for i, tensor in enumerate(value):
                 own = getattr(self, f"original{i}")
                 if not isinstance(tensor, Tensor):
                     raise ValueError(
-                        f"'right_inverse' must return a sequence of tensors. Got element {i} of type {type(tensor).__name__}."
+                        f"'right_inverse' must return a sequence of tensors. Got element {i} of type "
+                        f"{type(tensor).__name__}."
                     )
                 if own.dtype != tensor.dtype:
                     raise ValueError(
-                        f"Tensor {i} returned by `right_inverse` has dtype {tensor.dtype} while `original{i}` has dtype "
+                        f"Tensor {i} returned by `right_inverse` has dtype {tensor.dtype} while `original{i}` has "
+                        "dtype "
                         f"{own.dtype}"
                     )
                 _set(own, tensor)
@@ -169,7 +176,7 @@ def _inject_new_class(module: Module) -> None:
     cls = type(module)
 
     def default_deepcopy(self: Any, memo: dict) -> Any:
-        obj = memo.get(id(self), None)
+        obj = memo.get(id(self))
         if obj is not None:
             return obj
         replica = self.__new__(type(self))
@@ -234,11 +241,14 @@ def _check_another(module: Module, tensor_name: str, parametrization: Module) ->
     except NotImplementedError:
         return
     if not isinstance(Z, Tensor):
-        raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(Z).__name__}")
+        raise ValueError(
+            f"parametrization.right_inverse must return a tensor. Got: {type(Z).__name__}"
+        )
     for label in ("dtype", "shape"):
         if getattr(Z, label) != getattr(Y, label):
             raise ValueError(
-                f"The tensor returned by parametrization.right_inverse must have the same {label} as module.{tensor_name}, "
+                f"The tensor returned by parametrization.right_inverse must have the same {label} as "
+                f"module.{tensor_name}, "
                 f"unless the `unsafe` flag is enabled.\nmodule.{tensor_name}.{label}: {getattr(Y, label)}\n"
                 f"returned {label}: {getattr(Z, label)}"
             )
@@ -265,7 +275,8 @@ def register_parametrization(
         module.parametrizations[tensor_name] = parametrizations
     else:
         raise ValueError(
-            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'"
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with "
+            f"name '{tensor_name}'"
         )
     return module
 
@@ -278,7 +289,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return len(parametrizations) > 0 if tensor_name is None else tensor_name in parametrizations
 
 
-def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+def remove_parametrizations(
+    module: Module, tensor_name: str, leave_parametrized: bool = True
+) -> Module:
     """Make the tensor a plain parameter again: its present value, or its original; returns the module."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -293,7 +306,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         original = Parameter(t.detach()) if t.requires_grad else t
     else:
         raise ValueError(
-            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence "
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
+            "terms of a sequence "
             "of tensors."
         )
     delattr(type(module), tensor_name)

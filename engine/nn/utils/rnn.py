@@ -16,7 +16,9 @@ __all__ = [
 ]  # fmt: skip
 
 PackedSequence_ = namedtuple(
-    "PackedSequence_", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"], defaults=(None, None)
+    "PackedSequence_",
+    ["data", "batch_sizes", "sorted_indices", "unsorted_indices"],
+    defaults=(None, None),
 )
 PackedSequence_.__module__ = __name__
 
@@ -27,13 +29,22 @@ class PackedSequence(PackedSequence_):
     __slots__ = ()
 
     def __new__(
-        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+        cls,
+        data: Any,
+        batch_sizes: Any = None,
+        sorted_indices: Any = None,
+        unsorted_indices: Any = None,
     ) -> PackedSequence:
-        return super().__new__(cls, *_packed_sequence_init_args(data, batch_sizes, sorted_indices, unsorted_indices))
+        return super().__new__(
+            cls, *_packed_sequence_init_args(data, batch_sizes, sorted_indices, unsorted_indices)
+        )
 
     def pin_memory(self) -> PackedSequence:
         """The same in page-locked memory."""
-        more = [None if t is None else t.pin_memory() for t in (self.sorted_indices, self.unsorted_indices)]
+        more = [
+            None if t is None else t.pin_memory()
+            for t in (self.sorted_indices, self.unsorted_indices)
+        ]
         return type(self)(self.data.pin_memory(), self.batch_sizes, *more)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
@@ -41,12 +52,19 @@ class PackedSequence(PackedSequence_):
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
-        more = [None if t is None else t.to(data.device) for t in (self.sorted_indices, self.unsorted_indices)]
+        more = [
+            None if t is None else t.to(data.device)
+            for t in (self.sorted_indices, self.unsorted_indices)
+        ]
         return type(self)(data, self.batch_sizes, *more)
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """On a GPU."""
-        return self.to(*args, **kwargs) if args or "device" in kwargs else self.to(device="cuda", **kwargs)
+        return (
+            self.to(*args, **kwargs)
+            if args or "device" in kwargs
+            else self.to(device="cuda", **kwargs)
+        )
 
     def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """On the CPU."""
@@ -102,7 +120,8 @@ def _packed_sequence_init_args(
     if batch_sizes is not None:
         if batch_sizes.device.type != "cpu":
             raise ValueError(
-                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created manually. They "
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created "
+                "manually. They "
                 "should be instantiated by functions like pack_sequence and pack_padded_sequences in nn.utils.rnn. "
                 "https://pytorch.org/docs/stable/nn.html#torch.nn.utils.rnn.pack_sequence"
             )
@@ -148,7 +167,9 @@ def pack_padded_sequence(
     return _packed_sequence_init(data, batch_sizes, sorted_indices, None)
 
 
-def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+def _pack_padded_sequence(
+    input: Tensor, lengths: Tensor, batch_first: bool
+) -> tuple[Tensor, Tensor]:
     """(data, batch_sizes) of a padded batch with decreasing lengths."""
     if input.numel() == 0:
         raise RuntimeError("Cannot pack empty tensors.")
@@ -160,11 +181,14 @@ def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> 
             f"Expected `len(lengths)` to be equal to batch_size, but got {len(counts)} (batch_size={batch})"
         )
     if counts and counts[-1] <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
-    if any(a < b for a, b in zip(counts, counts[1:])):
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    if counts != sorted(counts, reverse=True):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
+            "requirement if you do "
             "not need ONNX exportability."
         )
     if counts[0] > steps:
@@ -189,7 +213,9 @@ def pad_packed_sequence(
                 f"total_length={total_length} and max sequence length being {steps}"
             )
         steps = total_length
-    padded, lengths = _pad_packed_sequence(sequence.data, sequence.batch_sizes, batch_first, padding_value, steps)
+    padded, lengths = _pad_packed_sequence(
+        sequence.data, sequence.batch_sizes, batch_first, padding_value, steps
+    )
     order = sequence.unsorted_indices
     if order is not None:
         return padded.index_select(0 if batch_first else 1, order), lengths[order.cpu()]
@@ -206,12 +232,17 @@ def _pad_packed_sequence(
     index = engine.tensor(rows, dtype=engine.int64, device=data.device)
     flat = data.detach().new_full((total_length * batch, *data.shape[1:]), padding_value)
     padded = flat.index_copy(0, index, data).reshape(total_length, batch, *data.shape[1:])
-    lengths = engine.tensor([builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64)
+    lengths = engine.tensor(
+        [builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64
+    )
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
 def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: builtins.float = 0.0, padding_side: str = "right"
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: builtins.float = 0.0,
+    padding_side: str = "right",
 ) -> Tensor:
     """Sequences (L_i, *) stacked, padded to the longest: (T, N, *), or (N, T, *) with batch_first."""
     if not isinstance(sequences, Iterable):
@@ -222,7 +253,9 @@ def pad_sequence(
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
     if padding_side not in ("left", "right"):
-        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
     longest = builtins.max(s.size(0) for s in sequences)
     padded = []
     for s in sequences:
@@ -234,7 +267,9 @@ def pad_sequence(
     return engine.stack(padded, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Tensor]:
     """The sequences of a padded batch (T, N, *), without their padding."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)

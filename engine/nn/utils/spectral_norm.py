@@ -73,18 +73,23 @@ class SpectralNorm:
         return v.mul_(target_sigma / engine.dot(u, engine.mv(weight_mat, v)))
 
     @staticmethod
-    def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+    def apply(
+        module: Module, name: str, n_power_iterations: int, dim: int, eps: float
+    ) -> SpectralNorm:
         """Replace the parameter `name` by `name_orig`, with buffers `name_u` and `name_v`."""
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm) and hook.name == name:
-                raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+                raise RuntimeError(
+                    f"Cannot register two spectral_norm hooks on the same parameter {name}"
+                )
         fn = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
         if weight is None:
             raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
         if isinstance(weight, UninitializedParameter):
             raise ValueError(
-                "The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to run the dummy forward "
+                "The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to run "
+                "the dummy forward "
                 "before applying spectral normalization"
             )
         with no_grad():
@@ -117,7 +122,11 @@ class SpectralNormLoadStateDictPreHook:
         if version is not None and version >= 1:
             return
         key = prefix + fn.name
-        if version is None and key not in state_dict and all(key + s in state_dict for s in ("_orig", "_u", "_v")):
+        if (
+            version is None
+            and key not in state_dict
+            and all(key + s in state_dict for s in ("_orig", "_u", "_v"))
+        ):
             return
         missing = [key + suffix for suffix in ("_orig", "", "_u") if key + suffix not in state_dict]
         if missing:
@@ -150,10 +159,16 @@ def _default_dim(module: Module) -> int:
 
 
 def spectral_norm(
-    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
 ) -> Module:
     """module.name divided by its largest singular value at each forward; returns the module."""
-    SpectralNorm.apply(module, name, n_power_iterations, _default_dim(module) if dim is None else dim, eps)
+    SpectralNorm.apply(
+        module, name, n_power_iterations, _default_dim(module) if dim is None else dim, eps
+    )
     return module
 
 

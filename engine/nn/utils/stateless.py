@@ -29,10 +29,16 @@ def _owner(module: Module, path: str) -> tuple[Any, str, str]:
 
 @contextlib.contextmanager
 def _reparametrize_module(
-    module: Module, parameters_and_buffers: dict[str, Tensor], tie_weights: bool = False, strict: bool = False
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    tie_weights: bool = False,
+    strict: bool = False,
 ) -> Iterator[None]:
     """Inside, the named tensors stand in the places of the module's own."""
-    own = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+    own = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
     given = dict(parameters_and_buffers)
     if tie_weights:
         for name, value in list(given.items()):
@@ -78,7 +84,9 @@ def _functional_call(
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _reparametrize_module(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict):
+    with _reparametrize_module(
+        module, parameters_and_buffers, tie_weights=tie_weights, strict=strict
+    ):
         return module(*args, **(kwargs or {}))
 
 
@@ -88,7 +96,8 @@ def functional_call(
 ) -> Any:  # fmt: skip
     """Deprecated name of torch.func.functional_call: the module's result with these tensors for its own."""
     warnings.warn(
-        "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future version "
+        "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be "
+        "removed in a future version "
         "of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",
         FutureWarning,
         stacklevel=2,

@@ -1,0 +1,18 @@
+"""torch.nn.backends.thnn's name: pickles of 2018 mention it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["backend"]
+
+
+class THNNFunctionBackend:
+    """What modules once kept as `_backend`; holds nothing."""
+
+
+backend = THNNFunctionBackend()
+
+
+def _get_thnn_function_backend() -> Any:
+    return backend

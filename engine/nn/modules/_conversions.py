@@ -1,0 +1,137 @@
+"""A Module moved and cast: `to`, `cuda`, `half`, ..."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import engine
+from engine.grad_mode import no_grad
+from engine.tensor import Tensor
+
+
+class Conversions:
+    """The part of Module that maps a function over its tensors."""
+
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    children: Callable[[], Iterator[Any]]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for param in self._parameters.values():
+            if param is None:
+                continue
+            with no_grad():
+                applied = fn(param)
+            grad = param.grad
+            param.data = applied
+            if grad is not None:
+                with no_grad():
+                    grad.data = fn(grad)
+        for key, buf in self._buffers.items():
+            if buf is not None:
+                self._buffers[key] = fn(buf)
+        return self
+
+    def apply(self, fn: Callable[[Any], None]) -> Any:
+        """Call `fn` on every descendant, then on this module; returns self."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def cuda(self, device: Any = None) -> Any:
+        """Move everything to a GPU, in place."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def cpu(self) -> Any:
+        """Move everything to the CPU, in place."""
+        return self._apply(lambda t: t.cpu())
+
+    def type(self, dst_type: Any) -> Any:
+        """Cast everything to `dst_type`, in place."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self) -> Any:
+        """Cast floating parameters and buffers to float32, in place."""
+        return self._apply(lambda t: t.float() if t.is_floating_point() else t)
+
+    def double(self) -> Any:
+        """Cast floating parameters and buffers to float64, in place."""
+        return self._apply(lambda t: t.double() if t.is_floating_point() else t)
+
+    def half(self) -> Any:
+        """Cast floating parameters and buffers to float16, in place."""
+        return self._apply(lambda t: t.half() if t.is_floating_point() else t)
+
+    def bfloat16(self) -> Any:
+        """Cast floating parameters and buffers to bfloat16, in place."""
+        return self._apply(lambda t: t.bfloat16() if t.is_floating_point() else t)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
+        """Uninitialised parameters and buffers of the same shapes on `device`."""
+        return self._apply(lambda t: engine.empty_like(t, device=device), recurse=recurse)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`, `to(memory_format=...)`, in place."""
+        device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise TypeError(
+                    "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                    f"dtype={dtype}"
+                )
+            if dtype.is_complex:
+                warnings.warn(
+                    "Complex modules are a new feature under active development whose design may change, and some "
+                    "modules might not work as expected when using complex tensors as parameters or buffers. Please "
+                    "file an issue at https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml if a "
+                    "complex module does not work as expected.",
+                    stacklevel=2,
+                )
+
+        def convert(t: Tensor) -> Tensor:
+            options: dict[str, Any] = {"non_blocking": non_blocking}
+            if device is not None:
+                options["device"] = device
+            if dtype is not None and (t.is_floating_point() or t.is_complex()):
+                options["dtype"] = dtype
+            if memory_format is not None and t.dim() in (4, 5):
+                options["memory_format"] = memory_format
+            return t.to(**options)
+
+        return self._apply(convert)
+
+    def share_memory(self) -> Any:
+        """Move everything to memory that other processes can map."""
+        return self._apply(lambda t: t.share_memory_())
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the arguments of `to`."""
+    kwargs = dict(kwargs)
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    non_blocking = kwargs.pop("non_blocking", False)
+    memory_format = kwargs.pop("memory_format", None)
+    other = kwargs.pop("other", kwargs.pop("tensor", None))
+    kwargs.pop("copy", None)
+    if kwargs:
+        raise TypeError(f"to() received an invalid combination of arguments - got {sorted(kwargs)}")
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    elif rest and isinstance(rest[0], engine.dtype):
+        dtype = rest.pop(0)
+    elif rest:
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], engine.dtype)):
+            dtype = rest.pop(0)
+    if rest:
+        non_blocking = rest.pop(0)
+    if other is not None:
+        device, dtype = other.device, other.dtype
+    return (None if device is None else engine.device(device)), dtype, non_blocking, memory_format
