@@ -3,12 +3,17 @@
 Every op of `engine/ops` is served here by name; sub-packages (`nn`, `optim`, ...) are imported at first use.
 """
 
+import gc as _gc
 import importlib as _importlib
 import warnings as _warnings
+
+_collecting = _gc.isenabled()
+_gc.disable()  # thousands of functions are made below: collections find nothing and cost a tenth of the start
 
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
+from engine import _names  # noqa: E402
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import ops as _ops  # noqa: E402, F401
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
@@ -43,10 +48,16 @@ from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
 from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
-    "amp autograd backends cuda distributed distributions fft jit linalg multiprocessing nn optim serialization "
-    "sparse special utils random".split()
+    "_C _dynamo _utils amp autograd backends compiler cpu cuda distributed distributions fft func fx jit linalg mps "
+    "multiprocessing nn onnx optim overrides random return_types serialization sparse special storage types utils version "
+    "xpu".split()
 )
-_LAZY = {"save": "engine.serialization", "load": "engine.serialization", "sparse_coo_tensor": "engine.sparse", "spmm": "engine.sparse"}
+_LAZY = {
+    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "spmm": "sparse",
+    "autocast": "amp", "GradScaler": "amp", "Future": "jit",
+    **dict.fromkeys(_names.TOP_LEVEL.split(), "_top_level"),
+    **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
@@ -56,7 +67,7 @@ def __getattr__(name: str) -> object:
     if name in _SUBPACKAGES:
         return _importlib.import_module(f"engine.{name}")
     if name in _LAZY:
-        value = getattr(_importlib.import_module(_LAZY[name]), name)
+        value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
         setattr(sys.modules[__name__], name, value)
         return value
     alias = sys.modules.get("engine.torch_alias")
@@ -72,3 +83,6 @@ def __dir__() -> list[str]:
 globals().update(_dispatch.PUBLIC)
 globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
 inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None
+
+if _collecting:
+    _gc.enable()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from builtins import list as _list
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -42,6 +43,11 @@ _MISSING: Any = object()
 def get_dir() -> str:
     """The cache folder: `set_dir`, else TORCH_HUB_DIR, else `~/.torch/hub`."""
     return str(paths.hub_dir())
+
+
+def _get_torch_home() -> str:
+    """The folder above `get_dir()`: packages keep files of their own beside the hub's."""
+    return str(paths.hub_dir().parent)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -179,6 +185,42 @@ def download_url_to_file(
         os.replace(fetched.path, target)
     finally:
         fetched.path.unlink(missing_ok=True)
+
+
+def __getattr__(name: str) -> Any:
+    """`tqdm`, which code imports from torch.hub and torch.utils.model_zoo."""
+    if name == "tqdm":
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            return _Progress
+        return tqdm
+    raise AttributeError(f"module 'torch.hub' has no attribute '{name}'")
+
+
+class _Progress:
+    """tqdm's place where it is not installed: counts without showing."""
+
+    def __init__(self, iterable: Any = None, total: Any = None, **options: Any) -> None:
+        self.iterable, self.total, self.n = iterable, total, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.iterable)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def update(self, n: float = 1) -> None:
+        """Count on."""
+        self.n += n  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Nothing."""
+
+    set_description = set_postfix = write = lambda self, *args, **kwargs: None
 
 
 def _given(repo_or_dir: Any, github: Any, function: str) -> str:

@@ -1,15 +1,26 @@
 """Array modules: numpy on the CPU, CuPy on CUDA (`backends/cuda`), a stand-in in tests.
 
+The names of torch.backends (`cudnn`, `mps`, ...) are served from here too, at first use.
 A `Backend` answers for one array class: its module `xp`, its device, and copies to and from the host.
 """
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import Any
 
 import numpy as np
 
 from engine.device import CPU, device
+
+# torch.backends' attributes: light modules of settings
+_SETTINGS = frozenset(["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SETTINGS:
+        return _importlib.import_module(f"engine.backends.{name}")
+    raise AttributeError(f"module 'torch.backends' has no attribute '{name}'")
 
 
 class Backend:

@@ -5,12 +5,18 @@ Imported at first use: `utils.data`, `utils.checkpoint`, `utils.dlpack`, `utils.
 
 import importlib as _importlib
 
-_MODULES = frozenset(["_pytree", "checkpoint", "data", "dlpack"])
+_MODULES = frozenset(["_pytree", "checkpoint", "cpp_extension", "data", "dlpack", "hooks", "tensorboard"])
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _importlib.import_module(f"engine.utils.{name}")
+    if name == "model_zoo":  # lives elsewhere: only under the torch names
+        import sys
+
+        alias = sys.modules.get("engine.torch_alias")
+        if alias is not None and alias.installed():
+            return _importlib.import_module("torch.utils.model_zoo")
     raise AttributeError(f"module 'engine.utils' has no attribute '{name}'")
 
 

@@ -10,6 +10,23 @@ from typing import Any
 import numpy as np
 
 from engine.backends import Backend
+from engine.backends.cuda.flags import (  # noqa: F401  # torch.backends.cuda's names
+    can_use_efficient_attention,
+    can_use_flash_attention,
+    cudnn_sdp_enabled,
+    cufft_plan_cache,
+    enable_cudnn_sdp,
+    enable_flash_sdp,
+    enable_math_sdp,
+    enable_mem_efficient_sdp,
+    flash_sdp_enabled,
+    is_built,
+    math_sdp_enabled,
+    matmul,
+    mem_efficient_sdp_enabled,
+    preferred_linalg_library,
+    sdp_kernel,
+)
 from engine.device import device
 
 

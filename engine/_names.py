@@ -1,0 +1,13 @@
+"""Names of torch's top level that are imported at first use."""
+
+TOP_LEVEL = """
+_assert _has_compatible_shallow_copy_type _shape_as_tensor SymBool SymFloat SymInt are_deterministic_algorithms_enabled
+clear_autocast_cache compile get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_deterministic_debug_mode
+get_device get_device_module get_float32_matmul_precision get_num_interop_threads get_num_threads is_autocast_cache_enabled
+is_autocast_cpu_enabled is_autocast_enabled is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled
+set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled
+set_autocast_gpu_dtype set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal
+set_num_interop_threads set_num_threads set_warn_always sym_float sym_int sym_max sym_min sym_not sym_sqrt typename
+unify_type_list use_deterministic_algorithms vmap
+"""
+STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"

@@ -1,0 +1,5 @@
+"""torch.amp.grad_scaler's names."""
+
+from engine.amp import GradScaler
+
+__all__ = ["GradScaler"]

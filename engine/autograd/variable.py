@@ -1,0 +1,5 @@
+"""torch.autograd.variable's names."""
+
+from engine.autograd.api import Variable
+
+__all__ = ["Variable"]

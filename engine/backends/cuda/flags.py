@@ -1,0 +1,81 @@
+"""torch.backends.cuda's names: settings that can be set and are without effect."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = [
+    "can_use_efficient_attention", "can_use_flash_attention", "cufft_plan_cache", "cudnn_sdp_enabled", "enable_cudnn_sdp",
+    "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "flash_sdp_enabled", "is_built", "math_sdp_enabled",
+    "matmul", "mem_efficient_sdp_enabled", "preferred_linalg_library", "sdp_kernel",
+]  # fmt: skip
+
+
+class _Matmul:
+    """`torch.backends.cuda.matmul`: the settings of products."""
+
+    allow_tf32 = False
+    allow_fp16_reduced_precision_reduction = True
+    allow_bf16_reduced_precision_reduction = True
+    allow_fp16_accumulation = False
+    fp32_precision = "none"
+
+
+class _PlanCache:
+    """`torch.backends.cuda.cufft_plan_cache`."""
+
+    size = 0
+    max_size = 0
+
+    def clear(self) -> None:
+        """Nothing."""
+
+
+matmul, cufft_plan_cache = _Matmul(), _PlanCache()
+
+
+def is_built() -> bool:
+    """Whether a GPU can be used: there is no build with or without CUDA here."""
+    from engine.backends import cuda
+
+    return cuda.device_count() > 0
+
+
+def math_sdp_enabled() -> bool:
+    """True: the one kernel of attention."""
+    return True
+
+
+def flash_sdp_enabled() -> bool:
+    """False."""
+    return False
+
+
+mem_efficient_sdp_enabled = cudnn_sdp_enabled = flash_sdp_enabled
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Without effect."""
+
+
+enable_flash_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_math_sdp
+
+
+def can_use_flash_attention(params: Any, debug: bool = False) -> bool:
+    """False."""
+    return False
+
+
+can_use_efficient_attention = can_use_flash_attention
+
+
+def preferred_linalg_library(backend: Any = None) -> None:
+    """Without effect."""
+
+
+@contextlib.contextmanager
+def sdp_kernel(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """A context without effect: there is one kernel."""
+    yield

@@ -1,0 +1,10 @@
+"""torch.backends.openmp's names."""
+
+from __future__ import annotations
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """False."""
+    return False

@@ -1,0 +1,4 @@
+"""torch.backends.quantized's names: quantized tensors are not supported."""
+
+engine = "none"
+supported_engines = ["none"]

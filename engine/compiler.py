@@ -1,0 +1,73 @@
+"""torch.compiler's names: nothing is compiled, the decorators return what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling",
+    "is_dynamo_compiling", "is_exporting", "list_backends", "reset", "set_stance", "substitute_in_graph",
+]  # fmt: skip
+
+
+def compile(model: Any = None, **kwargs: Any) -> Any:
+    """`model` itself; without one, a decorator that does the same."""
+    return (lambda function: function) if model is None else model
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """`fn` itself (a function or a list of them)."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """`fn` itself."""
+    return fn
+
+
+def disable(fn: Any = None, recursive: bool = True, **kwargs: Any) -> Any:
+    """`@disable` and `@disable(...)`: the function itself."""
+    return (lambda function: function) if fn is None else fn
+
+
+def substitute_in_graph(original_fn: Any, **kwargs: Any) -> Callable:
+    """A decorator that returns its function."""
+    return lambda function: function
+
+
+class set_stance:
+    """A context and decorator without effect."""
+
+    def __init__(self, stance: str = "default", **kwargs: Any) -> None:
+        self.stance = stance
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def __call__(self, fn: Any) -> Any:
+        return fn
+
+
+def is_compiling() -> bool:
+    """False."""
+    return False
+
+
+is_dynamo_compiling = is_exporting = is_compiling
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """Empty."""
+    return []
+
+
+def reset() -> None:
+    """Nothing."""
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing."""

@@ -1,0 +1,41 @@
+"""torch.cuda.amp's names: see `engine.amp` for the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine import amp, dtypes
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+
+class autocast(amp.autocast):
+    """`amp.autocast("cuda")`, inert."""
+
+    def __init__(self, enabled: bool = True, dtype: Any = dtypes.float16, cache_enabled: bool = True) -> None:
+        super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """`amp.GradScaler("cuda")`, a pass-through."""
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+
+
+def custom_fwd(fwd: Callable | None = None, *, cast_inputs: Any = None) -> Any:
+    """The function itself."""
+    return amp.custom_fwd(fwd)
+
+
+def custom_bwd(bwd: Callable | None = None) -> Any:
+    """The function itself."""
+    return amp.custom_bwd(bwd)

@@ -1,0 +1,18 @@
+"""torch.cuda.random's names."""
+
+from engine.cuda import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+
+__all__ = [
+    "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",
+    "set_rng_state", "set_rng_state_all",
+]  # fmt: skip

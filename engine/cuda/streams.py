@@ -1,0 +1,5 @@
+"""torch.cuda.streams' names."""
+
+from engine.cuda import Event, Stream
+
+__all__ = ["Event", "Stream"]

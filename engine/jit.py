@@ -1,0 +1,264 @@
+"""torch.jit's names: Python code runs as it is, so the decorators return what they are given.
+
+`script`, `ignore`, `unused`, `export` are inert; `fork` runs at once; what needs a compiled form (`trace`, `load`,
+`save`) raises NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar, overload
+
+from engine.nn.modules.module import Module
+
+__all__ = [
+    "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
+    "ScriptModule", "TracingCheckError", "annotate", "export", "export_opnames", "fork", "freeze", "ignore",
+    "interface", "is_scripting", "is_tracing", "isinstance", "jit_module_from_flatbuffer", "load", "onednn_fusion_enabled",
+    "optimize_for_inference", "optimized_execution", "save", "script", "script_if_tracing", "script_method",
+    "set_fusion_strategy", "strict_fusion", "trace", "trace_module", "unused", "wait",
+]  # fmt: skip
+
+T = TypeVar("T")
+_isinstance = isinstance
+
+
+class Error(RuntimeError):
+    """What torch raises inside compiled code; never raised here."""
+
+
+class TracingCheckError(Exception):
+    """What torch raises for a trace that differs; never raised here."""
+
+
+def _refuse(what: str, instead: str) -> Any:
+    raise NotImplementedError(f"torch.jit.{what} is not supported: the engine runs Python code as it is; {instead}")
+
+
+def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
+    """`obj` itself: a function, class or module needs no compilation."""
+    return obj
+
+
+def script_method(fn: T) -> T:
+    """`fn` itself."""
+    return fn
+
+
+def script_if_tracing(fn: T) -> T:
+    """`fn` itself: nothing is ever traced."""
+    return fn
+
+
+def export(fn: T) -> T:
+    """`fn` itself."""
+    return fn
+
+
+def unused(fn: T) -> T:
+    """`fn` itself."""
+    return fn
+
+
+def interface(obj: T) -> T:
+    """`obj` itself."""
+    return obj
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """`@ignore` and `@ignore(drop=...)`: the function itself."""
+    return drop if callable(drop) else lambda fn: fn
+
+
+def _overload(fn: T) -> T:
+    return fn
+
+
+def _overload_method(fn: T) -> T:
+    return fn
+
+
+def _script_if_tracing(fn: T) -> T:
+    return fn
+
+
+def is_scripting() -> bool:
+    """False."""
+    return False
+
+
+def is_tracing() -> bool:
+    """False."""
+    return False
+
+
+def _is_tracing() -> bool:
+    return False
+
+
+def annotate(the_type: Any, the_value: T) -> T:
+    """The value."""
+    return the_value
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """The builtin; parts of a generic type are not looked at."""
+    kinds = target_type if _isinstance(target_type, tuple | list) else (target_type,)
+    return _isinstance(obj, tuple(getattr(kind, "__origin__", kind) for kind in kinds))
+
+
+class Attribute:
+    """A value with its type, as ScriptModules declare them."""
+
+    def __init__(self, value: Any, type: Any) -> None:
+        self.value, self.type = value, type
+
+
+class ScriptModule(Module):
+    """A plain Module under this name; no module is compiled."""
+
+    def save(self, f: Any, **kwargs: Any) -> None:
+        """NotImplementedError: there is no compiled form to write."""
+        _refuse("ScriptModule.save", "use torch.save(model.state_dict(), f)")
+
+
+class RecursiveScriptModule(ScriptModule):
+    """What torch makes of scripted modules; nothing is one here."""
+
+
+class ScriptFunction:
+    """What torch makes of scripted functions; nothing is one here."""
+
+
+class CompilationUnit:
+    """NotImplementedError: source text in TorchScript is not compiled."""
+
+    def __init__(self, lang: Any = None, _frames_up: int = 0) -> None:
+        _refuse("CompilationUnit", "write the functions in Python")
+
+
+class Future:
+    """A result that is there already."""
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def done(self) -> bool:
+        """True."""
+        return True
+
+    def value(self) -> Any:
+        """The result."""
+        return self._value
+
+    wait = value
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """A Future of `callback(self)`."""
+        return Future(callback(self))
+
+    def set_result(self, result: Any) -> None:
+        """Replace the result."""
+        self._value = result
+
+
+def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
+    """Call `func` at once; its result as a Future."""
+    return Future(func(*args, **kwargs))
+
+
+def wait(future: Future) -> Any:
+    """The result of a Future."""
+    return future.wait()
+
+
+_fork, _wait = fork, wait
+
+
+def freeze(mod: T, *args: Any, **kwargs: Any) -> T:
+    """`mod` itself."""
+    return mod
+
+
+def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
+    """`mod` itself."""
+    return mod
+
+
+@contextlib.contextmanager
+def optimized_execution(should_optimize: bool = True) -> Iterator[None]:
+    """A context without effect."""
+    yield
+
+
+@contextlib.contextmanager
+def fuser(name: str) -> Iterator[None]:
+    """A context without effect."""
+    yield
+
+
+class strict_fusion:
+    """A context without effect."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def set_fusion_strategy(strategy: Any) -> list:
+    """Without effect; there was no strategy before."""
+    return []
+
+
+def enable_onednn_fusion(enabled: bool) -> None:
+    """Without effect."""
+
+
+def onednn_fusion_enabled() -> bool:
+    """False."""
+    return False
+
+
+def trace(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError: calls are not recorded as a program."""
+    _refuse("trace", "call the model itself")
+
+
+def trace_module(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError: calls are not recorded as a program."""
+    _refuse("trace_module", "call the model itself")
+
+
+def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError: a TorchScript file holds a program for torch's interpreter."""
+    _refuse("load", "build the model from its Python code and load a state_dict into it, or use framework='torch'")
+
+
+def jit_module_from_flatbuffer(f: Any) -> Any:
+    """NotImplementedError, as `load`."""
+    _refuse("jit_module_from_flatbuffer", "build the model from its Python code")
+
+
+def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    """NotImplementedError: there is no compiled form to write."""
+    _refuse("save", "use torch.save(model.state_dict(), f)")
+
+
+def export_opnames(m: Any) -> list[str]:
+    """NotImplementedError: there is no compiled form to list."""
+    return _refuse("export_opnames", "there is no list of compiled operators")
+
+
+def _jit_internal_is_scripting() -> bool:
+    return False
+
+
+_unwrap_optional = functools.partial(lambda x: x)
+_overload_typing = overload

@@ -1,0 +1,146 @@
+"""The standard library's `multiprocessing` with torch.multiprocessing's additions.
+
+Tensors are pickled to other processes by value.  Spawned children see the torch names if this process does
+(`engine.torch_alias`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing as _standard
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    *(name for name in _standard.__all__ if name != "reducer"), "ProcessContext", "ProcessException",
+    "ProcessExitedException", "ProcessRaisedException", "get_all_sharing_strategies", "get_sharing_strategy",
+    "set_sharing_strategy", "spawn", "start_processes",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("pool", "queues", "connection", "managers", "synchronize", "context", "process", "util", "reduction"):
+        import importlib
+
+        return importlib.import_module(f"multiprocessing.{name}")
+    return getattr(_standard, name)
+
+
+globals().update({name: getattr(_standard, name) for name in _standard.__all__})
+
+
+def get_all_sharing_strategies() -> set[str]:
+    """torch's names of ways to share memory; the choice is without effect."""
+    return {"file_descriptor", "file_system"}
+
+
+def get_sharing_strategy() -> str:
+    """The default's name."""
+    return "file_descriptor"
+
+
+def set_sharing_strategy(new_strategy: str) -> None:
+    """Without effect.  AssertionError for an unknown name."""
+    assert new_strategy in get_all_sharing_strategies(), f"unknown sharing strategy {new_strategy!r}"
+
+
+class ProcessException(Exception):
+    """A child failed: `error_index` says which, `error_pid` its process."""
+
+    def __init__(self, msg: str, error_index: int, pid: int | None) -> None:
+        super().__init__(msg)
+        self.msg, self.error_index, self.error_pid = msg, error_index, pid
+
+
+class ProcessRaisedException(ProcessException):
+    """A child raised an exception; the message has its traceback."""
+
+
+class ProcessExitedException(ProcessException):
+    """A child ended with `exit_code`, or by a signal."""
+
+    def __init__(self, msg: str, error_index: int, error_pid: int | None, exit_code: int) -> None:
+        super().__init__(msg, error_index, error_pid)
+        self.exit_code = exit_code
+
+
+def _run(fn: Callable, index: int, args: tuple, errors: Any) -> None:
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        pass
+    except Exception:
+        import sys
+        import traceback
+
+        errors.put(traceback.format_exc())
+        sys.exit(1)
+
+
+class ProcessContext:
+    """The running children of `spawn(join=False)`."""
+
+    def __init__(self, processes: list, error_queues: list) -> None:
+        self.processes, self.error_queues = processes, error_queues
+
+    def pids(self) -> list[int]:
+        """The children's process ids."""
+        return [int(process.pid) for process in self.processes]
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait until all have ended (True), or one failed: the others are ended and its exception raised."""
+        from multiprocessing import connection
+
+        alive = {process.sentinel: i for i, process in enumerate(self.processes) if process.is_alive()}
+        ready = connection.wait(list(alive), timeout) if alive else []
+        failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None)
+        if failed is None:
+            return all(i in ready for i in alive) or not alive
+        for process in self.processes:
+            if process.is_alive():
+                process.terminate()
+            process.join(grace_period)
+        process, errors = self.processes[failed], self.error_queues[failed]
+        if errors.empty():
+            raise ProcessExitedException(
+                f"process {failed} terminated with exit code {process.exitcode}", failed, process.pid, process.exitcode
+            )
+        raise ProcessRaisedException(
+            f"\n\n-- Process {failed} terminated with the following error:\n{errors.get()}", failed, process.pid
+        )
+
+
+def start_processes(
+    fn: Callable,
+    args: tuple = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """Run `fn(i, *args)` in `nprocs` processes; the context without `join`.  An error in one ends all."""
+    context = _standard.get_context(start_method)
+    processes, queues = [], []
+    for i in range(nprocs):
+        errors = context.SimpleQueue()
+        process = context.Process(target=_run, args=(fn, i, args, errors), daemon=daemon)
+        process.start()
+        processes.append(process)
+        queues.append(errors)
+    running = ProcessContext(processes, queues)
+    if not join:
+        return running
+    while not running.join():
+        pass
+    return None
+
+
+def spawn(
+    fn: Callable,
+    args: tuple = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """`start_processes` with spawned processes."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)

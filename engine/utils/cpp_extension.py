@@ -1,0 +1,42 @@
+"""torch.utils.cpp_extension's names: extensions in C++ need torch's own library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["BuildExtension", "CUDA_HOME", "CUDAExtension", "CppExtension", "load", "load_inline"]
+
+CUDA_HOME = None
+
+
+def _refuse(name: str) -> Any:
+    raise NotImplementedError(
+        f"torch.utils.cpp_extension.{name} is not supported: extensions compile against torch's C++ library; use framework='torch'"
+    )
+
+
+def load(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError."""
+    _refuse("load")
+
+
+def load_inline(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError."""
+    _refuse("load_inline")
+
+
+def CppExtension(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError."""
+    _refuse("CppExtension")
+
+
+def CUDAExtension(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError."""
+    _refuse("CUDAExtension")
+
+
+class BuildExtension:
+    """NotImplementedError."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse("BuildExtension")

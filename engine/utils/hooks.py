@@ -1,0 +1,5 @@
+"""torch.utils.hooks' names."""
+
+from engine.hooks import RemovableHandle
+
+__all__ = ["RemovableHandle"]
