@@ -40,79 +40,116 @@ TENSOR_NAMES = frozenset(
 LIST_NAMES = frozenset(["tensors"])
 
 
-class Op:
-    """The record of one op.  `params` are its parameters without `xp`; `tensors` those that are tensors."""
+_ABSENT = object()
+_OPTIONS = frozenset(  # of `op`, below
+    "aliases broadcast check deterministic gradgrad half inplace integer_result label many method names node "
+    "nondifferentiable numbers out plain promote public ref refuse returns tensors varargs view why".split()
+)
 
-    def __init__(self, function: FunctionType, **options: Any) -> None:
+
+class Op:
+    """The record of one op.  `params` are its parameters without `xp`; `tensors` those that are tensors.
+
+    What an op does not say has its default on the class: a record is made for each of hundreds of ops at start-up.
+    """
+
+    aliases: dict[str, str] = {}
+    broadcast = False
+    check: Any = None
+    deterministic = True
+    gradgrad = True
+    half = False
+    inplace = False
+    names: tuple[str, ...] = ()  # further public names
+    nondifferentiable: frozenset[str] = frozenset()
+    numbers: Any = True
+    out = True
+    public = True
+    ref: Any = None
+    refuse = ""
+    varargs: str | None = None
+    view = False
+    why = ""  # the reason of every exemption from a registry test
+    node: type[Node] | None = None
+    function: Any = None
+    inplace_function: Any = None
+    lists: tuple[str, ...] = ()
+    many = False
+    outputs: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        function: FunctionType,
+        *,
+        tensors: Sequence[str] = (),
+        plain: Sequence[str] = (),
+        returns: Any = None,
+        node: str | None = None,
+        **options: Any,
+    ) -> None:
+        unknown = options.keys() - _OPTIONS
+        if unknown:
+            raise TypeError(f"op {function.__name__}: unknown options {sorted(unknown)}")
+        self.__dict__.update(options)
         code = function.__code__
         count = code.co_argcount
         self.name: str = function.__name__
-        self.kernel = function
+        self.kernel: Any = function
         self.kernels: dict[str, Callable[..., Any]] = {}
+        self.namespaces: list[dict[str, Any]] = []
         positional = code.co_varnames[1:count]
         keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.kernel_out = "out" in keyword  # the kernel can write into `out` itself
-        keyword = tuple(k for k in keyword if k != "out")
+        if self.kernel_out:
+            keyword = tuple([k for k in keyword if k != "out"])
         self.positional: tuple[str, ...] = positional
         self.keyword: tuple[str, ...] = keyword
-        defaults = function.__defaults__ or ()
-        self.defaults: dict[str, Any] = dict(
-            zip(positional[len(positional) - len(defaults) :], defaults)
-        )
-        self.defaults.update(
-            {k: v for k, v in (function.__kwdefaults__ or {}).items() if k != "out"}
-        )
-        self.formulas: dict[str, Any] = function.__dict__.get("derivative", {})
-        self.joint: tuple[tuple[str, ...], Any] | None = function.__dict__.get("joint")
-        self.samples: Any = function.__dict__.get("samples")
-        self.params = positional + keyword
-        known = set(TENSOR_NAMES) | set(options.pop("tensors", ())) | set(self.formulas)
-        known |= set(self.joint[0]) if self.joint else set()
-        known -= set(options.pop("plain", ()))
-        self.lists = tuple(p for p in self.params if p in LIST_NAMES)
-        self.tensors = tuple(p for p in self.params if p in known and p not in LIST_NAMES)
-        self.optional = frozenset(
-            p for p in self.tensors if p in self.defaults and self.defaults[p] is None
-        )
-        named = self.joint[0] if self.joint else tuple(self.formulas)
-        self.differentiable = tuple(p for p in (*self.lists, *self.tensors) if p in named)
-        self.broadcast: bool = options.pop("broadcast", False)
-        self.promote: str | None = options.pop("promote", "default" if self.broadcast else None)
-        self.inplace: bool = options.pop("inplace", False)
-        self.check: Any = options.pop("check", None)
-        self.label: str = options.pop("label", self.name + "_cpu")
-        self.numbers: Any = options.pop("numbers", True)
-        if options.pop("half", False):
+        self.params = params = positional + keyword
+        values = function.__defaults__ or ()
+        defaults = dict(zip(positional[len(positional) - len(values) :], values))
+        if function.__kwdefaults__:
+            defaults.update(function.__kwdefaults__)
+            defaults.pop("out", None)
+        self.defaults: dict[str, Any] = defaults
+        attached = function.__dict__
+        self.formulas: dict[str, Any] = attached.get("derivative", {})
+        self.joint: tuple[tuple[str, ...], Any] | None = attached.get("joint")
+        self.samples: Any = attached.get("samples")
+        named = self.joint[0] if self.joint else self.formulas
+        found, lists = [], []
+        for p in params:
+            if p in LIST_NAMES:
+                lists.append(p)
+            elif (p in TENSOR_NAMES or p in named or p in tensors) and p not in plain:
+                found.append(p)
+        if lists:
+            self.lists = tuple(lists)
+        self.tensors: tuple[str, ...] = tuple(found)
+        self.optional = frozenset([p for p in found if defaults.get(p, _ABSENT) is None])
+        self.differentiable = tuple([p for p in lists + found if p in named])
+        if "promote" not in options:
+            self.promote: str | None = "default" if self.broadcast else None
+        if "label" not in options:
+            self.label: str = self.name + "_cpu"
+        if self.half:
             self.kernel = in_single(self.kernel)
-        refused = options.pop("refuse", "")
-        if refused:
-            self.kernel = refusing(self.kernel, refused, self.label)
-        self.view: bool = options.pop("view", False)
-        self.out: bool = options.pop("out", True) and not self.view
-        self.method: bool | str = options.pop(
-            "method", bool(self.params and self.params[0] == "input")
-        )
-        self.public: bool = options.pop("public", True)
-        self.aliases: dict[str, str] = options.pop("aliases", {})
-        self.varargs: str | None = options.pop("varargs", None)
-        returns = options.pop("returns", None)
-        self.many: bool = returns == "many"
-        self.outputs: tuple[str, ...] = tuple(returns) if returns and not self.many else ()
-        self.result_type: Any = _result_type(self.name, self.outputs) if self.outputs else None
-        self.nondifferentiable = frozenset(options.pop("nondifferentiable", ()))
-        self.saves_integer: bool = options.pop("integer_result", "dtype" in self.params)
-        self.gradgrad: bool = options.pop("gradgrad", True)
-        self.deterministic: bool = options.pop("deterministic", True)
-        self.why: str = options.pop("why", "")  # the reason of every exemption from a registry test
-        self.reference: Any = options.pop("ref", None)
-        self.domain_names: tuple[str, ...] = tuple(options.pop("names", ()))  # further public names
-        self.node_name: str = options.pop("node", camel(self.name) + "Backward0")
-        if options:
-            raise TypeError(f"op {self.name}: unknown options {sorted(options)}")
-        self.node: type[Node] | None = None
-        self.namespaces: list[dict[str, Any]] = []
-        self.function: Any = None
-        self.inplace_function: Any = None
+        if self.refuse:
+            self.kernel = refusing(self.kernel, self.refuse, self.label)
+        if self.view:
+            self.out = False
+        if "method" not in options:
+            self.method: bool | str = params[:1] == ("input",)
+        if returns == "many":
+            self.many = True
+        elif returns:
+            self.outputs = tuple(returns)
+        self.saves_integer: bool = options.get("integer_result", "dtype" in params)
+        self.node_name: str = node or camel(self.name) + "Backward0"
+
+    @functools.cached_property
+    def result_type(self) -> Any:
+        """The named tuple of several outputs; made at first use, since making one costs 100 us."""
+        return _result_type(self.name, self.outputs) if self.outputs else None
 
     def signature(self) -> str:
         """The public parameters as Python text, without `out`."""
@@ -241,7 +278,7 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
         record.function = _lazy(record, record.name, inplace=False)
         if record.inplace:
             record.inplace_function = _lazy(record, record.name + "_", inplace=True)
-        for name in (record.name, *record.domain_names):
+        for name in (record.name, *record.names):
             _publish(name, record.function, record.method, record.public)
             if record.inplace:
                 _publish(name + "_", record.inplace_function, record.method, record.public)
