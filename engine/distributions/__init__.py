@@ -34,7 +34,10 @@ from engine.distributions.multinomial import Multinomial
 from engine.distributions.multivariate_normal import MultivariateNormal
 from engine.distributions.negative_binomial import NegativeBinomial
 from engine.distributions.normal import Normal
-from engine.distributions.one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
+from engine.distributions.one_hot_categorical import (
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+)
 from engine.distributions.pareto import Pareto
 from engine.distributions.poisson import Poisson
 from engine.distributions.relaxed_bernoulli import LogitRelaxedBernoulli, RelaxedBernoulli

@@ -8,8 +8,13 @@ import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
-from engine.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
-from engine.nn.functional import softplus
+from engine.distributions.utils import (
+    broadcast_all,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
+from engine.nn.functional import logsigmoid
 from engine.tensor import Size, Tensor
 
 __all__ = ["Binomial"]
@@ -77,8 +82,8 @@ class Binomial(Distribution):
             self._validate_sample(value)
         n = self.total_count
         choices = engine.lgamma(n + 1) - engine.lgamma(value + 1) - engine.lgamma(n - value + 1)
-        # value log p + (n - value) log(1 - p), with log p = -softplus(-logits) and log(1 - p) = -softplus(logits)
-        return choices + value * self.logits - n * (self.logits.clamp(min=0) + softplus(-self.logits.abs()))
+        # value log p + (n - value) log(1 - p), with log(1 - p) = logsigmoid(-logits)
+        return choices + value * self.logits + n * logsigmoid(-self.logits)
 
     def entropy(self) -> Tensor:
         if not bool((self.total_count == self.total_count.max()).all()):

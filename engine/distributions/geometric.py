@@ -8,7 +8,12 @@ import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import take_binary
 from engine.distributions.distribution import Distribution
-from engine.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from engine.distributions.utils import (
+    broadcast_all,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
 from engine.nn.functional import binary_cross_entropy_with_logits
 from engine.tensor import Tensor
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import _sum_rightmost

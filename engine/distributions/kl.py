@@ -32,7 +32,11 @@ from engine.distributions.lowrank_multivariate_normal import (
     _lowrank_log_det,
     _lowrank_mahalanobis,
 )
-from engine.distributions.multivariate_normal import MultivariateNormal, _batch_mahalanobis, _half_log_det
+from engine.distributions.multivariate_normal import (
+    MultivariateNormal,
+    _batch_mahalanobis,
+    _half_log_det,
+)
 from engine.distributions.normal import Normal
 from engine.distributions.one_hot_categorical import OneHotCategorical
 from engine.distributions.pareto import Pareto
@@ -40,6 +44,7 @@ from engine.distributions.poisson import Poisson
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.uniform import Uniform
 from engine.distributions.utils import _sum_rightmost, euler_constant
+from engine.nn.functional import logsigmoid
 from engine.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
@@ -198,9 +203,9 @@ for _kind, _others in (
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli_bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    one = p.probs * (engine.nn.functional.softplus(-q.logits) - engine.nn.functional.softplus(-p.logits))
+    one = p.probs * (logsigmoid(p.logits) - logsigmoid(q.logits))
     one = engine.where(p.probs == 0, 0.0, engine.where(q.probs == 0, math.inf, one))
-    zero = (1 - p.probs) * (engine.nn.functional.softplus(q.logits) - engine.nn.functional.softplus(p.logits))
+    zero = (1 - p.probs) * (logsigmoid(-p.logits) - logsigmoid(-q.logits))
     zero = engine.where(p.probs == 1, 0.0, engine.where(q.probs == 1, math.inf, zero))
     return one + zero
 

@@ -53,7 +53,7 @@ class Kumaraswamy(TransformedDistribution):
     @property
     def mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        logs = a.reciprocal() * ((1 - b.reciprocal()).log() - (1 - (a * b).reciprocal()).log())
+        logs = a.reciprocal() * ((a - 1).log() - (a * b - 1).log())
         return logs.exp().masked_fill((a < 1) | (b < 1), math.nan)
 
     @property

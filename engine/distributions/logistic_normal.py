@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.normal import Normal
 from engine.distributions.transformed_distribution import TransformedDistribution

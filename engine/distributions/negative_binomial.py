@@ -9,7 +9,12 @@ from engine.distributions import constraints
 from engine.distributions._parameters import exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
 from engine.distributions.gamma import Gamma
-from engine.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from engine.distributions.utils import (
+    broadcast_all,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
 from engine.nn.functional import logsigmoid
 from engine.tensor import Size, Tensor
 

@@ -10,8 +10,14 @@ from engine.distributions._parameters import expanded_param, take_binary
 from engine.distributions.distribution import Distribution
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import SigmoidTransform
-from engine.distributions.utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs, probs_to_logits
-from engine.nn.functional import softplus
+from engine.distributions.utils import (
+    broadcast_all,
+    clamp_probs,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
+from engine.nn.functional import logsigmoid
 from engine.tensor import Size, Tensor
 
 __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
@@ -60,7 +66,7 @@ class LogitRelaxedBernoulli(Distribution):
         logits, value = broadcast_all(self.logits, value)
         away = logits - value * self.temperature
         logs = self.temperature.log() if isinstance(self.temperature, Tensor) else engine.tensor(self.temperature).log()
-        return logs + away - 2 * (away.clamp(min=0) + softplus(-away.abs()))
+        return logs + away + 2 * logsigmoid(-away)
 
 
 class RelaxedBernoulli(TransformedDistribution):

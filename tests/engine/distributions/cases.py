@@ -156,6 +156,7 @@ def facts(d: Any, x: Any) -> dict[str, Any]:
 def record(E: Any) -> dict[str, Any]:
     """All numbers of a module."""
     all_of, kl = distributions(E), {}
+    found_of = {name: facts(*pair) for name, pair in all_of.items()}
     for name, (p, _) in all_of.items():
         for other, (q, _) in all_of.items():
             found = attempt(lambda p=p, q=q: E.distributions.kl_divergence(p, q))
@@ -169,7 +170,7 @@ def record(E: Any) -> dict[str, Any]:
             "slope": attempt(lambda t=transform, x=x, y=y: t.log_abs_det_jacobian(x, y)),
             "repr": repr(transform), "domain": str(transform.domain), "codomain": str(transform.codomain),
         }  # fmt: skip
-    return {"facts": {name: facts(*pair) for name, pair in all_of.items()}, "kl": kl, "transforms": moved}
+    return {"facts": found_of, "kl": kl, "transforms": moved}
 
 
 if __name__ == "__main__":

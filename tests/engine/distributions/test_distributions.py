@@ -147,8 +147,7 @@ def test_the_cache_returns_the_very_tensors():
 
 @pytest.mark.parametrize(
     "name",
-    "real real_vector positive nonnegative unit_interval simplex lower_cholesky positive_definite positive_semidefinite "
-    "corr_cholesky".split(),
+    ["real", "real_vector", "positive", "nonnegative", "unit_interval", "simplex", "lower_cholesky", "positive_definite", "positive_semidefinite", "corr_cholesky"],
 )
 def test_registered_transforms_reach_their_constraint(name):
     constraint = getattr(constraints, name)
@@ -228,8 +227,8 @@ def test_gradients_of_log_prob_and_entropy(name):
     d, x = table()[name]
     given = parameters(d)
     if name.startswith("mvn"):
-        given = {k: v for k, v in given.items() if k in ("loc",) or k in d.__dict__ and k.startswith(
-            "cov" if name == "mvn_cov" else "precision")}  # fmt: skip
+        given = {k: v for k, v in given.items() if k in ("loc",) or (k in d.__dict__ and k.startswith(
+            "cov" if name == "mvn_cov" else "precision"))}  # fmt: skip
     fixed = {"total_count": given.pop("total_count")} if "total_count" in given else {}
     if "logits" in given and "probs" in given:
         del given["logits"]
@@ -449,8 +448,8 @@ def test_validation_can_be_switched_off():
 def test_numbers_perplexity_and_lazy_parameters():
     assert tuple(D.Normal(0, 1).sample().shape) == () and D.Normal(0, 1).loc.dtype is engine.float32
     d = D.Categorical(engine.ones(4))
-    np.testing.assert_allclose(float(d.perplexity()), 4, rtol=1e-6)
     assert "logits" not in d.__dict__ and d.logits is d.logits
+    np.testing.assert_allclose(float(d.perplexity()), 4, rtol=1e-6)
     assert D.Bernoulli.logits is not None
     assert D.normal.Normal is D.Normal and D.kl.kl_divergence is D.kl_divergence
     for name in D.__all__:
