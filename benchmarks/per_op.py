@@ -1,0 +1,363 @@
+"""Cost per op at 4, 1e4 and 1e7 elements, as a ratio to bare numpy in the same process, beside torch, HIPS autograd, MyGrad.
+
+    python -m benchmarks.per_op [--peer-python torch=/path/to/python] [--rounds 5] [--sizes 4,10000] [--ops add,mul]
+                                [--json FILE]
+
+Three ways: `forward` (nothing requires grad), `grad` (forward with history), `backward` (forward, then backward of ones).
+Ratios are to numpy's forward call.  Every round times all sides one after the other; the medians of the rounds are printed.
+A peer is measured in this process where it is installed, else in the interpreter named by --peer-python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import timeit
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PEERS = ("torch", "autograd", "mygrad", "chainer")
+MODES = ("forward", "grad", "backward")
+SIZES = (4, 10_000, 10_000_000)
+DATA = "x y p m w i b".split()  # n normal numbers (twice), n positive, two matrices, n // 2 indices, n booleans
+
+# name: (kind, text with torch's names, text with numpy's names); "" where there is none.
+OPS: dict[str, tuple[str, str, str]] = {
+    "add": ("arithmetic", "t.add(x, y)", "t.add(x, y)"),
+    "sub": ("arithmetic", "t.sub(x, y)", "t.subtract(x, y)"),
+    "mul": ("arithmetic", "t.mul(x, y)", "t.multiply(x, y)"),
+    "div": ("arithmetic", "t.div(x, y)", "t.divide(x, y)"),
+    "maximum": ("arithmetic", "t.maximum(x, y)", "t.maximum(x, y)"),
+    "neg": ("arithmetic", "t.neg(x)", "t.negative(x)"),
+    "abs": ("arithmetic", "t.abs(x)", "t.abs(x)"),
+    "exp": ("arithmetic", "t.exp(x)", "t.exp(x)"),
+    "log": ("arithmetic", "t.log(p)", "t.log(p)"),
+    "sqrt": ("arithmetic", "t.sqrt(p)", "t.sqrt(p)"),
+    "sin": ("arithmetic", "t.sin(x)", "t.sin(x)"),
+    "cos": ("arithmetic", "t.cos(x)", "t.cos(x)"),
+    "tanh": ("arithmetic", "t.tanh(x)", "t.tanh(x)"),
+    "square": ("arithmetic", "t.square(x)", "t.square(x)"),
+    "add a number": ("number", "x + 2.5", "x + 2.5"),
+    "mul by a number": ("number", "x * 2.5", "x * 2.5"),
+    "power 3": ("number", "x ** 3", "x ** 3"),
+    "relu": ("pointwise", "t.relu(x)", "t.maximum(x, 0)"),
+    "sigmoid": ("pointwise", "t.sigmoid(x)", "1 / (1 + t.exp(-x))"),
+    "clamp": ("pointwise", "t.clamp(x, -1, 1)", "t.clip(x, -1, 1)"),
+    "where": ("pointwise", "t.where(b, x, y)", "t.where(b, x, y)"),
+    "gt": ("comparison", "t.gt(x, y)", "t.greater(x, y)"),
+    "sum": ("reduction", "t.sum(x)", "t.sum(x)"),
+    "mean": ("reduction", "t.mean(x)", "t.mean(x)"),
+    "max": ("reduction", "t.max(x)", "t.max(x)"),
+    "var": ("reduction", "t.var(x)", "t.var(x)"),
+    "sum of rows": ("reduction", "t.sum(m, 1)", "t.sum(m, 1)"),
+    "argmax": ("comparison", "t.argmax(x)", "t.argmax(x)"),
+    "softmax": ("pointwise", "t.softmax(m, 1)", "t.exp(m - t.max(m, 1, keepdims=True))"
+                " / t.sum(t.exp(m - t.max(m, 1, keepdims=True)), 1, keepdims=True)"),
+    "cumsum": ("reduction", "t.cumsum(x, 0)", "t.cumsum(x, 0)"),
+    "matmul": ("product", "t.matmul(m, w)", "t.matmul(m, w)"),
+    "cat": ("joining", "t.cat((x, y))", "t.concatenate((x, y))"),
+    "index_select": ("indexing", "t.index_select(x, 0, i)", "x[i]"),
+    "slice": ("view", "x[1:]", "x[1:]"),
+    "view": ("view", "x.view(2, -1)", "x.reshape(2, -1)"),
+    "t": ("view", "m.t()", "m.T"),
+    "unsqueeze": ("view", "x.unsqueeze(0)", "x[None]"),
+    "zeros": ("creation", "t.zeros(n)", "t.zeros(n, 'float32')"),
+    "ones": ("creation", "t.ones(n)", "t.ones(n, 'float32')"),
+    "empty": ("creation", "t.empty(n)", "t.empty(n, 'float32')"),
+}  # fmt: skip
+NO_GRADIENT = ("comparison", "creation")
+
+
+class TorchNames:
+    """The engine or torch."""
+
+    def __init__(self, module: str) -> None:
+        self.t = importlib.import_module(module)
+
+    def data(self, n: int, grad: bool) -> dict[str, Any]:
+        t, k = self.t, width(n)
+        t.manual_seed(0)
+        made = dict(x=t.randn(n), y=t.randn(n), p=t.rand(n) + 0.5, m=t.randn(n // k, k), w=t.randn(k, k))
+        for value in made.values():
+            value.requires_grad_(grad)
+        return {"t": t, "n": n, **made, "i": t.arange(0, n, 2), "b": t.randn(n) > 0}
+
+    def call(self, op: str, n: int, mode: str) -> Any:
+        names = self.data(n, mode != "forward")
+        function = eval("lambda: " + OPS[op][1], names)
+        if mode != "backward":
+            return function
+        ones = self.t.ones_like(function().detach())
+        leaves = [v for v in (names[d] for d in DATA) if v.requires_grad]
+
+        def both() -> None:
+            function().backward(ones)
+            for leaf in leaves:
+                leaf.grad = None
+
+        return both
+
+
+class NumpyNames:
+    """numpy, HIPS autograd, MyGrad or Chainer."""
+
+    def __init__(self, module: str) -> None:
+        self.name = module
+        self.t = importlib.import_module({"autograd": "autograd.numpy", "chainer": "chainer.functions"}.get(module, module))
+
+    def data(self, n: int, grad: bool) -> dict[str, Any]:
+        import numpy as np
+
+        rng, k = np.random.default_rng(0), width(n)
+        made: dict[str, Any] = dict(x=rng.standard_normal(n), y=rng.standard_normal(n), p=rng.random(n) + 0.5,
+                    m=rng.standard_normal((n // k, k)), w=rng.standard_normal((k, k)))  # fmt: skip
+        made = {name: value.astype("float32") for name, value in made.items()}
+        if grad and self.name == "mygrad":
+            made = {name: self.t.tensor(value) for name, value in made.items()}
+        if grad and self.name == "chainer":
+            made = {name: importlib.import_module("chainer").Variable(v) for name, v in made.items()}
+        return {"t": self.t, "n": n, **made, "i": np.arange(0, n, 2), "b": rng.random(n) > 0.5}
+
+    def call(self, op: str, n: int, mode: str) -> Any:
+        names, text = self.data(n, mode != "forward"), OPS[op][2]
+        if mode == "forward":
+            return eval("lambda: " + text, names)
+        if self.name == "numpy":
+            raise ValueError("numpy has no gradients")
+        if self.name == "autograd":
+            used = [d for d in "xypmw" if d in compile(text, "", "eval").co_names]
+            make_vjp = importlib.import_module("autograd").make_vjp
+            function = make_vjp(eval(f"lambda a: (lambda {', '.join(used)}: {text})(*a)", names))
+            argument = tuple(names[d] for d in used)
+            if mode == "grad":
+                return lambda: function(argument)
+            ones = importlib.import_module("numpy").ones_like(function(argument)[1])
+            return lambda: function(argument)[0](ones)
+        function = eval("lambda: " + text, names)
+        if mode == "grad":
+            return function
+        ones = importlib.import_module("numpy").ones_like(function().data)
+        if self.name == "mygrad":
+            return lambda: function().backward(ones)
+
+        def both() -> None:
+            result = function()
+            result.grad = ones
+            result.backward()
+
+        return both
+
+
+def width(n: int) -> int:
+    """Columns of the matrices of n elements: 2 of 4, 50 of 1e4, 64 of 1e7 or so."""
+    return max(k for k in (1, 2, 4, 8, 16, 50, 64) if n % k == 0 and k * k <= n)
+
+
+class Here:
+    """A side in this process."""
+
+    def __init__(self, name: str) -> None:
+        self.side = (TorchNames if name in ("engine", "torch") else NumpyNames)(name)
+        self.key: Any = None
+        self.timer: Any = None
+        self.number = 0
+
+    def seconds(self, op: str, n: int, mode: str) -> float | None:
+        """Seconds a call: the mean of about 3 ms of calls; None where the side has no such op."""
+        if mode != "forward" and OPS[op][0] in NO_GRADIENT:
+            return None
+        try:
+            if self.key != (op, n, mode):
+                self.key = (op, n, mode)
+                self.timer = timeit.Timer(self.side.call(op, n, mode))
+                self.timer.timeit(1)
+                once = min(self.timer.timeit(1) for _ in range(3 if n < 10**6 else 1))
+                self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))
+            return self.timer.timeit(self.number) / self.number
+        except (AttributeError, TypeError, ValueError, NotImplementedError):
+            self.key = None
+            return None
+
+
+class There:
+    """A side in another interpreter, asked line by line."""
+
+    def __init__(self, name: str, python: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        self.process = subprocess.Popen([python, __file__, "--serve", name], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+        if self.process.stdout is None or self.process.stdout.readline() != "ready\n":
+            raise ImportError(f"{name} is not installed for that interpreter")
+
+    def seconds(self, op: str, n: int, mode: str) -> float | None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps([op, n, mode]) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(name: str) -> None:
+    """Answer the requests of `There`."""
+    side = Here(name)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(side.seconds(*json.loads(line))), flush=True)
+
+
+def measure(sides: dict[str, Any], ops: list[str], sizes: list[int], rounds: int) -> dict[str, Any]:
+    """Medians in seconds: op -> size -> side -> way."""
+    found: dict[str, Any] = {}
+    for op in ops:
+        found[op] = {}
+        for n in sizes:
+            times: dict[str, dict[str, list[float]]] = {s: {m: [] for m in MODES} for s in sides}
+            for mode in MODES:
+                for _ in range(rounds):
+                    for name, side in sides.items():
+                        if name == "numpy" and mode != "forward":
+                            continue
+                        seconds = side.seconds(op, n, mode)
+                        if seconds is not None:
+                            times[name][mode].append(seconds)
+            found[op][str(n)] = {s: {m: statistics.median(v) for m, v in by.items() if v} for s, by in times.items()}
+        if sys.stderr.isatty():
+            print(f"\r{op:20}", end="", file=sys.stderr)
+    return found
+
+
+def mean_ratio(found: dict[str, Any], side: str, mode: str, n: str, kind: str | None = None) -> float | None:
+    """The geometric mean over ops of side / numpy's forward."""
+    logs = []
+    for op, sizes in found.items():
+        row = sizes.get(n, {})
+        if (kind is None or OPS[op][0] == kind) and mode in row.get(side, {}) and "forward" in row.get("numpy", {}):
+            logs.append(math.log(row[side][mode] / row["numpy"]["forward"]))
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def budget(found: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """(what, value, limit) of DESIGN section 4 item 3, as far as it was measured."""
+    rows = []
+    for what, mode, limit in (("without grad", "forward", 4.5), ("with grad", "grad", 7.0)):
+        value = mean_ratio(found, "engine", mode, "4", "arithmetic")
+        if value is not None:
+            rows.append((f"arithmetic at 4 elements, {what}: times numpy", value, limit))
+    slow = [(s["4"]["engine"]["forward"] * 1e6, op) for op, s in found.items()
+            if OPS[op][0] in ("view", "creation") and "4" in s]  # fmt: skip
+    if slow:
+        rows.append((f"slowest view or creation ({max(slow)[1]}): us", max(slow)[0], 1.5))
+    return rows
+
+
+def processor() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def show(found: dict[str, Any], sides: list[str]) -> None:
+    """The table: for each op and size numpy's time, then each side's ratios (forward / grad / backward)."""
+    header = ["op", "elements", "numpy us", *(s for s in sides if s != "numpy")]
+    rows = []
+    for op, sizes in found.items():
+        for n, row in sizes.items():
+            base = row["numpy"].get("forward")
+            cells = [op, f"{int(n):.0e}" if int(n) > 99 else n, f"{base * 1e6:.2f}" if base else "-"]
+            for side in header[3:]:
+                ratios = [f"{row[side][m] / base:.2f}" if base and m in row[side] else "-" for m in MODES]
+                cells.append(" / ".join(ratios))
+            rows.append(cells)
+    for n in sorted({n for sizes in found.values() for n in sizes}, key=int):
+        means = ["geometric mean", f"{int(n):.0e}" if int(n) > 99 else n, ""]
+        for side in header[3:]:
+            values = [mean_ratio(found, side, m, n) for m in MODES]
+            means.append(" / ".join("-" if v is None else f"{v:.2f}" for v in values))
+        rows.append(means)
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*header, title="times numpy's forward: forward / with grad / with backward")
+        for cells in rows:
+            table.add_row(*cells)
+        Console().print(table)
+        return
+    print("times numpy's forward: forward / with grad / with backward")
+    widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+    for cells in [header, *rows]:
+        print("  ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, judge the budget: 1 where it is exceeded."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--ops", help="comma-separated; all by default")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        serve(options.serve)
+        return 0
+    elsewhere = dict(item.split("=", 1) for item in options.peer_python)
+    sides: dict[str, Any] = {"numpy": Here("numpy"), "engine": Here("engine")}
+    for name in PEERS:
+        try:
+            if name in elsewhere:
+                sides[name] = There(name, elsewhere[name])
+            elif importlib.util.find_spec(name) is not None:
+                sides[name] = Here(name)
+            else:
+                print(f"not measured: {name} is not installed here (--peer-python {name}=PATH names another interpreter)")
+        except (ImportError, OSError) as error:
+            print(f"not measured: {name}: {error}")
+    ops = options.ops.split(",") if options.ops else list(OPS)
+    unknown = [op for op in ops if op not in OPS]
+    if unknown:
+        parser.error(f"no such op: {', '.join(unknown)}; there are: {', '.join(OPS)}")
+    found = measure(sides, ops, [int(n) for n in options.sizes.split(",")], options.rounds)
+    for side in sides.values():
+        if isinstance(side, There):
+            side.close()
+    show(found, list(sides))
+    over = False
+    limits = budget(found)
+    for what, value, limit in limits:
+        over = over or value > limit
+        print(f"budget: {what} {value:.2f} (limit {limit}): {'ok' if value <= limit else 'over'}")
+    if options.json:
+        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        rounded = {op: {n: {s: {m: float(f"{v:.4g}") for m, v in by.items()} for s, by in row.items()}
+                        for n, row in sizes.items()} for op, sizes in found.items()}  # fmt: skip
+        document = {
+            "processor": processor(), "cores": os.cpu_count(), "commit": commit.stdout.strip(), "rounds": options.rounds,
+            "unit": "seconds a call, float32", "sides": list(sides),
+            "budget": [{"what": w, "value": round(v, 3), "limit": n} for w, v, n in limits], "ops": rounded,
+        }  # fmt: skip
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    sys.exit(main())
