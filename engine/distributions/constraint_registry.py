@@ -1,4 +1,7 @@
-"""Transforms from unconstrained space to a constraint: `biject_to` (a bijection) and `transform_to` (any, often cheaper)."""
+"""Transforms from unconstrained space to a constraint:
+
+`biject_to` (a bijection) and `transform_to` (any, often cheaper).
+"""
 
 from __future__ import annotations
 

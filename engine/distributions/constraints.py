@@ -64,7 +64,10 @@ class _Dependent(Constraint):
 
 
 class _DependentProperty(property, _Dependent):
-    """A property that is a constraint: on the class it says `is_discrete` and `event_dim`, on an instance the region."""
+    """A property that is a constraint:
+
+    on the class it says `is_discrete` and `event_dim`, on an instance the region.
+    """
 
     def __init__(
         self, fn: Any = None, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
@@ -318,7 +321,7 @@ class _IndependentConstraint(Constraint):
         n = self.reinterpreted_batch_ndims
         if inside.dim() < n:
             raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.dim()}")
-        return inside.reshape(inside.shape[: inside.dim() - n] + (-1,)).all(-1)
+        return inside.flatten(-n).all(-1) if n else inside
 
     def __repr__(self) -> str:
         return f"{type(self).__name__[1:]}({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
@@ -360,7 +363,9 @@ class _Cat(Constraint):
             raise AssertionError("All elements of cseq must be Constraint instances")
         self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.cseq):
-            raise AssertionError(f"lengths must have the same length as cseq, got {len(self.lengths)} vs {len(self.cseq)}")
+            raise AssertionError(
+                f"lengths must have the same length as cseq, got {len(self.lengths)} vs {len(self.cseq)}"
+            )
         self.dim = dim
 
     @property

@@ -14,7 +14,10 @@ __all__ = ["Distribution"]
 
 
 class Distribution:
-    """A batch of distributions of one family.  `sample(s)` -> (*s, *batch_shape, *event_shape), `log_prob(x)` -> (*s, *batch_shape)."""
+    """A batch of distributions of one family.
+
+    `sample(s)` -> (*s, *batch_shape, *event_shape), `log_prob(x)` -> (*s, *batch_shape).
+    """
 
     has_rsample = False
     has_enumerate_support = False
@@ -42,7 +45,8 @@ class Distribution:
         except NotImplementedError:
             warnings.warn(
                 f"{type(self)} does not define `arg_constraints`. "
-                "Please set `arg_constraints = {}` or initialize the distribution with `validate_args=False` to turn off validation.",
+                "Please set `arg_constraints = {}` or initialize the distribution with "
+                "`validate_args=False` to turn off validation.",
                 stacklevel=3,
             )
             return
@@ -55,7 +59,8 @@ class Distribution:
             if not bool(constraint.check(value).all()):
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) "
-                    f"of distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+                    f"of distribution {self!r} to satisfy the constraint {constraint!r}, "
+                    f"but found invalid values:\n{value}"
                 )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
@@ -185,14 +190,15 @@ class Distribution:
             raise AssertionError("support is unexpectedly None")
         if not bool(support.check(value).all()):
             raise ValueError(
-                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support "
-                f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within "
+                f"the support ({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
             )
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise NotImplementedError(
-                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also define a custom .expand() method."
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method "
+                "must also define a custom .expand() method."
             )
         return self.__new__(type(self)) if _instance is None else _instance
 

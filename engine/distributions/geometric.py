@@ -21,7 +21,10 @@ __all__ = ["Geometric"]
 
 
 class Geometric(Distribution):
-    """The number of failures before the first success of probability `probs` (log odds `logits`).  probs (*) -> batch (*)."""
+    """The number of failures before the first success of probability `probs` (log odds `logits`).
+
+    probs (*) -> batch (*).
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer

@@ -1,6 +1,7 @@
 """`kl_divergence` and its table of pairs of classes, `register_kl`.
 
-Most entries are a cross entropy, the mean of -log q over p, less the entropy of p; what q needs of p is a moment or two.
+Most entries are a cross entropy, the mean of -log q over p, less the entropy of p; what q needs of p is a moment or
+two.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _KL_MEMOIZE: dict[tuple[type, type], Any] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Register a function of (p, q) for a pair of classes; a decorator.  TypeError for what is no Distribution class."""
+    """Register a function of (p, q) for a pair of classes; a decorator.
+
+    TypeError for what is no Distribution class.
+    """
     for name, cls in (("type_p", type_p), ("type_q", type_q)):
         if not isinstance(cls, type) or not issubclass(cls, Distribution):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
@@ -89,7 +93,10 @@ def _dispatch_kl(type_p: type, type_q: type) -> Any:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The Kullback-Leibler divergence, the mean of log p - log q over p.  -> (*batch).  NotImplementedError for unknown pairs."""
+    """The Kullback-Leibler divergence, the mean of log p - log q over p.
+
+    -> (*batch).  NotImplementedError for unknown pairs.
+    """
     key = type(p), type(q)
     if key not in _KL_MEMOIZE:
         _KL_MEMOIZE[key] = _dispatch_kl(*key)
@@ -354,7 +361,9 @@ def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
 
 def _check_events(p: Any, q: Any, kind: str) -> None:
     if p.event_shape != q.event_shape:
-        raise ValueError(f"KL-divergence between two {kind} with\n            different event shapes cannot be computed")
+        raise ValueError(
+            f"KL-divergence between two {kind} with\n            different event shapes cannot be computed"
+        )
 
 
 def _trace_of_square(matrix: Tensor) -> Tensor:

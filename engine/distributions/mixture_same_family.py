@@ -14,7 +14,10 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """A mixture of the distributions along the last batch dim of one.  mixture batch (*, k), components batch (*, k)."""
+    """A mixture of the distributions along the last batch dim of one.
+
+    mixture batch (*, k), components batch (*, k).
+    """
 
     arg_constraints: dict[str, Any] = {}
     has_rsample = False
@@ -39,7 +42,8 @@ class MixtureSameFamily(Distribution):
         count, parts = mixture_distribution.logits.shape[-1], component_distribution.batch_shape[-1]
         if count != parts:
             raise ValueError(
-                f"`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` ({parts})"
+                f"`mixture_distribution component` ({count}) does not equal "
+                f"`component_distribution.batch_shape[-1]` ({parts})"
             )
         self._num_component = parts
         event_shape = component_distribution.event_shape

@@ -22,7 +22,10 @@ __all__ = ["NegativeBinomial"]
 
 
 class NegativeBinomial(Distribution):
-    """The number of successes of probability `probs` before `total_count` failures.  total_count, probs (*) -> batch (*)."""
+    """The number of successes of probability `probs` before `total_count` failures.
+
+    total_count, probs (*) -> batch (*).
+    """
 
     arg_constraints = {
         "total_count": constraints.greater_than_eq(0),

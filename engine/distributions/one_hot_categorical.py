@@ -78,7 +78,10 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` whose draws pass gradients to `probs` as if they were it (Bengio et al. 2013, arxiv 1308.3432)."""
+    """`OneHotCategorical` whose draws pass gradients to `probs` as if they were it (Bengio et al.
+
+    2013, arxiv 1308.3432).
+    """
 
     has_rsample = True
 

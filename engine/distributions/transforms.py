@@ -1,4 +1,7 @@
-"""Invertible maps of tensors with the logarithm of their Jacobian's determinant, and a cache of the last pair (x, y)."""
+"""Maps of tensors, most of them invertible, with the logarithm of their Jacobian's determinant.
+
+A cache keeps the last pair (x, y), so that `t.inv(t(x))` is x itself.
+"""
 
 from __future__ import annotations
 

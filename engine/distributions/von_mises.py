@@ -15,7 +15,10 @@ __all__ = ["VonMises"]
 
 
 class VonMises(Distribution):
-    """Angles in [-pi, pi) around `loc`, of density proportional to exp(concentration cos(x - loc)).  Both (*) -> batch (*)."""
+    """Angles in [-pi, pi) around `loc`, of density proportional to exp(concentration cos(x - loc)).
+
+    Both (*) -> batch (*).
+    """
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real

@@ -1,11 +1,12 @@
 """Draws from gamma, Dirichlet and binomial distributions, and the derivative of a draw by the parameters.
 
 Note [Implicit reparameterisation]
-A draw x of a distribution with density p(x; a) moves with its parameter as if its quantile stayed: dx/da = -dF/da / p(x)
-(Figurnov, Mohamed, Mnih 2018, https://arxiv.org/abs/1805.08498).  dF/da is the integral of p(t) d log p(t)/da up to x, and
-minus that integral above x, so dx/da is the integral of p(t)/p(x) times the score over the side on which p falls away from
-x.  With t = x exp(-s) (above: x exp(s)) it is a smooth integral over s > 0 that no parameter makes cancel, and the
-double-exponential rule s = c exp(u - exp(-u)) in equal steps of u gives it to some 1e-12 everywhere.
+A draw x of a distribution with density p(x; a) moves with its parameter as if its quantile stayed:
+dx/da = -dF/da / p(x) (Figurnov, Mohamed, Mnih 2018, https://arxiv.org/abs/1805.08498).  dF/da is the integral of
+p(t) d log p(t)/da up to x, and minus that integral above x, so dx/da is the integral of p(t)/p(x) times the score
+over the side on which p falls away from x.  With t = x exp(-s) (above: x exp(s)) it is a smooth integral over s > 0
+that no parameter makes cancel, and the double-exponential rule s = c exp(u - exp(-u)) in equal steps of u gives it
+to some 1e-12 everywhere.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _standard_gamma(xp, input, generator=None):
     return xp.asarray(np.maximum(drawn, least)).astype(input.dtype)
 
 
-@op(gradgrad=False, out=False, tensors=("input", "output"), why="torch defines no derivative of the derivative of a draw")
+@op(gradgrad=False, out=False, tensors=("input", "output"), why="torch defines no second derivative of a draw")
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.constant(t.positive(3, 4)))])
 def _standard_gamma_grad(xp, input, output):
     """The derivative of a standard gamma draw by its shape.  input (*) the shapes, output (*) the draws -> (*)."""
@@ -126,7 +127,9 @@ def _standard_gamma_grad(xp, input, output):
 
 
 @op(gradgrad=False, out=False, method=False, tensors=("x", "alpha", "total"), why="torch defines no derivative of it")
-@samples(lambda t: [(t.constant(t.uniform(0.1, 0.9, 3, 4)), t.constant(t.positive(3, 4)), t.constant(t.uniform(9, 10, 3, 4)))])
+@samples(
+    lambda t: [tuple(map(t.constant, (t.uniform(0.1, 0.9, 3, 4), t.positive(3, 4), t.uniform(9, 10, 3, 4))))]
+)
 def _dirichlet_grad(xp, x, alpha, total):
     """dx/dalpha / (1 - x) of a Beta(alpha, total - alpha) draw x.  x (*), alpha (*), total (*) -> (*)."""
     a = alpha.astype("float64")
