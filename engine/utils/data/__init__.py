@@ -1,0 +1,39 @@
+"""Data sets, samplers, and the DataLoader that makes batches of them.
+
+https://docs.pytorch.org/docs/2.13/data.html
+"""
+
+from engine.utils.data import dataloader, dataset, distributed, sampler
+from engine.utils.data.dataloader import (
+    DataLoader,
+    _DatasetKind,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
+from engine.utils.data.dataset import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from engine.utils.data.distributed import DistributedSampler
+from engine.utils.data.sampler import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+__all__ = [
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
+    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
+    "WeightedRandomSampler", "_DatasetKind", "dataloader", "dataset", "default_collate", "default_convert",
+    "distributed", "get_worker_info", "random_split", "sampler",
+]  # fmt: skip

@@ -1,0 +1,175 @@
+"""A worker process of a DataLoader.
+
+Everything it is given is pickled, so that it works with every start method (`fork`, `spawn`, `forkserver`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import random as python_random
+import traceback
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+
+import engine
+from engine.utils.data._utils.fetch import create_fetcher
+
+__all__ = ["ExceptionWrapper", "WorkerInfo", "get_worker_info"]
+
+
+POLL = 0.5  # seconds between two looks at whether the loader is still there
+
+
+class WorkerInfo:
+    """What a worker knows of itself: `id` (0 to num_workers - 1), `num_workers`, `seed`, `dataset` (its copy)."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise RuntimeError(f"Cannot assign attributes to {type(self).__name__} objects")
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo({', '.join(f'{k}={v}' for k, v in self.__dict__.items())})"
+
+
+_worker_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """The WorkerInfo of this worker process; None in the main process."""
+    return _worker_info
+
+
+class ExceptionWrapper:
+    """An exception on its way to the main process, as text and type."""
+
+    def __init__(self, error: BaseException, where: str) -> None:
+        self.type = type(error)
+        self.where = where
+        self.text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+    def reraise(self) -> None:
+        """Raise it here, with the traceback of there in its message."""
+        message = f"Caught {self.type.__name__} {self.where}.\nOriginal {self.text}"
+        if self.type is KeyError:  # its str is the repr of the message
+            message = _Text(message)
+        try:
+            error = self.type(message)
+        except Exception:
+            raise RuntimeError(message) from None
+        raise error
+
+
+class _Text(str):
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Iterating:
+    """Sentinel: begin another epoch (persistent workers)."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+
+class Ended:
+    """Sentinel: the stream of this worker has ended."""
+
+    def __init__(self, worker: int) -> None:
+        self.worker = worker
+
+
+def _portable(error: ExceptionWrapper) -> ExceptionWrapper:
+    """The wrapper with a type that the main process can unpickle."""
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error.type))
+    except Exception:
+        error.type = RuntimeError
+    return error
+
+
+def _send(data_queue: Any, message: tuple[Any, Any], worker: int) -> None:
+    """Put a message as bytes: pickled here, so that an error is one of this item and not a silent loss."""
+    try:
+        packed = bytes(ForkingPickler.dumps(message))
+    except Exception as error:
+        wrapped = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+        packed = bytes(ForkingPickler.dumps((message[0], wrapped)))
+    data_queue.put(packed)
+
+
+def worker_loop(
+    iterable: bool, dataset: Any, index_queue: Any, data_queue: Any, done: Any, auto_collation: bool,
+    collate_fn: Callable[[Any], Any], drop_last: bool, base_seed: int, init_fn: Callable[[int], None] | None,
+    worker: int, num_workers: int, persistent: bool,
+) -> None:  # fmt: skip
+    """Take (task, index) from `index_queue`, put (task, data) into `data_queue`, until None or the parent's end."""
+    global _worker_info
+    parent = multiprocessing.parent_process()
+    init_error: ExceptionWrapper | None = None
+    fetcher: Any = None
+    ended = False
+    try:
+        if hasattr(engine, "set_num_threads"):
+            engine.set_num_threads(1)
+        seed = base_seed + worker
+        python_random.seed(seed)
+        engine.manual_seed(seed)
+        np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))
+        _worker_info = WorkerInfo(id=worker, num_workers=num_workers, seed=seed, dataset=dataset)
+        if init_fn is not None:
+            init_fn(worker)
+        fetcher = create_fetcher(iterable, dataset, auto_collation, collate_fn, drop_last)
+    except Exception as error:
+        init_error = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+    while True:
+        try:
+            job = index_queue.get(timeout=POLL)
+        except queue.Empty:
+            if done.is_set() or (parent is not None and not parent.is_alive()):
+                break
+            continue
+        if isinstance(job, Iterating):
+            _send(data_queue, (job, None), worker)
+            ended = False
+            try:
+                fetcher = create_fetcher(iterable, dataset, auto_collation, collate_fn, drop_last)
+            except Exception as error:
+                init_error = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+            continue
+        if job is None:
+            break
+        if done.is_set():
+            break
+        if ended:
+            continue
+        task, index = job
+        data: Any
+        if init_error is not None:
+            data, init_error = init_error, None
+        else:
+            try:
+                data = fetcher.fetch(index)
+            except StopIteration as error:
+                if iterable:
+                    data, ended = Ended(worker), True
+                else:
+                    data = ExceptionWrapper(error, f"in DataLoader worker process {worker}")
+            except Exception as error:
+                data = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+        _send(data_queue, (task, data), worker)
+    if done.is_set():
+        data_queue.cancel_join_thread()
+        data_queue.close()
