@@ -1,10 +1,10 @@
-"""Cost per op at 4, 1e4 and 1e7 elements, as a ratio to bare numpy in the same process, beside torch, HIPS autograd, MyGrad.
+"""Cost per op at 4, 1e4 and 1e7 elements against bare numpy in the same process, beside torch, HIPS autograd, MyGrad.
 
     python -m benchmarks.per_op [--peer-python torch=/path/to/python] [--rounds 5] [--sizes 4,10000] [--ops add,mul]
                                 [--json FILE]
 
-Three ways: `forward` (nothing requires grad), `grad` (forward with history), `backward` (forward, then backward of ones).
-Ratios are to numpy's forward call.  Every round times all sides one after the other; the medians of the rounds are printed.
+Three ways: `forward` (nothing requires grad), `grad` (forward with history), `backward` (forward, then backward of
+ones).  Ratios are to numpy's forward call.  Every round times all sides in turn; printed are the medians of the rounds.
 A peer is measured in this process where it is installed, else in the interpreter named by --peer-python.
 """
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PEERS = ("torch", "autograd", "mygrad", "chainer")
 MODES = ("forward", "grad", "backward")
 SIZES = (4, 10_000, 10_000_000)
-DATA = "x y p m w i b".split()  # n normal numbers (twice), n positive, two matrices, n // 2 indices, n booleans
+DATA = ("x", "y", "p", "m", "w", "i", "b")  # n normal (twice), n positive numbers, two matrices, n // 2 indices, masks
 
 # name: (kind, text with torch's names, text with numpy's names); "" where there is none.
 OPS: dict[str, tuple[str, str, str]] = {
@@ -112,7 +112,8 @@ class NumpyNames:
 
     def __init__(self, module: str) -> None:
         self.name = module
-        self.t = importlib.import_module({"autograd": "autograd.numpy", "chainer": "chainer.functions"}.get(module, module))
+        where = {"autograd": "autograd.numpy", "chainer": "chainer.functions"}
+        self.t = importlib.import_module(where.get(module, module))
 
     def data(self, n: int, grad: bool) -> dict[str, Any]:
         import numpy as np
@@ -327,7 +328,7 @@ def main(arguments: list[str] | None = None) -> int:
             elif importlib.util.find_spec(name) is not None:
                 sides[name] = Here(name)
             else:
-                print(f"not measured: {name} is not installed here (--peer-python {name}=PATH names another interpreter)")
+                print(f"not measured: {name} is not installed here (elsewhere: --peer-python {name}=PATH)")
         except (ImportError, OSError) as error:
             print(f"not measured: {name}: {error}")
     ops = options.ops.split(",") if options.ops else list(OPS)
@@ -349,8 +350,8 @@ def main(arguments: list[str] | None = None) -> int:
         rounded = {op: {n: {s: {m: float(f"{v:.4g}") for m, v in by.items()} for s, by in row.items()}
                         for n, row in sizes.items()} for op, sizes in found.items()}  # fmt: skip
         document = {
-            "processor": processor(), "cores": os.cpu_count(), "commit": commit.stdout.strip(), "rounds": options.rounds,
-            "unit": "seconds a call, float32", "sides": list(sides),
+            "processor": processor(), "cores": os.cpu_count(), "commit": commit.stdout.strip(),
+            "rounds": options.rounds, "unit": "seconds a call, float32", "sides": list(sides),
             "budget": [{"what": w, "value": round(v, 3), "limit": n} for w, v, n in limits], "ops": rounded,
         }  # fmt: skip
         options.json.write_text(json.dumps(document, indent=1) + "\n")

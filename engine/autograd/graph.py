@@ -291,13 +291,11 @@ class View:
         recorded: bool,
         multiple: bool = False,
     ) -> None:
-        self.edge, self.version, self.step, self.recorded, self.multiple = (
-            edge,
-            version,
-            step,
-            recorded,
-            multiple,
-        )
+        self.edge = edge
+        self.version = version
+        self.step = step
+        self.recorded = recorded
+        self.multiple = multiple
 
     def steps(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """(op, args) from the base on."""

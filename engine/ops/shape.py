@@ -38,7 +38,7 @@ def view_size(xp, input, size):
     if input.flags.c_contiguous:
         try:
             result = input.reshape(size)
-            if result.shape != size:
+            if result.shape != size and -1 not in size:
                 infer_size(size, input.size)  # numpy takes any negative size for -1
             return result
         except ValueError:
