@@ -15,6 +15,7 @@ _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
 from engine import _names  # noqa: E402
 from engine import dispatch as _dispatch  # noqa: E402
+from engine import dtypes as _dtypes  # noqa: E402
 from engine import ops as _ops  # noqa: E402, F401
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
@@ -22,7 +23,6 @@ from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the f
 from engine.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
-from engine import dtypes as _dtypes  # noqa: E402
 from engine.grad_mode import (  # noqa: E402, F401
     enable_grad,
     inference_mode,
@@ -48,10 +48,13 @@ from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
 from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
-    "_C _dynamo _utils amp autograd backends compiler cpu cuda distributed distributions fft func fx jit linalg mps "
-    "multiprocessing nn onnx optim overrides random return_types serialization sparse special storage types utils version "
-    "xpu".split()
-)
+    [
+        "_C", "_dynamo", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed",
+        "distributions", "fft", "func", "functional", "fx", "jit", "linalg", "mps", "multiprocessing", "nn",
+        "onnx", "optim", "overrides", "random", "return_types", "serialization", "sparse", "special", "storage",
+        "types", "utils", "version", "xpu",
+    ]
+)  # fmt: skip
 _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "spmm": "sparse",
     "autocast": "amp", "GradScaler": "amp", "Future": "jit",

@@ -8,7 +8,10 @@ from typing import Any
 from engine.storage import UntypedStorage, strided
 from engine.tensor import Tensor, wrap
 
-__all__ = ["ExceptionWrapper", "_flatten_dense_tensors", "_rebuild_tensor", "_rebuild_tensor_v2", "_unflatten_dense_tensors"]
+__all__ = [
+    "ExceptionWrapper", "_flatten_dense_tensors", "_rebuild_tensor", "_rebuild_tensor_v2",
+    "_unflatten_dense_tensors",
+]  # fmt: skip
 
 
 def _rebuild_tensor(storage: UntypedStorage, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:

@@ -37,6 +37,8 @@ class _Kind(type):
 
 for _name, _dtype in _KINDS.items():
     globals()[f"{_name}Storage"] = _Kind(
-        f"{_name}Storage", (), {"dtype": getattr(dtypes, _dtype), "__doc__": f"A storage of {_dtype}.", "__module__": "torch"}
+        f"{_name}Storage",
+        (),
+        {"dtype": getattr(dtypes, _dtype), "__doc__": f"A storage of {_dtype}.", "__module__": "torch"},
     )
     __all__.append(f"{_name}Storage")

@@ -13,7 +13,10 @@ from engine.random import Generator, default_generator
 from engine.tensor import Size
 from engine.tensor import Tensor as TensorBase
 
-__all__ = ["Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout", "memory_format"]
+__all__ = [
+    "Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout",
+    "memory_format",
+]  # fmt: skip
 
 _TensorBase = TensorBase
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
@@ -47,7 +50,7 @@ def _jit_set_profiling_mode(value: bool) -> bool:
 
 
 _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
-_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _debug_set_autodiff_subgraph_inlining = _jit_set_profiling_mode
+_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
 def __getattr__(name: str) -> Any:

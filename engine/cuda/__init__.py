@@ -15,13 +15,14 @@ from engine.backends import cuda as _cuda
 from engine.device import device as _device
 
 __all__ = [
-    "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream",
-    "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list", "get_device_capability",
-    "get_device_name", "get_device_properties", "get_rng_state", "get_rng_state_all", "init", "initial_seed", "ipc_collect",
-    "is_available", "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated",
-    "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved",
-    "memory_stats", "memory_summary", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats",
-    "seed", "seed_all", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "stream",
+    "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device",
+    "current_stream", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list",
+    "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state", "get_rng_state_all",
+    "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
+    "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
+    "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "seed", "seed_all",
+    "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "stream",
     "synchronize", "temperature", "utilization",
 ]  # fmt: skip
 
@@ -51,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 _TENSORS = frozenset(
-    f"{kind}Tensor" for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+    f"{kind}Tensor" for kind in ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
 )
 
 

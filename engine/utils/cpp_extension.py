@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BuildExtension", "CUDA_HOME", "CUDAExtension", "CppExtension", "load", "load_inline"]
+__all__ = ["CUDA_HOME", "BuildExtension", "CUDAExtension", "CppExtension", "load", "load_inline"]
 
 CUDA_HOME = None
 
 
 def _refuse(name: str) -> Any:
     raise NotImplementedError(
-        f"torch.utils.cpp_extension.{name} is not supported: extensions compile against torch's C++ library; use framework='torch'"
+        f"torch.utils.cpp_extension.{name} is not supported: extensions compile against torch's C++ library; "
+        "use framework='torch'"
     )
 
 

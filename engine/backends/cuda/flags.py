@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
-    "can_use_efficient_attention", "can_use_flash_attention", "cufft_plan_cache", "cudnn_sdp_enabled", "enable_cudnn_sdp",
-    "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "flash_sdp_enabled", "is_built", "math_sdp_enabled",
-    "matmul", "mem_efficient_sdp_enabled", "preferred_linalg_library", "sdp_kernel",
+    "can_use_efficient_attention",
+    "can_use_flash_attention",
+    "cudnn_sdp_enabled",
+    "cufft_plan_cache",
+    "enable_cudnn_sdp",
+    "enable_flash_sdp",
+    "enable_math_sdp",
+    "enable_mem_efficient_sdp",
+    "flash_sdp_enabled",
+    "is_built",
+    "math_sdp_enabled",
+    "matmul",
+    "mem_efficient_sdp_enabled",
+    "preferred_linalg_library",
+    "sdp_kernel",
 ]  # fmt: skip
 
 
