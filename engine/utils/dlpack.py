@@ -38,7 +38,7 @@ def to_dlpack(tensor: Tensor) -> Any:
     """A DLPack capsule of the tensor's memory, for one `from_dlpack`.  BufferError for a tensor that requires grad."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"to_dlpack(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
-    return tensor.__dlpack__()  # type: ignore[attr-defined]
+    return tensor.__dlpack__()
 
 
 class _Device(ctypes.Structure):

@@ -32,7 +32,7 @@ def _rebuilt(container: Any, values: list[Any]) -> Any:
             for i, value in enumerate(values):
                 clone[i] = value
             return clone
-        return type(container)(values)  # type: ignore[call-arg]
+        return type(container)(values)
     except TypeError:
         return values
 
