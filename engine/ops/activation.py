@@ -443,7 +443,7 @@ def softplus(xp, input, beta=1, threshold=20):
     return xp.where(scaled > threshold, input, softplus_of(xp, scaled) / beta)
 
 
-@op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu")
+@op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu", node="LogSigmoidBackward0")
 @derivative(input=lambda grad, input: grad * sigmoid(-input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def logsigmoid(xp, input):

@@ -99,7 +99,7 @@ def _extreme_samples(t: Any) -> list[Any]:
     return [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 2, 3),), (t.boolean(3),)]
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, node="MaxBackward1")
 @derivative(input=lambda grad, input, result: _among(grad, input, result, None, False, True))
 @samples(_extreme_samples)
 def max_all(xp, input):
@@ -109,7 +109,7 @@ def max_all(xp, input):
     return input.max()
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, node="MinBackward1")
 @derivative(input=lambda grad, input, result: _among(grad, input, result, None, False, True))
 @samples(_extreme_samples)
 def min_all(xp, input):

@@ -71,7 +71,7 @@ def log10(xp, input):
     return xp.log10(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, node="Log1PBackward0")
 @derivative(input=lambda grad, input: grad / (_conj(input) + 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.uniform(-0.5, 0.5),), (t(0, 2),), (t.complex(3),)])
 def log1p(xp, input):

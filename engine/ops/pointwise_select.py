@@ -31,7 +31,7 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
     return keep_where(grad, (input >= min) & (input <= max))
 
 
-@op(inplace=True, public=False, method=False)
+@op(inplace=True, public=False, method=False, node="ClampBackward1")
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
@@ -237,7 +237,7 @@ def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
     return found if found._array.shape == shape else found.sum_to_size(shape)
 
 
-@op(tensors=("condition",), public=False, method=False)
+@op(tensors=("condition",), public=False, method=False, node="WhereBackward0")
 @derivative(
     input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
     other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
@@ -410,7 +410,7 @@ def _cpp(dtype: dtypes.dtype) -> str:
     return names.get(dtype.name, dtype.name)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True)
+@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True, node="LerpBackward0")
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),

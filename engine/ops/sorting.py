@@ -182,7 +182,7 @@ def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
     return _picked(xp, flat, order, place, 0, False)[0].copy()
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, node="MedianBackward0")
 @derivative(input=_shared)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 5),)])
 def median_all(xp, input):
@@ -217,7 +217,7 @@ def _median_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1")
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def median_dim(xp, input, dim, keepdim=False):
