@@ -1,0 +1,61 @@
+"""Runs every benchmark there is, each in a process of its own, and says which peers are missing.
+
+    python -m benchmarks [--peer-python torch=PATH] [--only per_op,startup]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ORDER = ("startup", "hub_pull", "per_op", "checkpoint_load", "optim_step")  # others after these
+PEERS = ("torch", "autograd", "mygrad", "onnxruntime", "chainer")
+
+
+def present() -> list[str]:
+    """The benchmarks in this folder, in order."""
+    found = {p.stem for p in HERE.glob("*.py") if not p.stem.startswith("_")}
+    return [n for n in ORDER if n in found] + sorted(found - set(ORDER))
+
+
+def arguments(name: str, peers: list[str]) -> list[str]:
+    """The peers' interpreters as that benchmark takes them."""
+    text = (HERE / f"{name}.py").read_text()
+    if "--peer-python" not in text:
+        return []
+    if "NAME=PATH" in text:
+        return [word for peer in peers for word in ("--peer-python", peer)]
+    return [word for peer in peers if peer.startswith("torch=") for word in ("--peer-python", peer[6:])]
+
+
+def main() -> int:
+    """Run them; 1 where one fails or exceeds a limit of its own."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--only", help="comma-separated names")
+    options = parser.parse_args()
+    elsewhere = {peer.partition("=")[0] for peer in options.peer_python}
+    absent = [p for p in PEERS if p not in elsewhere and importlib.util.find_spec(p) is None]
+    if absent:
+        print(f"peers not installed, so not measured: {', '.join(absent)} (elsewhere: --peer-python NAME=PATH)")
+    names = options.only.split(",") if options.only else present()
+    unknown = sorted(set(names) - set(present()))
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are: {', '.join(present())}")
+    failed = []
+    for name in names:
+        print(f"\n== {name}", flush=True)
+        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments(name, options.peer_python)]
+        if subprocess.run(command, cwd=HERE.parent).returncode:
+            failed.append(name)
+    if failed:
+        print(f"\nfailed, or over a limit: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
