@@ -255,7 +255,10 @@ def source(record: Op, inplace: bool = False) -> str:
         w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
         if record.broadcast and len(tensors) > 1 and not record.view:
             arrays = ", ".join("_a_" + p for p in tensors)
-            w(f"if _r.ndim > 1 and not getattr(_a_{first}, 'flags', _r.flags).c_contiguous: _r = laid_out(_r, {arrays})")
+            w(
+                f"if _r.ndim > 1 and not getattr(_a_{first}, 'flags', _r.flags).c_contiguous: _r = "
+                f"laid_out(_r, {arrays})"
+            )
         w("_t = new(Tensor)")
         w("_t._array = _r")
         if record.view:
@@ -340,7 +343,9 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
             tests.append("_d is not F32 and _d not in INEXACT")
         w(f"if {' or '.join(tests)}:", 1)
         w(f"({arrays}), ({flags}) = promote_arrays(_op, [{arrays}])", 2)
-        if len(tensors) == 2 and (record.numbers is True or tensors[1] in record.numbers):  # a tensor and a Python number of its own kind
+        if len(tensors) == 2 and (
+            record.numbers is True or tensors[1] in record.numbers
+        ):  # a tensor and a Python number of its own kind
             plain = "plain_float_number" if record.promote == "float" else "plain_number"
             p, q = tensors
             w(f"elif isinstance({p}, Tensor) and {plain}({p}._array, {q}):")
@@ -563,9 +568,7 @@ def apply_source(record: Op) -> str:
             w(f"{p} = n_{p}", 1)
     for n in plan.results:
         w(f"{n} = None if h_{n} is None else unpack_result(h_{n}, self, wrap)")
-    if record.many:
-        w("grad = grads[0]")
-    elif not record.outputs:
+    if record.many or not record.outputs:
         w("grad = grads[0]")
     else:
         w("grad = grad0 = grads[0]")
@@ -579,7 +582,7 @@ def apply_source(record: Op) -> str:
         arguments = ", ".join("needs" if n == "needs" else n for n in formula_params(formula))
         w(f"_g = _f_{inputs[0]}({arguments})")
         order = record.joint[0]
-        for i, p in enumerate(inputs):
+        for p in inputs:
             w(f"g_{p} = _g[{order.index(p)}]")
     else:
         for i, p in enumerate(record.differentiable):
@@ -701,11 +704,16 @@ def _swap(first: int, second: int, arrays: list[Any], result: Any) -> int:
 
 def not_supported(record: Op, error: Exception, *operands: Any) -> None:
     """Raise torch's error where numpy has no loop for the operands' type."""
-    if str(error).startswith(("ufunc '", "did not contain a loop")) or type(error).__name__ == "_UFuncNoLoopError":
+    if (
+        str(error).startswith(("ufunc '", "did not contain a loop"))
+        or type(error).__name__ == "_UFuncNoLoopError"
+    ):
         for x in operands:
             if hasattr(x, "dtype"):
                 found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
-                raise NotImplementedError(f"\"{record.label}\" not implemented for '{found}'") from None
+                raise NotImplementedError(
+                    f"\"{record.label}\" not implemented for '{found}'"
+                ) from None
 
 
 def to_float(array: Any) -> Any:
@@ -770,10 +778,7 @@ def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
 
 def any_requires_grad(tensors: list[Tensor]) -> bool:
     """Whether one of them requires grad."""
-    for t in tensors:
-        if t._requires_grad and graph.requires_grad_of(t):
-            return True
-    return False
+    return any(t._requires_grad and graph.requires_grad_of(t) for t in tensors)
 
 
 def edges_of(tensors: list[Tensor]) -> list[Any]:
@@ -829,7 +834,8 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
             tensors += [t for t in a if isinstance(t, Tensor)]
     if mode.enabled and any(t.requires_grad for t in tensors + outs):
         raise RuntimeError(
-            f"{record.name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            f"{record.name}(): functions with out=... arguments don't support automatic differentiation, but "
+            f"one of the "
             "arguments requires grad."
         )
     enabled, mode.enabled = mode.enabled, False
@@ -860,15 +866,17 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
     return out
 
 
-_SHARED: dict[str, Any] = {
-    name: globals()[name]
-    for name in (
-        "INEXACT", "MAYBE", "MISSING", "SavedResult", "Tensor", "View", "any_requires_grad", "argument_error",
-        "as_array", "check_broadcast", "check_overlap", "laid_out", "check_cast", "check_input", "check_writable", "different_devices", "edges_of", "handed", "kind_of", "list_of",
-        "not_supported", "np", "pick", "plain_float_number", "plain_number", "prepare", "promote_arrays", "promoted_list", "rebase", "rebase_constant", "second_time",
-        "size_of", "to_float", "unpack_result", "wrap", "write", "write_out", "xp_for",
-    )
-}  # fmt: skip
+_SHARED: dict[str, Any] = dict(
+    any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
+    check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
+    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, handed=handed,
+    INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, MAYBE=MAYBE, MISSING=MISSING,
+    not_supported=not_supported, np=np, pick=pick, plain_float_number=plain_float_number,
+    plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list,
+    rebase=rebase, rebase_constant=rebase_constant, SavedResult=SavedResult, second_time=second_time,
+    size_of=size_of, Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap,
+    write=write, write_out=write_out, xp_for=xp_for,
+)  # fmt: skip
 _SHARED.update(
     _mode=mode, F32=_F32, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq, edge_of=graph.edge_of,
     requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,

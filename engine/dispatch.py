@@ -34,16 +34,69 @@ PUBLIC: dict[str, Any] = {}  # what `engine.NAME` serves
 
 # Parameters of these names are tensors in every op; an op adds others by `tensors=`.
 TENSOR_NAMES = frozenset(
-    "input other weight bias mat1 mat2 mat vec vec1 vec2 batch1 batch2 tensor1 tensor2 index source mask target "
-    "grad_output output indices query key value end running_mean running_var".split()
+    [
+        "input",
+        "other",
+        "weight",
+        "bias",
+        "mat1",
+        "mat2",
+        "mat",
+        "vec",
+        "vec1",
+        "vec2",
+        "batch1",
+        "batch2",
+        "tensor1",
+        "tensor2",
+        "index",
+        "source",
+        "mask",
+        "target",
+        "grad_output",
+        "output",
+        "indices",
+        "query",
+        "key",
+        "value",
+        "end",
+        "running_mean",
+        "running_var",
+    ]
 )
 LIST_NAMES = frozenset(["tensors"])
 
 
 _ABSENT = object()
 _OPTIONS = frozenset(  # of `op`, below
-    "aliases broadcast check deterministic gradgrad half inplace integer_result label many method names node "
-    "nondifferentiable numbers out plain promote public ref refuse returns tensors varargs view why".split()
+    [
+        "aliases",
+        "broadcast",
+        "check",
+        "deterministic",
+        "gradgrad",
+        "half",
+        "inplace",
+        "integer_result",
+        "label",
+        "many",
+        "method",
+        "names",
+        "node",
+        "nondifferentiable",
+        "numbers",
+        "out",
+        "plain",
+        "promote",
+        "public",
+        "ref",
+        "refuse",
+        "returns",
+        "tensors",
+        "varargs",
+        "view",
+        "why",
+    ]
 )
 
 
@@ -169,7 +222,8 @@ class Op:
 
     def choose(self, kind: str) -> Callable[..., Any]:
         """The kernel for arrays of a backend kind."""
-        return self.kernels.get(kind, self.kernel)
+        found: Callable[..., Any] = self.kernels.get(kind, self.kernel)
+        return found
 
     def __repr__(self) -> str:
         return f"<op {self.name}({self.signature()})>"
@@ -185,7 +239,9 @@ def in_single(function: Any) -> Any:
             dtype = getattr(args[0], "dtype", None)
         if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
             return function(xp, first, *args, **kwargs)
-        wide = [a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
+        wide = [
+            a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)
+        ]
         found = function(xp, *wide, **kwargs)
         if isinstance(found, tuple):
             return tuple(f.astype(dtype) if f.dtype == "float32" else f for f in found)
@@ -216,7 +272,11 @@ def _result_type(name: str, outputs: Sequence[str]) -> type:
         lines = ",\n".join(f"{field}={value!r}" for field, value in zip(outputs, self))
         return f"torch.return_types.{name}(\n{lines})"
 
-    return type(name, (namedtuple(name, outputs),), {"__slots__": (), "__repr__": show, "__module__": "torch.return_types"})
+    return type(
+        name,
+        (namedtuple(name, outputs),),
+        {"__slots__": (), "__repr__": show, "__module__": "torch.return_types"},
+    )
 
 
 def camel(name: str) -> str:
@@ -445,7 +505,9 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
             if not record.numbers:
                 raise argument_error(record, name, record.tensors[i], x)
-            kinds = ", ".join("Tensor" if isinstance(y, Tensor) else type(y).__name__ for y in operands)
+            kinds = ", ".join(
+                "Tensor" if isinstance(y, Tensor) else type(y).__name__ for y in operands
+            )
             raise TypeError(
                 f"{name}() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
                 " * (Tensor input, Tensor other, *, Tensor out = None)\n"

@@ -14,10 +14,36 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "bfloat16", "bool", "cdouble", "cfloat", "chalf", "complex128", "complex32", "complex64", "double",
-    "dtype", "finfo", "float", "float16", "float32", "float64", "get_default_dtype", "half", "iinfo",
-    "int", "int16", "int32", "int64", "int8", "long", "set_default_dtype", "short", "uint16", "uint32",
-    "uint64", "uint8",
+    "bfloat16",
+    "bool",
+    "cdouble",
+    "cfloat",
+    "chalf",
+    "complex32",
+    "complex64",
+    "complex128",
+    "double",
+    "dtype",
+    "finfo",
+    "float",
+    "float16",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "half",
+    "iinfo",
+    "int",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "long",
+    "set_default_dtype",
+    "short",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
 ]  # fmt: skip
 
 _bool, _int, _float = bool, int, float
@@ -222,9 +248,7 @@ def _scalar_name(d: dtype) -> str:
 
 def can_cast(from_: dtype, to: dtype) -> _bool:
     """Whether an in-place result of type `from_` may be stored in `to` (torch.can_cast)."""
-    if from_.category > to.category:
-        return False
-    return True
+    return from_.category <= to.category
 
 
 class finfo:

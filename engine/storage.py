@@ -118,7 +118,8 @@ def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: 
     if offset + reach > flat.size and reach:
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} "
-            f"requiring a storage size of {(offset + reach) * item} are out of bounds for storage of size {flat.size * item}"
+            f"requiring a storage size of {(offset + reach) * item} are out of bounds for storage of size "
+            f"{flat.size * item}"
         )
     if reach == 0:
         return flat[:0].reshape(size)
@@ -244,4 +245,5 @@ class Storage(UntypedStorage):
 
     def __repr__(self) -> str:
         body = "\n ".join(str(v) for v in self.tolist())
-        return f" {body}\n[torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device}) of size {self.size()}]"
+        kind = f"torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device})"
+        return f" {body}\n[{kind} of size {self.size()}]"

@@ -261,7 +261,8 @@ class Tensor:
         if not value:
             if self.grad_fn is not None:
                 raise RuntimeError(
-                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed "
+                    "variable in "
                     "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
@@ -415,7 +416,8 @@ class Tensor:
             if type(self._array) is not np.ndarray:
                 if self.device.type != "cpu":
                     raise TypeError(
-                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+                        f"the tensor to "
                         "host memory first."
                     )
                 return backends.of_array(self._array).to_host(self._array)
@@ -510,8 +512,10 @@ class Tensor:
     def __deepcopy__(self, memo: dict) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
-                "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
+                "the moment. "
+                "If you were attempting to deepcopy a module, this may be because of a "
+                "torch.nn.utils.weight_norm usage, "
                 "see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
@@ -536,7 +540,8 @@ class Tensor:
         memory = Memory.of(self._array)
         return (
             _rebuild,
-            (type(self), memory, self.dtype, self.storage_offset(), tuple(self.shape), self.stride(), self.requires_grad),
+            (type(self), memory, self.dtype, self.storage_offset(), tuple(self.shape), self.stride(),
+             self.requires_grad),
             state or None,
         )  # fmt: skip
 
@@ -621,7 +626,9 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
             try:
                 array = np.array(source, dtype=np_dtype)
             except OverflowError:
-                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
+                raise RuntimeError(
+                    f"value cannot be converted to type {dtype.name} without overflow"
+                ) from None
     elif any(not isinstance(s, int) for s in data):
         raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
     else:
@@ -637,7 +644,7 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
 def element_strides(array: Any) -> tuple[int, ...]:
     """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
     shape = array.shape
-    if array.base is None and array.flags.c_contiguous or 0 in shape:
+    if (array.base is None and array.flags.c_contiguous) or 0 in shape:
         from engine._checks import contiguous_strides
 
         return contiguous_strides(shape)

@@ -78,8 +78,17 @@ def train(name, seed=0):
             optimizer.step()
             total += float(loss) * len(batch)
         schedule.step()
-        rows.append({"epoch": epoch + 1, "loss": round(total / len(order), 5), "accuracy": round(accuracy(model, *held_out), 5)})
-        print(f"{name}  epoch {epoch + 1:2d}  loss {rows[-1]['loss']:.4f}  held-out accuracy {rows[-1]['accuracy']:.4f}", flush=True)
+        rows.append(
+            {
+                "epoch": epoch + 1,
+                "loss": round(total / len(order), 5),
+                "accuracy": round(accuracy(model, *held_out), 5),
+            }
+        )
+        print(
+            f"{name}  epoch {epoch + 1:2d}  loss {rows[-1]['loss']:.4f}  held-out accuracy {rows[-1]['accuracy']:.4f}",
+            flush=True,
+        )
     return model, {"seconds": round(time.time() - start, 1), "epochs": rows}
 
 
@@ -96,9 +105,15 @@ def save(model, name, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="MODEL", help="digits_mlp, digits_cnn (default: both)")
-    parser.add_argument("--out", default=os.path.join(HERE, "weights"), help="folder for the weights and the log")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="MODEL", help="digits_mlp, digits_cnn (default: both)"
+    )
+    parser.add_argument(
+        "--out", default=os.path.join(HERE, "weights"), help="folder for the weights and the log"
+    )
     options = parser.parse_args()
     log = {"framework": str(torch.__version__), "models": {}}
     for name in options.names or sorted(RECIPES):

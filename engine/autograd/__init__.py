@@ -15,7 +15,16 @@ _WHERE = {
     "inference_mode": "grad_mode", "grad_mode": "grad_mode",
 }  # fmt: skip
 _MODULES = frozenset(
-    ["function", "profiler", "profiler_util", "functional", "graph", "variable", "grad_mode", "anomaly_mode"]
+    [
+        "function",
+        "profiler",
+        "profiler_util",
+        "functional",
+        "graph",
+        "variable",
+        "grad_mode",
+        "anomaly_mode",
+    ]
 )
 
 

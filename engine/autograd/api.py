@@ -56,7 +56,8 @@ def _root_gradients(
         elif gradient.dtype.is_complex != output.dtype.is_complex:
             raise RuntimeError(
                 f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of {output.dtype}."
+                f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of "
+                f"{output.dtype}."
             )
         elif gradient.dtype is not output.dtype:
             gradient = handed.cast(gradient, output.dtype)
@@ -139,7 +140,8 @@ def grad(
     """
     if not only_inputs:
         warnings.warn(
-            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other "
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient "
+            "for other "
             "parts of the graph, please use torch.autograd.backward.",
             FutureWarning,
             stacklevel=2,
@@ -165,7 +167,8 @@ def grad(
         )
     if not allow_unused and any(g is None for g in found):
         raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+            "One of the differentiated Tensors appears to not have been used in the graph. Set "
+            "allow_unused=True if this "
             "is the desired behavior."
         )
     return tuple(found)

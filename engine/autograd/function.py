@@ -171,7 +171,8 @@ class Function(metaclass=FunctionMeta):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
             f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you should "
-            "invoke them on the class itself. Instantiating an autograd function will raise an error in a future version "
+            "invoke them on the class itself. Instantiating an autograd function will raise an error in a "
+            "future version "
             "of PyTorch.",
             DeprecationWarning,
             stacklevel=2,

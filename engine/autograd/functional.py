@@ -57,7 +57,9 @@ def _own(inputs: _Tensors, create_graph: bool) -> _Tensors:
     )
 
 
-def _call(func: Callable[..., Any], inputs: _Tensors, function: str, strict: bool) -> tuple[bool, _Tensors]:
+def _call(
+    func: Callable[..., Any], inputs: _Tensors, function: str, strict: bool
+) -> tuple[bool, _Tensors]:
     is_tuple, outputs = _as_tuple(func(*inputs), "outputs of the user-provided function", function)
     if strict:
         for i, o in enumerate(outputs):
@@ -73,7 +75,9 @@ def _check_vector(v: _Tensors, other: _Tensors, is_tuple: bool) -> None:
     """RuntimeError unless `v` has the sizes of `other`."""
     if len(v) != len(other):
         if is_tuple:
-            raise RuntimeError(f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}.")
+            raise RuntimeError(
+                f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}."
+            )
         raise RuntimeError("The given v should contain a single Tensor.")
     for i, (a, b) in enumerate(zip(v, other)):
         if a.shape != b.shape:
@@ -81,7 +85,9 @@ def _check_vector(v: _Tensors, other: _Tensors, is_tuple: bool) -> None:
             raise RuntimeError(f"{entry}v has invalid size: should be {b.shape} but got {a.shape}.")
 
 
-def _vector(v: Any, like: _Tensors, is_tuple: bool, function: str, create_graph: bool, single: str) -> _Tensors:
+def _vector(
+    v: Any, like: _Tensors, is_tuple: bool, function: str, create_graph: bool, single: str
+) -> _Tensors:
     """The vector as a tuple; None is 1 where there is one element (RuntimeError otherwise)."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
@@ -117,7 +123,8 @@ def _gradients(
 
 
 _INDEPENDENT = (
-    "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
+    "The output of the user-provided function is independent of input {}. This is not allowed in "
+    "strict mode."
 )
 _CONSTANT = (
     "The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not "
@@ -153,7 +160,11 @@ def _check_depends(values: _Tensors, sentence: str) -> None:
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), v^T J): v has the shapes of the outputs, None for an output of one element; the product those of
     the inputs.
@@ -175,7 +186,11 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), J v): v has the shapes of the inputs, None for an input of one element; the product those of the
     outputs.
@@ -219,7 +234,7 @@ def jacobian(
         )
     if strategy == "forward-mode" and create_graph:
         raise NotImplementedError(
-            "torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` are not supported "
+            'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported '
             'together (yet). Please either set `create_graph=False` or `strategy="reverse-mode"`.'
         )
     if vectorize and strict:
@@ -231,7 +246,9 @@ def jacobian(
         in_tuple, given = _as_tuple(inputs, "inputs", "jacobian")
         own = _own(given, create_graph)
         out_tuple, outputs = _call(func, own, "jacobian", strict)
-        rows = tuple(_rows(output, i, own, create_graph, strict) for i, output in enumerate(outputs))
+        rows = tuple(
+            _rows(output, i, own, create_graph, strict) for i, output in enumerate(outputs)
+        )
     result = _handed_out(rows, create_graph)
     if not in_tuple:
         result = tuple(r[0] for r in result)
@@ -312,7 +329,11 @@ def hessian(
 
 
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), v^T H) for a function of one element; v and the product have the shapes of the inputs."""
     with _Recording():
@@ -329,7 +350,11 @@ def vhp(
 
 
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), H v) for a function of one element; v and the product have the shapes of the inputs.
 
@@ -351,7 +376,8 @@ def hvp(
 
 
 _NO_VECTOR = (
-    "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
+    "The vector v can only be None if the input to the user-provided function is a single Tensor "
+    "with a single element."
 )
 
 

@@ -124,13 +124,15 @@ def gradcheck(
     """Whether the gradients of `func` at `inputs` agree with central differences of step `eps`.
 
     inputs: a Tensor or a sequence; those that require grad are checked and should be float64.  Raises
-    GradcheckError (a RuntimeError), or returns False with raise_exception=False.  ValueError when no input requires grad.
+    GradcheckError (a RuntimeError), or returns False with raise_exception=False.  ValueError when no input
+    requires grad.
     """
     given = _tensors(inputs)
     checked = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
     if not checked:
         raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have "
+            "requires_grad=True."
         )
     for i, t in enumerate(given):
         if (
@@ -139,7 +141,8 @@ def gradcheck(
             and t._array.dtype not in (np.float64, np.complex128)
         ):
             warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will "
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
+                f"check will "
                 "likely fail if all the inputs are not of double precision floating point or complex.",
                 stacklevel=2,
             )
@@ -177,7 +180,8 @@ def _check(
         )
         if with_change:
             raise GradcheckError(
-                "Numerical gradient for function expected to be zero: no output requires gradient, but the outputs depend "
+                "Numerical gradient for function expected to be zero: no output requires gradient, but the "
+                "outputs depend "
                 "on the inputs"
             )
         return
@@ -192,7 +196,8 @@ def _check(
             if a.shape != b.shape or np.abs(a - b).max(initial=0) > nondet_tol:
                 raise GradcheckError(
                     f"Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
-                    f"gives different values, although analytical gradient matches numerical gradient. The tolerance for "
+                    f"gives different values, although analytical gradient matches numerical gradient. The "
+                    f"tolerance for "
                     f"nondeterminism was {nondet_tol}. (output {i}, input {j})"
                 )
     enabled, mode.enabled = mode.enabled, True

@@ -22,7 +22,11 @@ def check_writable(tensor: Any) -> None:
     Called before anything is computed, so that a refused operation leaves the values as they were.
     """
     array = tensor._array
-    if 0 in array.strides and array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
+    if (
+        0 in array.strides
+        and array.size
+        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape))
+    ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
@@ -48,7 +52,8 @@ def _check_view(view: View) -> None:
     if view.multiple:
         raise RuntimeError(
             "Output 0 of this view's function is a view and is being modified inplace. This view is the output of a "
-            "function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
+            "function that returns multiple views. Such functions do not allow the output views to be modified "
+            "inplace. "
             "You should replace the inplace operation by an out-of-place one."
         )
     if not view.recorded:
@@ -69,7 +74,9 @@ def rebase(tensor: Any, node: Node) -> None:
     base._edge = (copy, 0)
     base._requires_grad = True
     tensor._requires_grad = True
-    view.version = -1  # its own edge leads past the write: taken anew from the base when it is next asked for
+    view.version = (
+        -1
+    )  # its own edge leads past the write: taken anew from the base when it is next asked for
 
 
 class CopySlices(Node):

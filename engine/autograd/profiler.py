@@ -45,7 +45,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class _Open:
     """An event that has begun."""
 
-    __slots__ = ("bytes", "end", "id", "name", "node", "parent", "shapes", "stack", "start", "thread")
+    __slots__ = (
+        "bytes",
+        "end",
+        "id",
+        "name",
+        "node",
+        "parent",
+        "shapes",
+        "stack",
+        "start",
+        "thread",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -466,7 +477,9 @@ def parse_nvprof_trace(path: str | os.PathLike[str]) -> list[FunctionEvent]:
                 duration = (row["kernel_end"] - row["kernel_start"]) / 1e3
                 events[row["marker_id"]].append_kernel(name, row["device"], duration)
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{os.fspath(path)!r} is not an SQLite file of nvprof: {error}") from error
+            raise ValueError(
+                f"{os.fspath(path)!r} is not an SQLite file of nvprof: {error}"
+            ) from error
     return sorted(events.values(), key=lambda event: event.time_range.start)
 
 

@@ -278,7 +278,13 @@ class EventList(list):  # type: ignore[type-arg]
             events.sort(key=lambda e: getattr(e, sort_by), reverse=True)
         rows = events if row_limit < 0 else events[:row_limit]
         return _table(
-            self, rows, max_name_column_width, max_shapes_column_width, max_src_column_width, header, time_unit
+            self,
+            rows,
+            max_name_column_width,
+            max_shapes_column_width,
+            max_src_column_width,
+            header,
+            time_unit,
         )
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -334,7 +340,9 @@ class EventList(list):  # type: ignore[type-arg]
             if found is None:
                 found = stats[key] = FunctionEventAvg()
             found.add(event)
-        averages = EventList(stats.values(), use_device=self._use_device, profile_memory=self._profile_memory)
+        averages = EventList(
+            stats.values(), use_device=self._use_device, profile_memory=self._profile_memory
+        )
         for average in averages:
             if not group_by_input_shapes:
                 average.input_shapes = ""

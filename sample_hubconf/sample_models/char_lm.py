@@ -13,7 +13,13 @@ class CharLM(nn.Module):
         self.tokens = nn.Embedding(vocab, width)
         self.positions = nn.Embedding(context, width)
         block = nn.TransformerEncoderLayer(
-            width, heads, 4 * width, dropout=dropout, activation="gelu", batch_first=True, norm_first=True
+            width,
+            heads,
+            4 * width,
+            dropout=dropout,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
         )
         self.blocks = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)

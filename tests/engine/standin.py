@@ -109,12 +109,14 @@ _KEPT = {"tolist", "item", "tobytes"}  # host values by request
 for _name in _KEPT:
     setattr(Array, _name, (lambda n: lambda self, *a: getattr(self._held, n)(*a))(_name))
 for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror "
-    "xor rxor lshift rlshift rshift rrshift lt le gt ge eq ne neg pos abs invert divmod"
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and "
+    "rand or ror xor rxor lshift rlshift rshift rrshift lt le gt ge eq ne neg pos abs invert divmod"
 ).split():
     _special = f"__{_name}__"
     setattr(Array, _special, (lambda n: lambda self, *a: _out(getattr(self._held, n)(*map(_in, a))))(_special))
-for _name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift".split():
+for _name in (
+    "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
+).split():
     _special = f"__{_name}__"
 
     def _inplace(self: Array, other: Any, _n: str = _special) -> Array:
