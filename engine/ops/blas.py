@@ -497,7 +497,7 @@ def _linear_vector(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     return product(xp, input, weight)
 
 
-@composite(public=False, method=False)
+@composite(method=False)
 @samples(
     lambda t: [
         (t(2, 3), t(2, 4), t(5, 3, 4), t(5)),
