@@ -10,9 +10,11 @@ import importlib as _importlib
 from collections.abc import Iterator
 from typing import Any
 
-from engine import backends, dtypes, tensor
+from engine import backends, dtypes
 from engine.backends import cuda as _cuda
 from engine.device import device as _device
+from engine.tensor import Tensor as _Tensor
+from engine.tensor import _legacy_new
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device",
@@ -47,7 +49,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return _importlib.import_module(f"engine.cuda.{name}")
     if name in _TENSORS:
-        return type(name, (tensor.Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
+        return type(name, (_Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
     raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
 
 
@@ -58,7 +60,7 @@ _TENSORS = frozenset(
 
 def _no_tensor(cls: type, *data: Any, device: Any = None) -> Any:
     dtype = getattr(dtypes, cls.__name__[:-6].lower())
-    return tensor._legacy_new(tensor.Tensor, dtype, data, "cuda" if device is None else device)
+    return _legacy_new(_Tensor, dtype, data, "cuda" if device is None else device)
 
 
 def _library() -> Any:

@@ -90,11 +90,12 @@ class ProcessContext:
         """Wait until all have ended (True), or one failed: the others are ended and its exception raised."""
         from multiprocessing import connection
 
-        alive = {process.sentinel: i for i, process in enumerate(self.processes) if process.is_alive()}
-        ready = connection.wait(list(alive), timeout) if alive else []
+        alive = {process.sentinel: process for process in self.processes if process.is_alive()}
+        for sentinel in connection.wait(list(alive), timeout) if alive else []:
+            alive.pop(sentinel).join()  # the sentinel may come before the exit code
         failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None)
         if failed is None:
-            return all(i in ready for i in alive) or not alive
+            return not alive
         for process in self.processes:
             if process.is_alive():
                 process.terminate()

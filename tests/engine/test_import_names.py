@@ -1,0 +1,196 @@
+"""Names that third-party model code uses while it is imported: each exists, and is inert or refuses clearly."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import engine
+
+ROOT = Path(__file__).parents[2]
+
+# reference/corpus.md, "Import-time names", and the modules that hub repositories import beside them
+NAMES = """
+Tensor randn no_grad device randint stack float32 einsum save LongTensor zeros Size floor load manual_seed
+tensor FloatTensor __version__ arange cartesian_prod cat float is_tensor pi set_printoptions _assert compile
+typename FloatStorage vmap utils.data.Dataset utils.data.DataLoader utils.data.Subset
+utils.data.dataloader.DataLoader utils.data.distributed utils.data.IterableDataset utils.checkpoint.checkpoint
+utils._pytree.tree_flatten utils._pytree.tree_map utils._pytree.tree_unflatten utils.hooks.RemovableHandle
+utils.dlpack.from_dlpack autograd.Variable autograd.Function autograd.variable.Variable
+autograd.grad_mode.no_grad autograd.profiler autograd.grad _dynamo.allow_in_graph _dynamo.config
+_dynamo.disable _dynamo.is_compiling compiler.disable compiler.is_compiling nn.parameter.Parameter
+nn.utils.clip_grad_norm_ nn.utils.parametrizations.weight_norm nn.utils.rnn.pack_padded_sequence
+nn.utils.rnn.pad_packed_sequence nn.utils.weight_norm nn.utils.rnn.pad_sequence nn.utils.spectral_norm
+nn.utils.fusion nn.attention.SDPBackend nn.attention.sdpa_kernel nn.modules.utils._ntuple
+nn.modules.utils._pair nn.modules.batchnorm._BatchNorm nn.modules.conv._ConvNd nn.modules.loss._Loss
+nn.parallel.DistributedDataParallel nn.parallel.DataParallel nn.parallel.scatter_gather.scatter
+nn.backends.thnn.backend nn.common_types nn.init.trunc_normal_ optim.Adam optim.Optimizer
+optim.optimizer.required optim.lr_scheduler.LambdaLR jit.script jit.ignore jit.unused jit.export
+jit.is_scripting jit.is_tracing jit.annotate jit.ScriptModule jit.Final jit._overload_method jit.script_method
+jit.trace jit.fork distributions.Categorical distributions.Independent distributions.Uniform
+distributions.Normal amp.autocast amp.GradScaler amp.custom_fwd amp.custom_bwd cuda.amp.autocast
+cuda.amp.GradScaler cuda.amp.custom_fwd cuda.is_available cuda.device_count cuda.empty_cache
+cuda.manual_seed_all cuda.nvtx.range_push cuda.comm.broadcast cuda.FloatTensor cuda.Stream cuda.Event
+backends.cudnn.benchmark backends.cudnn.deterministic backends.cuda.matmul.allow_tf32 backends.cuda.sdp_kernel
+backends.mkldnn.enabled backends.mkl.is_available backends.mps.is_available backends.opt_einsum.enabled
+backends.openmp.is_available distributed.ReduceOp.SUM distributed.is_available distributed.is_initialized
+distributed.get_rank func.functional_call func.grad_and_value func.vmap fft.rfft linalg.norm special.expit
+onnx.export fx.wrap multiprocessing.Queue multiprocessing.Pool multiprocessing.spawn
+multiprocessing.get_context overrides.has_torch_function overrides.handle_torch_function types.Device
+types.Number types.Storage storage.UntypedStorage serialization.load functional.einsum functional.Tensor
+version.__version__ _utils._rebuild_tensor_v2 _C._log_api_usage_once random.fork_rng return_types.max
+"""
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_the_name_exists(name: str) -> None:
+    *path, last = name.split(".")
+    found = engine
+    for i, part in enumerate(path):
+        try:
+            found = importlib.import_module(".".join(["engine", *path[: i + 1]]))
+        except ModuleNotFoundError:
+            found = getattr(found, part)
+    if not hasattr(found, last):
+        importlib.import_module(f"engine.{name}")
+
+
+def test_the_hubs_names() -> None:
+    code = (
+        "import engine.torch_alias as a; a.install()\n"
+        "import torch, torch.utils.model_zoo as zoo\n"
+        "from torch.utils import model_zoo\n"
+        "from torch.hub import load_state_dict_from_url, _get_torch_home\n"
+        "assert model_zoo is zoo is torch.hub and zoo.load_url is load_state_dict_from_url\n"
+        "assert list(zoo.tqdm([1, 2])) == [1, 2] and isinstance(_get_torch_home(), str)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_decorators_return_the_function() -> None:
+    def f(x: int) -> int:
+        return x + 1
+
+    for decorated in (
+        engine.jit.script(f), engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f),
+        engine.jit.export(f), engine.jit.script_if_tracing(f), engine.compile(f), engine.compile(mode="x")(f),
+        engine.compiler.disable(f), engine.compiler.disable(recursive=False)(f), engine._dynamo.allow_in_graph(f),
+        engine.fx.wrap(f), engine.amp.custom_fwd(f), engine.amp.custom_fwd(device_type="cuda")(f),
+        engine.cuda.amp.custom_bwd(f), engine.jit._overload_method(f),
+    ):  # fmt: skip
+        assert decorated is f
+    assert engine.jit.fork(f, 1).wait() == 2
+    assert engine.jit.isinstance([1], list[int]) and not engine.jit.isinstance(1, list[int])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: engine.jit.trace(None, None),
+        lambda: engine.jit.load("x"),
+        lambda: engine.onnx.export(None),
+        lambda: engine.fx.symbolic_trace(None),
+        lambda: engine.func.vmap(abs)(1),
+        lambda: engine.vmap(abs)(1),
+        lambda: engine.func.jvp(abs, (), ()),
+        lambda: engine.distributed.init_process_group("gloo"),
+        lambda: engine.distributed.all_reduce(None),
+        lambda: engine.cuda.comm.broadcast(None),
+        lambda: importlib.import_module("engine.utils.tensorboard").SummaryWriter(),
+        lambda: importlib.import_module("engine.utils.cpp_extension").load("x", []),
+    ],
+)
+def test_what_cannot_work_names_the_feature(call) -> None:
+    with pytest.raises(NotImplementedError, match=r"torch\.[a-z_.]+(\w+)? is not supported[:;]"):
+        call()
+
+
+def test_autocast_changes_no_dtype_and_the_scaler_passes_through() -> None:
+    x = engine.ones(2, 2)
+    with engine.autocast("cuda", dtype=engine.float16), engine.cuda.amp.autocast():
+        assert (x @ x).dtype is engine.float32 and not engine.is_autocast_enabled()
+    with pytest.raises(RuntimeError, match="unsupported autocast device_type 'gpu'"):
+        engine.autocast("gpu")
+    weight = engine.ones(2, requires_grad=True)
+    scaler, optimizer = engine.amp.GradScaler(), engine.optim.SGD([weight], lr=1.0)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0.0, 0.0] and scaler.get_scale() == 1.0 and scaler.state_dict() == {}
+
+
+@pytest.mark.skipif(engine.cuda.is_available(), reason="a GPU is there")
+def test_cuda_without_a_gpu_answers_and_refuses() -> None:
+    cuda = engine.cuda
+    assert cuda.device_count() == 0 and cuda.memory_allocated() == 0 and not cuda.is_initialized()
+    cuda.manual_seed_all(1)
+    cuda.empty_cache()
+    with cuda.device(None), cuda.device(-1), cuda.stream(None):
+        pass
+    made = lambda: cuda.FloatTensor(2)
+    for call in (cuda.Stream, cuda.Event, cuda.synchronize, cuda.current_device, made, cuda.init):
+        with pytest.raises(RuntimeError, match=r"device 'cuda' (needs CuPy|is not available)"):
+            call()
+
+
+def test_functional_call() -> None:
+    layer = engine.nn.Linear(2, 1, bias=False)
+    x = engine.tensor([[1.0, 2.0]])
+    given = {"weight": engine.tensor([[3.0, 4.0]])}
+    assert engine.func.functional_call(layer, given, (x,)).item() == 11.0
+    assert engine.func.functional_call(layer, (given, {}), x).item() == 11.0
+    with pytest.raises(ValueError, match="weight appears in multiple dictionaries"):
+        engine.func.functional_call(layer, (given, given), x)
+
+
+def test_typed_storages() -> None:
+    storage = engine.FloatStorage([1, 2])
+    assert storage.tolist() == [1.0, 2.0] and storage.dtype is engine.float32
+    assert isinstance(storage, engine.FloatStorage) and not isinstance(storage, engine.LongStorage)
+    assert isinstance(engine.zeros(2, dtype=engine.int64).storage(), engine.LongStorage)
+
+
+def test_rebuilding_and_flattening() -> None:
+    t = engine.arange(6.0)
+    view = engine._utils._rebuild_tensor_v2(t.storage(), 1, (2, 2), (2, 1), False, None)
+    assert view.tolist() == [[1.0, 2.0], [3.0, 4.0]] and view.data_ptr() == t.data_ptr() + 4
+    parts = [engine.ones(2, 1), engine.zeros(3)]
+    flat = engine._utils._flatten_dense_tensors(parts)
+    assert flat.shape == (5,)
+    assert [p.shape for p in engine._utils._unflatten_dense_tensors(flat, parts)] == [(2, 1), (3,)]
+
+
+def test_threads_and_names() -> None:
+    assert engine.get_num_threads() >= 1
+    with pytest.raises(RuntimeError, match="expects a positive integer"):
+        engine.set_num_threads(0)
+    assert engine.typename(engine.ones(1)) == "torch.FloatTensor"
+    assert engine.typename(engine.nn.Linear).startswith("torch.nn.")
+    with pytest.raises(AssertionError, match="no"):
+        engine._assert(False, "no")
+    assert engine.__version__ >= "1.0" and engine.get_device_module("cpu").is_available()
+    with pytest.raises(AttributeError, match="nowhere"):
+        _ = engine.backends.nowhere
+
+
+def _double(index: int, path: str) -> None:
+    Path(path, str(index)).write_text(str(2 * index))
+
+
+def _fail(index: int) -> None:
+    raise ValueError(f"number {index}")
+
+
+@pytest.mark.slow
+def test_spawn(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    engine.multiprocessing.spawn(_double, (str(folder),), nprocs=2)
+    assert sorted(p.read_text() for p in folder.iterdir()) == ["0", "2"]
+    with pytest.raises(engine.multiprocessing.ProcessRaisedException, match="number 0"):
+        engine.multiprocessing.spawn(_fail, nprocs=1)

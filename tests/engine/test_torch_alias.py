@@ -1,0 +1,144 @@
+"""`import torch` answered by the engine.  Each test runs a process of its own: the alias stays for the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSTALL = "import engine.torch_alias\nengine.torch_alias.install()\n"
+
+
+def run(code: str, *arguments: str, ok: bool = True, script: bool = False) -> subprocess.CompletedProcess[str]:
+    command = [*arguments] if script else ["-c", textwrap.dedent(code), *arguments]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "HOME": "/tmp"},
+    )
+    assert not ok or done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_same_objects_under_both_names() -> None:
+    run(
+        INSTALL
+        + """
+import engine, torch, torch.nn as nn, torch.nn.functional as F, torch.backends.cudnn as cudnn
+from torch.optim.lr_scheduler import StepLR
+from torch.nn.modules.conv import Conv2d
+import engine.nn.functional, engine.optim.lr_scheduler
+assert torch is engine and nn is engine.nn and F is engine.nn.functional and torch.Tensor is engine.Tensor
+assert StepLR is engine.optim.lr_scheduler.StepLR and Conv2d is nn.Conv2d and cudnn is torch.backends.cudnn
+assert engine.nn.__spec__.name == "engine.nn" and engine.__name__ == "engine"
+engine.torch_alias.install()  # again: nothing
+import sys
+assert sum(type(f).__name__ == "_Finder" for f in sys.meta_path) == 1 and engine.torch_alias.installed()
+"""
+    )
+
+
+def test_nothing_happens_before_install() -> None:
+    run(
+        """
+        import sys, engine.torch_alias
+        assert "torch" not in sys.modules and not engine.torch_alias.installed()
+        """
+    )
+
+
+def test_refuses_beside_a_loaded_torch() -> None:
+    done = run(
+        """
+        import sys, types
+        fake = types.ModuleType("torch"); fake.__version__ = "2.9.9"; sys.modules["torch"] = fake
+        import engine.torch_alias
+        engine.torch_alias.install()
+        """,
+        ok=False,
+    )
+    said = "RuntimeError: cannot serve `torch` from the engine: PyTorch 2.9.9 is loaded in this process already"
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("name", ["torch.nowhere", "torch.nn.nowhere", "torch.library"])
+def test_an_unknown_submodule_is_named(name: str) -> None:
+    done = run(INSTALL + f"import {name}", ok=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: No module named '{name}': the engine, which stands in for torch here, does not have it"
+    )
+
+
+def test_a_missing_requirement_of_a_module_keeps_its_name(tmp_path: Path) -> None:
+    done = run(
+        INSTALL
+        + f"""
+import engine, sys
+from pathlib import Path
+Path({str(tmp_path)!r}, "broken.py").write_text("import not_installed_anywhere")
+engine.__path__.append({str(tmp_path)!r})
+import torch.broken
+""",
+        ok=False,
+    )
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'not_installed_anywhere'"
+
+
+def test_a_script(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 3")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch, beside\n"
+        "if __name__ == '__main__': print(sys.argv[1:], torch.ones(beside.value).sum().item(), torch.__version__)\n"
+    )
+    done = run("", "-m", "engine.torch_alias", str(script), "a", "-b", script=True)
+    assert done.stdout.startswith("['a', '-b'] 3.0 2.") and "+engine." in done.stdout
+
+
+def test_without_a_script_says_how() -> None:
+    done = run("", "-m", "engine.torch_alias", ok=False, script=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: python -m engine.torch_alias SCRIPT")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_see_torch(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import torch
+            import torch.multiprocessing as mp
+
+            def work(queue, t):
+                import torch
+                queue.put((torch.__version__, (t + torch.ones(2)).tolist()))
+
+            if __name__ == "__main__":
+                context = mp.get_context({method!r})
+                queue = context.SimpleQueue()
+                child = context.Process(target=work, args=(queue, torch.ones(2)))
+                child.start()
+                print(queue.get())
+                child.join()
+                assert child.exitcode == 0
+            """
+        )
+    )
+    done = run("", "-m", "engine.torch_alias", str(script), script=True)
+    assert "[2.0, 2.0]" in done.stdout
+
+
+def test_version_comparisons() -> None:
+    from engine.version import TorchVersion, __version__
+
+    assert __version__ >= "1.13" and __version__ > "2.0.0" and not __version__ < "2.9" and __version__ >= (2, 1)
+    assert __version__ < "3" and __version__ <= "9.9" and isinstance(__version__, str) and "+engine." in __version__
+    assert tuple(int(p) for p in __version__.split(".")[:2]) >= (2, 0)
+    assert TorchVersion("1.10.0") > "1.9.1" and TorchVersion("1.10.0") == "1.10.0"
