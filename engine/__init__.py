@@ -49,10 +49,10 @@ from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "_C", "_dynamo", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed",
-        "distributions", "fft", "func", "functional", "fx", "jit", "linalg", "mps", "multiprocessing", "nn",
-        "onnx", "optim", "overrides", "random", "return_types", "serialization", "sparse", "special", "storage",
-        "types", "utils", "version", "xpu",
+        "_C", "__config__", "_dynamo", "_utils", "amp", "ao", "autograd", "backends", "compiler", "cpu", "cuda",
+        "distributed", "distributions", "fft", "func", "functional", "futures", "fx", "jit", "linalg", "mps",
+        "multiprocessing", "nn", "onnx", "optim", "overrides", "quantization", "random", "return_types",
+        "serialization", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
     ]
 )  # fmt: skip
 _LAZY = {

@@ -33,7 +33,7 @@ __all__ = [
     "init",
 ]
 
-_LAZY = frozenset(["attention", "backends", "common_types", "grad", "parallel", "utils"])
+_LAZY = frozenset(["attention", "backends", "common_types", "grad", "parallel", "quantized", "utils"])
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # reference/corpus.md, "Import-time names", and the modules that hub repositories import beside them
 NAMES = """
+quantization.QuantStub ao.quantization.DeQuantStub nn.quantized.FloatFunctional _jit_internal.boolean_dispatch
+_six.string_classes _tensor.Tensor futures.wait_all testing.assert_close cuda.amp.autocast_mode.autocast __config__.show
 Tensor randn no_grad device randint stack float32 einsum save LongTensor zeros Size floor load manual_seed
 tensor FloatTensor __version__ arange cartesian_prod cat float is_tensor pi set_printoptions _assert compile
 typename FloatStorage vmap utils.data.Dataset utils.data.DataLoader utils.data.Subset
@@ -176,6 +178,20 @@ def test_threads_and_names() -> None:
     assert engine.__version__ >= "1.0" and engine.get_device_module("cpu").is_available()
     with pytest.raises(AttributeError, match="nowhere"):
         _ = engine.backends.nowhere
+
+
+def test_stubs_and_assert_close() -> None:
+    x = engine.ones(2, 2)
+    assert engine.quantization.QuantWrapper(engine.nn.Identity())(x) is x
+    functional = importlib.import_module("engine.nn.quantized").FloatFunctional()
+    assert functional.add_relu(x, -3 * x).sum() == 0 and functional.cat([x, x], 1).shape == (2, 4)
+    with pytest.raises(NotImplementedError, match="fuse_modules is not supported"):
+        engine.quantization.fuse_modules(None, [])
+    engine.testing.assert_close({"a": [x]}, {"a": [x + 1e-7]})
+    for other, message in ((x + 1, "not close"), (x.double(), "'dtype'"), (x[0], "'shape'")):
+        with pytest.raises(AssertionError, match=message):
+            engine.testing.assert_close(x, other)
+    assert engine.futures.wait_all([engine.jit.fork(abs, -1)]) == [1]
 
 
 def _double(index: int, path: str) -> None:

@@ -1,0 +1,44 @@
+"""torch._jit_internal's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.jit import Future, _overload, _overload_method, export, ignore, is_scripting, unused
+
+__all__ = ["Final", "Future", "boolean_dispatch", "export", "ignore", "is_scripting", "unused"]
+__all__ += ["BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "_overload", "_overload_method"]
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
+
+
+def boolean_dispatch(
+    arg_name: str,
+    arg_index: int,
+    default: bool,
+    if_true: Callable,
+    if_false: Callable,
+    module_name: str,
+    func_name: str,
+) -> Callable:
+    """A function that calls one of two, by the truth of one argument."""
+
+    def fn(*args: Any, **kwargs: Any) -> Any:
+        flag = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
+        return (if_true if flag else if_false)(*args, **kwargs)
+
+    fn.__name__ = func_name
+    return fn
+
+
+def weak_module(cls: Any) -> Any:
+    """What is given (torch 1.0)."""
+    return cls
+
+
+def weak_script_method(fn: Any) -> Any:
+    """What is given (torch 1.0)."""
+    return fn
+
+
+weak_script = weak_script_method

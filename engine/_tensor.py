@@ -1,0 +1,5 @@
+"""torch._tensor's name."""
+
+from engine.tensor import Tensor
+
+__all__ = ["Tensor"]

@@ -1,0 +1,1 @@
+"""torch.ao's names: quantization's place-holders."""

@@ -1,0 +1,5 @@
+"""torch.cuda.amp.grad_scaler's name."""
+
+from engine.cuda.amp import GradScaler
+
+__all__ = ["GradScaler"]

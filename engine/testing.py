@@ -1,0 +1,97 @@
+"""torch.testing's name: `assert_close`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import dtypes
+from engine.tensor import Tensor
+
+__all__ = ["assert_allclose", "assert_close"]
+
+# torch's (rtol, atol) by dtype; https://docs.pytorch.org/docs/2.13/testing.html
+_TOLERANCES = {
+    "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7),
+}  # fmt: skip
+
+
+def _tensor(value: Any) -> Tensor:
+    import engine
+
+    return value if isinstance(value, Tensor) else engine.as_tensor(value)
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: Any = None,
+) -> None:
+    """AssertionError unless |actual - expected| <= atol + rtol |expected| everywhere; also for lists and dicts.
+
+    Without tolerances: torch's for the dtype, the larger of the two.
+    """
+    same = dict(rtol=rtol, atol=atol, equal_nan=equal_nan, check_device=check_device, check_dtype=check_dtype, msg=msg)
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        _require(set(actual) == set(expected), "The keys of the mappings do not match", msg)
+        for key in actual:
+            assert_close(actual[key], expected[key], **same)
+        return
+    if isinstance(actual, Sequence) and isinstance(expected, Sequence):
+        sizes = len(actual), len(expected)
+        _require(sizes[0] == sizes[1], f"The length of the sequences mismatch: {sizes[0]} != {sizes[1]}", msg)
+        for one, other in zip(actual, expected):
+            assert_close(one, other, **same)
+        return
+    if (rtol is None) != (atol is None):
+        raise ValueError("Both 'rtol' and 'atol' must be either specified or unspecified.")
+    a, b = _tensor(actual).detach(), _tensor(expected).detach()
+    if a.shape != b.shape:
+        _require(False, f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.", msg)
+    if check_dtype and a.dtype is not b.dtype:
+        _require(False, f"The values for attribute 'dtype' do not match: {a.dtype} != {b.dtype}.", msg)
+    if check_device and a.device != b.device:
+        _require(False, f"The values for attribute 'device' do not match: {a.device} != {b.device}.", msg)
+    if rtol is None or atol is None:
+        found = [_TOLERANCES.get(t.dtype.name, (0.0, 0.0)) for t in (a, b)]
+        rtol, atol = max(r for r, _ in found), max(t for _, t in found)
+    x, y = (_wide(t) for t in (a, b))
+    close = np.isclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    if not close.all():
+        wrong, worst = int((~close).sum()), float(np.nanmax(np.abs(x - y)))
+        text = f"Tensor-likes are not close!\n\nMismatched elements: {wrong} / {close.size}\n"
+        text += f"Greatest absolute difference: {worst}"
+        _require(False, text + f" (up to {atol} allowed; rtol {rtol})", msg)
+
+
+def assert_allclose(
+    actual: Any, expected: Any, rtol: Any = None, atol: Any = None, equal_nan: bool = True, msg: str = ""
+) -> None:
+    """`assert_close` without the check of dtype and device."""
+    assert_close(
+        _tensor(actual), _tensor(expected), rtol=rtol, atol=atol, equal_nan=equal_nan, check_device=False,
+        check_dtype=False, msg=msg or None,
+    )  # fmt: skip
+
+
+def _wide(t: Tensor) -> np.ndarray:
+    array = t.numpy(force=True)
+    real = np.longdouble if t.dtype is dtypes.int64 else np.float64
+    return array.astype(np.complex128 if t.is_complex() else real)
+
+
+def _require(condition: bool, text: str, msg: Any) -> None:
+    if not condition:
+        raise AssertionError(msg(text) if callable(msg) else msg or text)
