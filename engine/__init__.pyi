@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from engine import amp as amp
+from engine import ao as ao
 from engine import autograd as autograd
 from engine import backends as backends
 from engine import compiler as compiler
@@ -15,6 +16,7 @@ from engine import distributions as distributions
 from engine import fft as fft
 from engine import func as func
 from engine import functional as functional
+from engine import futures as futures
 from engine import fx as fx
 from engine import jit as jit
 from engine import linalg as linalg
@@ -24,12 +26,14 @@ from engine import nn as nn
 from engine import onnx as onnx
 from engine import optim as optim
 from engine import overrides as overrides
+from engine import quantization as quantization
 from engine import random as random
 from engine import return_types as return_types
 from engine import serialization as serialization
 from engine import sparse as sparse
 from engine import special as special
 from engine import storage as storage
+from engine import testing as testing
 from engine import types as types
 from engine import utils as utils
 from engine import version as version
