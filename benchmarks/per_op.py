@@ -343,7 +343,7 @@ def main(arguments: list[str] | None = None) -> int:
     show(found, list(sides))
     load = max(load, os.getloadavg()[0])
     if load > (os.cpu_count() or 1):
-        print(f"note: load average {load:.1f} on {os.cpu_count()} cores: sides with several threads (torch) look slower")
+        print(f"note: load average {load:.1f} on {os.cpu_count()} cores: torch, with its threads, looks slower")
     over = False
     limits = budget(found)
     for what, value, limit in limits:
@@ -355,7 +355,8 @@ def main(arguments: list[str] | None = None) -> int:
                         for n, row in sizes.items()} for op, sizes in found.items()}  # fmt: skip
         document = {
             "processor": processor(), "cores": os.cpu_count(), "commit": commit.stdout.strip(),
-            "load_average": round(load, 1), "rounds": options.rounds, "unit": "seconds a call, float32", "sides": list(sides),
+            "load_average": round(load, 1), "rounds": options.rounds, "unit": "seconds a call, float32",
+            "sides": list(sides),
             "budget": [{"what": w, "value": round(v, 3), "limit": n} for w, v, n in limits], "ops": rounded,
         }  # fmt: skip
         options.json.write_text(json.dumps(document, indent=1) + "\n")
