@@ -1,11 +1,11 @@
 """utils.checkpoint (rules CP01-CP05)."""
 
 import pytest
-from engine.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import engine
 from engine import nn
 from engine.nn import functional as F
+from engine.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from ._util import check, leaf, quiet, same
 
