@@ -40,7 +40,8 @@ def load(
     Files are read by an interpreter that builds tensors, containers and numbers and calls nothing.  Other classes
     are refused unless listed: allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], or
     `add_safe_globals`.  weights_only=False also accepts classes of modules that the caller has imported
-    already, made without calling them; it never imports and never runs a function named by the file.
+    already, or of submodules of such packages, made without calling them; it imports nothing else and never runs a
+    function named by the file.
 
     Raises UnpicklingError (a pickle.UnpicklingError and a RuntimeError) with one sentence for a file that is
     damaged or refused, OSError for one that cannot be read, RuntimeError for a device that is not there.

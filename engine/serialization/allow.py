@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -101,8 +102,9 @@ class AllowList:
     """The entries of `allow=` and of `add_safe_globals`, looked up by the path a file names.
 
     imported: also take any class of a module that this process has already imported, outside the standard
-    library (what `weights_only=False` means here).  Nothing is ever imported for a file's sake, and such a
-    class may only be made empty and given its state, never called.
+    library (what `weights_only=False` means here), and of submodules of such a package: old checkpoints name
+    classes where they were defined, while callers import the package's front.  Nothing else is ever imported
+    for a file's sake, and such a class may only be made empty and given its state, never called.
     """
 
     def __init__(self, allow: Iterable[Any] = (), imported: bool = False) -> None:
@@ -155,6 +157,8 @@ class AllowList:
             return found
         if self.imported and module.partition(".")[0] not in sys.stdlib_module_names:
             found = twin if twin is not None else _in_memory(path, module, name)
+            if found is None and _import_submodule(module):
+                found = _in_memory(path, module, name)
             if isinstance(found, type) and found.__module__.partition(".")[0] not in sys.stdlib_module_names:
                 return found
             return found if found is not None and found is twin else None
@@ -183,6 +187,20 @@ def _stateful_classes() -> tuple[type, ...]:
     from engine import nn, optim
 
     return nn.Module, optim.Optimizer
+
+
+def _import_submodule(module: str) -> bool:
+    """Import `module` if it lies in a package that is imported already; whether that succeeded."""
+    package, *rest = module.split(".")
+    if not rest or module in sys.modules or not hasattr(sys.modules.get(package), "__path__"):
+        return False
+    if not all(part.isidentifier() and not part.startswith("__") for part in rest):
+        return False  # `__main__` would run a program
+    try:
+        importlib.import_module(module)
+    except Exception:  # whatever a third-party module raises on import: the class is then not to be had
+        return False
+    return True
 
 
 def _in_memory(path: str, module: str | None = None, name: str | None = None) -> Any:

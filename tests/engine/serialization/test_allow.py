@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib
 import io
 import os
 import pickle
+import sys
 
 import pytest
 
@@ -189,11 +191,8 @@ def test_weights_only_false_takes_imported_classes_without_calling_them():
 
 @pytest.fixture
 def nn():
-    """engine.nn and engine.optim, which may be absent while they are being written."""
-    nn, optim = pytest.importorskip("engine.nn"), pytest.importorskip("engine.optim")
-    if not hasattr(nn, "Linear") or not hasattr(optim, "Optimizer"):
-        pytest.skip("engine.nn or engine.optim is not there yet")
-    return nn
+    """engine.nn."""
+    return importlib.import_module("engine.nn")
 
 
 def test_imported_classes_with_code_of_their_own_are_refused(nn):
@@ -213,3 +212,29 @@ def test_whole_modules(nn):
         assert list(module.state_dict()) == ["0.weight", "0.bias"]
     with pytest.raises(UnpicklingError, match=r"Linear was refused"):
         load(path, allow=[nn.Sequential])
+
+
+def test_submodules_of_an_imported_package_are_found(tmp_path, monkeypatch):
+    """With weights_only=False a class is found where it was defined; another package is never imported."""
+    for package in ("shown_pkg", "hidden_pkg"):
+        folder = tmp_path / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        (folder / "inner.py").write_text("class Config:\n    pass\n")
+        (folder / "__main__.py").write_text("raise SystemExit('a program ran')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("shown_pkg")
+
+    def named(path: str) -> io.BytesIO:
+        return io.BytesIO(zipped(f"\x80\x02c{path}\n)\x81.".encode("latin1")))
+
+    found = load(named("shown_pkg.inner\nConfig"), weights_only=False)
+    assert type(found).__module__ == "shown_pkg.inner"
+    for path in ("hidden_pkg.inner\nConfig", "shown_pkg.__main__\nConfig", "shown_pkg.absent\nConfig"):
+        with pytest.raises(UnpicklingError, match=r"refused|Unsupported|not"):
+            load(named(path), weights_only=False)
+    with pytest.raises(UnpicklingError):
+        load(named("shown_pkg.inner\nConfig"))
+    assert "hidden_pkg" not in sys.modules
+    for name in [n for n in sys.modules if n.partition(".")[0] == "shown_pkg"]:
+        monkeypatch.delitem(sys.modules, name)
