@@ -251,7 +251,7 @@ def mean_ratio(found: dict[str, Any], side: str, mode: str, n: str, kind: str | 
 
 
 def budget(found: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """(what, value, limit) of DESIGN section 4 item 3, as far as it was measured."""
+    """(what, value, limit), as far as it was measured."""
     rows = []
     for what, mode, limit in (("without grad", "forward", 4.5), ("with grad", "grad", 7.0)):
         value = mean_ratio(found, "engine", mode, "4", "arithmetic")

@@ -1,4 +1,4 @@
-"""Where things are on disk: the cache folder and the names below it (DESIGN section 7's table).
+"""Where things are on disk: the cache folder and the names below it.
 
 `root` arguments default to `hub_dir()`; nothing here creates a folder but `ensure_root`.
 """

@@ -1,6 +1,6 @@
 """torch.hub's functions, by its names and in its order; the engine serves them as `torch.hub`.
 
-They are also the public functions of `hubcli`.  What differs from torch.hub is in DESIGN's rules:
+They are also the public functions of `hubcli`.  What differs from torch.hub:
 `list` and `help` import the hubconf (as there), code of two repositories does not mix, and
 `trust_repo=None` warns once per repository instead of asking.
 """
