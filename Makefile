@@ -15,7 +15,7 @@ demo: $(STAMP)  ## pull, list, help, load and run a model from a real git server
 	$(BIN)/python scripts/demo.py
 
 test: $(STAMP)  ## the fast tier
-	$(BIN)/python -m pytest tests -n auto
+	$(BIN)/python -m pytest tests -n auto --dist worksteal -rs
 
 check: lint types test  ## everything a change must pass
 
