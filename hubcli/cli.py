@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
     "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
     "run": ("hubcli.commands.run:run", "Run one forward pass on an input file."),
+    "convert": ("hubcli.commands.convert:convert", "Rewrite a checkpoint in another format, safely."),
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from .allow import AllowList
 from .arrays import ArrayBuilder
@@ -167,12 +168,18 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` did: `bytes` written, `tensors` in the file, its `format`, and the paths of values left out."""
+    """What `convert` did.
+
+    bytes: size of the new file.  tensors: how many it holds.  format: safetensors, zip or legacy.  skipped: paths of
+    the values that safetensors has no form for.  shared: groups of names whose tensors shared memory and are now
+    written each on its own.
+    """
 
     bytes: int
     tensors: int
     format: str
     skipped: tuple[str, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
 
 
 _SUFFIXES = {".safetensors": "safetensors", ".pth": "zip", ".pt": "zip", ".bin": "zip", ".ckpt": "zip", ".tar": "zip"}
@@ -181,10 +188,16 @@ _SUFFIXES = {".safetensors": "safetensors", ".pth": "zip", ".pt": "zip", ".bin":
 def convert(source: Any, target: Any, *, format: str | None = None, key: str | None = None) -> Conversion:
     """Rewrite a checkpoint as `safetensors`, `zip` or `legacy` (by the suffix of `target` unless given).
 
-    key: the entry of the checkpoint to write (`state_dict`).  For safetensors the tensors of nested dicts and
-    lists are named by their path (`optimizer.state.0.exp_avg`), unless the only tensors are in one dict, whose
-    names are kept; other values are left out and listed.  Raises UnpicklingError for a bad file and ValueError
-    for a format or key that is not there.
+    source: a file of any format that `load` reads.  key: the entry of the checkpoint to write (`state_dict`).  A path
+    is replaced in one step at the end, so a failure leaves what was there.
+
+    zip and legacy keep everything but safetensors' metadata: sharing, strides, plain values.  For safetensors the
+    tensors of nested dicts and lists are named by their path (`optimizer.state.0.exp_avg`), unless the only tensors
+    are in one dict, whose names are kept; tensors that share memory are written each on its own; other values are left
+    out; quantized tensors become their float values.  The result says which.
+
+    Raises UnpicklingError for a bad file, ValueError for a format or key that is not there, TypeError (safetensors) or
+    pickle.PicklingError (legacy) for a dtype that the new format lacks.
     """
     from .writers import Plan, opened, write_legacy, write_zip
 
@@ -195,11 +208,13 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
             raise ValueError(f"cannot tell the format from {str(target)!r}: give .safetensors or .pth, or format=")
     if format not in ("safetensors", "zip", "legacy"):
         raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
+    metadata = _metadata(source)
     if format == "safetensors":
         tensors, skipped = _named_tensors(_entry(read_arrays(source), key))
+        shared = _sharing(tensors)
         with opened(target) as f:
-            written = write_safetensors(tensors, f)
-        return Conversion(written, len(tensors), format, tuple(skipped))
+            written = write_safetensors(tensors, f, metadata or {"format": "pt"})  # other readers ask for it
+        return Conversion(written, len(tensors), format, tuple(skipped), shared)
 
     from ._tensors import Tensor, TensorBuilder, rename, substitute
 
@@ -212,7 +227,24 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
 
     with opened(target) as f:
         written = (write_zip if format == "zip" else write_legacy)(obj, f, counted, rename)
-    return Conversion(written, count, format)
+    lost = ("__metadata__",) if metadata.keys() - {"format"} else ()
+    return Conversion(written, count, format, lost)
+
+
+def _metadata(f: Any) -> dict[str, str]:
+    """The metadata of a safetensors file; {} for the other formats.  A file object is left where it was."""
+    if not is_path(f) and not f.seekable():
+        return {}
+    if sniff(f) != "safetensors":
+        return {}
+    here = None if is_path(f) else f.tell()
+    source = Source(f)
+    try:
+        return read_safetensors(source)[1]
+    finally:
+        source.close()
+        if here is not None:
+            f.seek(here)
 
 
 def _entry(obj: Any, key: str | None) -> Any:
@@ -249,3 +281,23 @@ def _named_tensors(obj: Any) -> tuple[dict[str, np.ndarray], list[str]]:
             raise UnpicklingError(f"two tensors of the checkpoint would have the name {shown(name)}")
         tensors[name] = array
     return tensors, skipped
+
+
+def _sharing(tensors: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], ...]:
+    """The groups of names whose memory overlaps; UnpicklingError where writing them apart would multiply the file."""
+    places = sorted((*byte_bounds(array), name) for name, array in tensors.items() if array.size)
+    groups: list[list[str]] = []
+    end = distinct = 0
+    for start, stop, name in places:
+        if groups and start < end:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+        distinct += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    total = sum(array.nbytes for array in tensors.values())
+    if total > DEFAULT_LIMITS.base_memory + DEFAULT_LIMITS.memory_ratio * distinct:
+        raise UnpicklingError(f"its tensors share {distinct} bytes and would fill {total} when written apart")
+    position = {name: i for i, name in enumerate(tensors)}
+    found = [tuple(sorted(group, key=position.__getitem__)) for group in groups if len(group) > 1]
+    return tuple(sorted(found, key=lambda group: position[group[0]]))

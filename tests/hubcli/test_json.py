@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import engine
 from hubcli import cli
 from tests.hubcli.models import Model
 from tests.servers import file_server, git_server
@@ -35,6 +36,7 @@ COMMANDS = {
         "--output", "{dir}/y.npy", "--top", "1", "--labels", "{dir}/labels.txt",
     ],
     "hub show SPEC": ["show", "o/m:v1"],
+    "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
     "hub cache dir": ["cache", "dir"],
     "hub cache ls": ["cache", "ls"],
     "hub cache rm SPEC_OR_FILE": ["cache", "rm", "o/m:v1", "--yes"],
@@ -49,6 +51,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     root = tmp_path_factory.mktemp("json")
     (root / "files").mkdir()
     np.save(root / "x.npy", np.ones((1, 2), np.float32))
+    weight = engine.ones(2)
+    engine.save({"a": weight, "b": weight, "epoch": 3}, root / "tied.pth")
     (root / "labels.txt").write_text("one\ntwo\nthree\n")
     with file_server(root / "files") as files, git_server(root / "served") as served:
         model = Model.create(root, files.url)

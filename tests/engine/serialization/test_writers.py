@@ -270,6 +270,50 @@ def test_convert(tmp_path):
         convert(source, target)
 
 
+def test_convert_says_what_shared_memory(tmp_path):
+    source, target = tmp_path / "tied.pth", tmp_path / "tied.safetensors"
+    base = sample(engine.float32)
+    save({"head": base, "other": sample(engine.float32), "tied": base, "row": base[1]}, source)
+    assert convert(source, target).shared == (("head", "tied", "row"),)
+    assert load(target)["row"].tolist() == [3, 4, 5] and load(target)["tied"].tolist() == base.tolist()
+    copy = tmp_path / "again.pth"
+    assert convert(source, copy).shared == ()  # a zip file keeps the sharing
+    found = load(copy)
+    found["head"]._array[1, 0] = 9
+    assert found["row"].tolist() == found["tied"].tolist()[1] == [9, 4, 5]
+
+
+def test_convert_keeps_or_names_metadata(tmp_path):
+    source, target = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    save_safetensors({"x": sample(engine.float32)}, source, {"licence": "MIT"})
+    assert convert(source, target).skipped == () and b'"licence":"MIT"' in target.read_bytes()
+    assert convert(source, tmp_path / "c.pth").skipped == ("__metadata__",)
+    convert(tmp_path / "c.pth", target)
+    assert b'"__metadata__":{"format":"pt"}' in target.read_bytes()
+    assert convert(target, tmp_path / "c.pth").skipped == ()
+
+
+def test_convert_refuses_views_that_multiply_the_file(tmp_path):
+    shared = [forge.tensor((1 << 20, 8), (0, 0))] * 4
+    source, target = tmp_path / "bomb.pth", tmp_path / "bomb.safetensors"
+    source.write_bytes(forge.zipped(forge.pickled(shared)))
+    with pytest.raises(UnpicklingError, match="share 4 bytes and would fill 134217728"):
+        convert(source, target)
+    assert not target.exists()
+
+
+def test_convert_leaves_the_target_alone_when_it_fails(tmp_path):
+    source, target = tmp_path / "a.pth", tmp_path / "a.safetensors"
+    save({"x": sample(engine.complex128)}, source)
+    target.write_bytes(b"before")
+    with pytest.raises(TypeError, match="which safetensors lacks"):
+        convert(source, target)
+    with pytest.raises(pickle.PicklingError, match="no form for"):
+        save({"x": sample(engine.uint16)}, source)
+        convert(source, target, format="legacy")
+    assert target.read_bytes() == b"before" and not list(tmp_path.glob(".*"))
+
+
 def test_bfloat16_arrays():
     array = read_arrays(DATA / "zip.pth")["bfloat16"]
     assert array.dtype == ml_dtypes.bfloat16
