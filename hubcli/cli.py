@@ -142,9 +142,12 @@ def _report(error: Exception, as_json: bool) -> int:
     if as_json:
         import json
 
+        from hubcli.output import visible_json
+
         body = {"code": code, "message": message, "hint": hint, "spec": spec}
         document = {"schema_version": 1, "error": body}
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+        text = json.dumps(document, ensure_ascii=False, indent=2)
+        sys.stdout.write(visible_json(text) + "\n")
         sys.stdout.flush()
     else:
         _say(f"hub: {message}")

@@ -8,11 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hubcli import settings
+from hubcli.errors import HubError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 SCHEMA_VERSION = 1
 
@@ -37,10 +42,10 @@ class Output:
             import json
 
             document = {"schema_version": SCHEMA_VERSION, **document}
-            text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+            text = visible_json(json.dumps(document, ensure_ascii=False, indent=2, default=str))
         else:
             made = human if isinstance(human, str) else human()
-            text = made if isinstance(made, str) else ""
+            text = printable(made) if isinstance(made, str) else ""
         if text:
             sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
@@ -80,8 +85,40 @@ def warning(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` without control characters but newline and tab: no remote drives a terminal."""
-    return "".join(c for c in text if c in "\n\t" or (c.isprintable() and c != "\x7f"))
+    """`text` as a terminal may have it: no control character but newline and tab, no HUB_TOKEN.
+
+    What a server or a repository says ends here, so that it neither drives the terminal (escape
+    sequences, text written from right to left) nor echoes the secret that it was sent.
+    """
+    secret = _secret()
+    if secret:
+        text = text.replace(secret, "***")
+    if text.isprintable():
+        return text
+    return "".join(c for c in text if c in "\n\t" or c.isprintable())
+
+
+def visible_json(text: str) -> str:
+    r"""JSON with every character that a terminal would obey written as \uXXXX: the same document."""
+    secret = _secret()
+    if secret:
+        text = text.replace(secret, "***")
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def _secret() -> str | None:
+    try:
+        token = settings.current().token
+    except HubError:  # the settings themselves are what is wrong
+        return None
+    return token if token and len(token) >= 4 else None
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -105,10 +142,10 @@ def size(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span of time for people: `3 hours`."""
+    """A span of time for people: `3 hours`.  One that a changed clock makes negative is none."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         count = int(seconds // length)
-        if count:
+        if count > 0:
             return f"{count} {unit}{'s' * (count != 1)}"
     return "less than a minute"
 
@@ -162,30 +199,15 @@ class Progress:
 
 
 class _Bar(Progress):
+    """A line of the one display that rich allows at a time: parallel downloads share it."""
+
     shown = True
+    _lock = threading.Lock()
+    _display: ClassVar[RichProgress | None] = None
+    _users = 0
 
     def __init__(self, label: str, total: float | None, unit: str) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            ProgressColumn,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-        from rich.progress import Progress as RichProgress
-
-        columns: list[str | ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
-        if unit == "B":
-            columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
-        else:
-            columns += [TaskProgressColumn()]
-        self._bar = RichProgress(
-            *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
-        )
-        self._task = self._bar.add_task(printable(label), total=total)
+        self._label, self._total, self._unit = label, total, unit
 
     def update(self, n: int = 1) -> None:
         self._bar.advance(self._task, n)
@@ -195,11 +217,45 @@ class _Bar(Progress):
         self._bar.update(self._task, completed=completed, total=total, description=description)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        with _Bar._lock:
+            if _Bar._display is None:
+                _Bar._display = _display(self._unit)
+                _Bar._display.start()
+            _Bar._users += 1
+            self._bar = _Bar._display
+            self._task = self._bar.add_task(printable(self._label), total=self._total)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        with _Bar._lock:
+            _Bar._users -= 1
+            if _Bar._users:
+                self._bar.remove_task(self._task)
+            else:
+                _Bar._display = None
+                self._bar.stop()
+
+
+def _display(unit: str) -> RichProgress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    # a file's name is text, never markup
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+    if unit == "B":
+        columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
+    else:
+        columns += [TaskProgressColumn()]
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
 
 
 def progress(label: str, total: float | None = None, *, unit: str = "B") -> Progress:

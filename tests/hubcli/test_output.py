@@ -39,13 +39,26 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert output.printable("a\x1b[31mb\x07\x9b\tc\nd") == "a[31mb\tc\nd"
 
 
+def test_results_are_cleaned_and_secrets_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    settings.override(token="s3cret")
+    hostile = "a\x1b]0;title\x07\u202eb s3cret\u2028\U000e0001"
+    output.Output().result({}, lambda: hostile)
+    assert capsys.readouterr().out == "a]0;titleb ***\n"
+    output.Output(json=True).result({"text": hostile})
+    text = capsys.readouterr().out
+    assert text.replace("\n", "").isprintable() and "s3cret" not in text
+    assert json.loads(text)["text"] == hostile.replace("s3cret", "***")
+    output.warning(hostile)
+    assert capsys.readouterr().err == "warning: a]0;titleb ***\n"
+
+
 def test_table_size_age() -> None:
     assert output.table([("a", "bb", ""), ("ccc", "d", "e")]) == "a    bb\nccc  d   e"
     assert output.table([]) == ""
     sizes = [output.size(n) for n in (0, 999, 1000, 46_827_520, 2 * 10**12)]
     assert sizes == ["0 B", "999 B", "1.0 kB", "46.8 MB", "2.0 TB"]
-    ages = [output.age(n) for n in (0, 60, 3 * 3600, 86400 * 2)]
-    assert ages == ["less than a minute", "1 minute", "3 hours", "2 days"]
+    ages = [output.age(n) for n in (-9999, 0, 60, 3 * 3600, 86400 * 2)]
+    assert ages == ["less than a minute", "less than a minute", "1 minute", "3 hours", "2 days"]
 
 
 def test_no_bar_without_a_terminal() -> None:
@@ -70,6 +83,12 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             bar.update(5)
             bar.set(10, 10, "receiving")
     assert "receiving" in terminal.getvalue()
+    # two at a time share a display, and a name is no markup
+    with output.progress("[/bold]net", total=2) as one, output.progress("two", total=3) as two:
+        one.update()
+        two.update()
+        two.set(3, 3, "[link=x]done")
+    assert "[/bold]net" in terminal.getvalue()
     settings.override(quiet=True)
     assert not output.progress("x").shown
 
