@@ -87,5 +87,8 @@ globals().update(_dispatch.PUBLIC)
 globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
 inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None
 
+if not _gc.get_freeze_count():  # what was made lives as long as the process: straight to the oldest generation, since
+    _gc.freeze()  # the first collection of the youngest would walk all of it, a tenth of the start again
+    _gc.unfreeze()
 if _collecting:
     _gc.enable()

@@ -15,33 +15,13 @@ To read the text of an op: `print(engine.binder.source(engine.dispatch.OPS["mul"
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-import numpy as np
+from engine.autograd.graph import Node
+from engine.dispatch import Op
+from engine.runtime import SHARED
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes, size_of
-from engine.autograd import anomaly, graph
-from engine.autograd.graph import MAYBE, Node, View, handed
-from engine.autograd.inplace import check_writable, rebase
-from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
-from engine.dispatch import (
-    Op,
-    argument_error,
-    devices_error,
-    plain_float_number,
-    plain_number,
-    prepare,
-    promote_arrays,
-)
-from engine.dtypes import INEXACT
-from engine.grad_mode import mode
-from engine.tensor import Tensor, wrap
-
-_F32 = np.dtype("float32")
-MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 _codes: dict[str, CodeType] = {}
 
 
@@ -53,7 +33,7 @@ def compile_into(
         record.node = node_class(record)
     text = source(record, inplace)
     code = _compiled(text, record.name + "_" * inplace)
-    namespace.update(_SHARED)
+    namespace.update(SHARED)
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function,
@@ -512,7 +492,7 @@ def node_class(record: Op) -> type[Node]:
     """The Node subclass of an op, with its compiled `apply`."""
     text = apply_source(record)
     code = _compiled(text, record.name + " backward")
-    namespace = dict(_SHARED)
+    namespace = dict(SHARED)
     for p in record.differentiable:
         formula = record.joint[1] if record.joint else record.formulas[p]
         label = f"{record.node_name}.{p}"
@@ -606,279 +586,3 @@ def apply_source(record: Op) -> str:
     parts = [f"*g_{p}" if p in record.lists else f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
     return w.text()
-
-
-# --- what the texts call
-
-
-def as_array(xp: Any, value: Any) -> Any:
-    """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
-    return np.asarray(value) if xp is np and not backends.is_array(value) else value
-
-
-def check_broadcast(*operands: Any) -> None:
-    """Raise torch's error when the operands' shapes do not broadcast."""
-    broadcast_shapes(*(x.shape for x in operands if hasattr(x, "shape")))
-
-
-def check_cast(target: Any, promoted: Any) -> None:
-    """Raise when results of the promoted operand's type cannot be stored in `target`."""
-    have, want = dtypes.from_numpy(promoted.dtype), dtypes.from_numpy(target.dtype)
-    if not dtypes.can_cast(have, want):
-        raise RuntimeError(
-            f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
-            f"{dtypes.scalar_name(want)}"
-        ) from None
-
-
-def check_overlap(target: Any, other: Any) -> None:
-    """Raise torch's error for an in-place op whose operand shares a part of the target's memory."""
-    if target.size == 0 or other.size == 0 or not (_dense(target) and _dense(other)):
-        return  # torch does not look closer either
-    t, o = backends.of_array(target).pointer(target), backends.of_array(other).pointer(other)
-    if (t, target.nbytes) == (o, other.nbytes) and target.strides == other.strides:
-        return
-    if t < o + other.nbytes and o < t + target.nbytes:
-        raise RuntimeError(
-            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-            "memory location. Please clone() the tensor before performing the operation."
-        )
-
-
-def _dense(array: Any) -> bool:
-    """Whether the cells of an array lie side by side, in whatever order of dims."""
-    expected = array.itemsize
-    for stride, size in sorted(zip(array.strides, array.shape)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def laid_out(result: Any, *operands: Any) -> Any:
-    """The result in the order of dims that torch gives it: the first operand decides, then the next.
-
-    numpy decides otherwise where operands disagree.
-    """
-    if result.size < 2:
-        return result
-    arrays = [a for a in operands if hasattr(a, "strides") and a.ndim]
-    order = list(range(result.ndim))[::-1]  # fastest dim first
-    for i in range(1, len(order)):
-        k = i
-        for j in range(i - 1, -1, -1):
-            swap = _swap(order[j], order[k], arrays, result)
-            if swap > 0:
-                order[j], order[k] = order[k], order[j]
-                k = j
-            elif swap < 0:
-                break
-    order.reverse()
-    step = result.itemsize
-    for d in reversed(order):
-        if result.shape[d] != 1:
-            if result.strides[d] != step:
-                break
-            step *= result.shape[d]
-    else:
-        return result
-    made = backends.xp_of(result).empty([result.shape[d] for d in order], result.dtype)
-    made = made.transpose([order.index(d) for d in range(result.ndim)])
-    made[...] = result
-    return made
-
-
-def _swap(first: int, second: int, arrays: list[Any], result: Any) -> int:
-    """1 if dim `second` changes faster than dim `first`, -1 if not, 0 if no operand can tell."""
-    for a in arrays:
-        d, e = first - result.ndim + a.ndim, second - result.ndim + a.ndim
-        x = a.strides[d] if d >= 0 and a.shape[d] != 1 else 0
-        y = a.strides[e] if e >= 0 and a.shape[e] != 1 else 0
-        if x and y and x != y:
-            return 1 if x > y else -1
-        if x and y and result.shape[first] > result.shape[second]:
-            return 1
-    return 0
-
-
-def not_supported(record: Op, error: Exception, *operands: Any) -> None:
-    """Raise torch's error where numpy has no loop for the operands' type."""
-    if (
-        str(error).startswith(("ufunc '", "did not contain a loop"))
-        or type(error).__name__ == "_UFuncNoLoopError"
-    ):
-        for x in operands:
-            if hasattr(x, "dtype"):
-                found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
-                raise NotImplementedError(
-                    f"\"{record.label}\" not implemented for '{found}'"
-                ) from None
-
-
-def to_float(array: Any) -> Any:
-    """Integers as the default float type; bfloat16 stays."""
-    found = dtypes.from_numpy(array.dtype)
-    if found.category >= dtypes.FLOATING:
-        return array
-    return array.astype(dtypes.to_numpy(dtypes.get_default_dtype()))
-
-
-def xp_for(*arrays: Any) -> Any:
-    """The array module of the first operand that is an array."""
-    for a in arrays:
-        if hasattr(a, "ndim") and not isinstance(a, np.generic):
-            return backends.xp_of(a)
-    return np
-
-
-def kind_of(xp: Any) -> str:
-    """The backend kind of an array module."""
-    for backend in backends.registered():
-        if backend.xp is xp:
-            return backend.kind
-    return "cpu"
-
-
-def different_devices(first: Any, second: Any) -> None:
-    """Raise unless both arrays are of one device."""
-    a, b = backends.of_array(first), backends.of_array(second)
-    if a is not b:
-        raise devices_error([str(a.device_of(first)), str(b.device_of(second))])
-
-
-def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
-    """A list of Tensors from any sequence of them; torch's errors otherwise."""
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
-        try:
-            if isinstance(tensors, Tensor):
-                raise TypeError
-            tensors = list(tensors)
-        except TypeError:
-            raise argument_error(record, name, record.lists[0], tensors) from None
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
-            )
-    if not tensors:
-        raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
-    return list(tensors)
-
-
-def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
-    """The arrays of a list, of one dtype and one device."""
-    arrays = [t._array for t in tensors]
-    first = arrays[0]
-    for a in arrays:
-        if a.dtype is not first.dtype or type(a) is not type(first):
-            return promote_arrays(record, arrays)[0]
-    return arrays
-
-
-def any_requires_grad(tensors: list[Tensor]) -> bool:
-    """Whether one of them requires grad."""
-    return any(t._requires_grad and graph.requires_grad_of(t) for t in tensors)
-
-
-def edges_of(tensors: list[Tensor]) -> list[Any]:
-    """An edge for each tensor that requires grad, else None."""
-    return [
-        (t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None
-        for t in tensors
-    ]
-
-
-def pick(function: Any, index: int) -> Any:
-    """One output of a list-valued view op, for replay."""
-    return lambda *args: function(*args)[index]
-
-
-def rebase_constant(tensor: Tensor) -> None:
-    """History of a write whose result depends on nothing: a node without inputs' gradients."""
-    rebase(tensor, ConstantBackward0([None]))
-
-
-class ConstantBackward0(Node):
-    """The node of an in-place op without gradient (`zero_`, `fill_` with a number, random fills)."""
-
-    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
-        return (None,) * len(self.next_edges)
-
-
-def write(name: str, target: Any, result: Any) -> None:
-    """Store an in-place result; refused, before anything is written, when shape or dtype do not fit."""
-    if result is target:
-        return
-    shape = getattr(result, "shape", ())
-    if shape != target.shape and broadcast_shapes(shape, target.shape) != target.shape:
-        raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
-        )
-    if result.dtype != target.dtype:
-        have, want = dtypes.from_numpy(result.dtype), dtypes.from_numpy(target.dtype)
-        if not dtypes.can_cast(have, want):
-            raise RuntimeError(
-                f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
-                f"{dtypes.scalar_name(want)}"
-            )
-    target[...] = result
-
-
-def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
-    """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
-    outs = list(out) if isinstance(out, tuple | list) else [out]
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    for a in args:
-        if isinstance(a, tuple | list):
-            tensors += [t for t in a if isinstance(t, Tensor)]
-    if mode.enabled and any(t.requires_grad for t in tensors + outs):
-        raise RuntimeError(
-            f"{record.name}(): functions with out=... arguments don't support automatic differentiation, but "
-            f"one of the "
-            "arguments requires grad."
-        )
-    enabled, mode.enabled = mode.enabled, False
-    try:
-        result = function(*args, **kwargs)
-    finally:
-        mode.enabled = enabled
-    results = list(result) if isinstance(result, tuple) else [result]
-    if len(results) != len(outs):
-        raise TypeError(f"{record.name}(): out must hold {len(results)} Tensors, got {len(outs)}")
-    for target, value in zip(outs, results):
-        if not isinstance(target, Tensor):
-            raise TypeError(
-                f"{record.name}(): argument 'out' must be Tensor, not {type(target).__name__}"
-            )
-        have, want = value.dtype, target.dtype
-        if not dtypes.can_cast(have, want):
-            raise RuntimeError(
-                f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
-                f"{dtypes.scalar_name(want)}"
-            )
-    for target, value in zip(outs, results):
-        if target._array.shape != value._array.shape:
-            handed.resize_out(target, value._array.shape)
-        check_writable(target)
-        target._array[...] = value._array
-        target._vc[0] += 1
-    return out
-
-
-_SHARED: dict[str, Any] = dict(
-    any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
-    check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
-    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, handed=handed,
-    INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, MAYBE=MAYBE, MISSING=MISSING,
-    not_supported=not_supported, np=np, pick=pick, plain_float_number=plain_float_number,
-    plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list,
-    rebase=rebase, rebase_constant=rebase_constant, SavedResult=SavedResult, second_time=second_time,
-    size_of=size_of, Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap,
-    write=write, write_out=write_out, xp_for=xp_for,
-)  # fmt: skip
-_SHARED.update(
-    _mode=mode, F32=_F32, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq, edge_of=graph.edge_of,
-    requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
-    record_traceback=anomaly.record,
-)  # fmt: skip

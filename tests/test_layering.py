@@ -29,7 +29,7 @@ LAYERS = (
         "autograd.anomaly",
     ),
     ("tensor", "_tensor_str"),
-    ("dispatch", "binder"),
+    ("dispatch", "runtime", "binder"),
     ("ops",),
     (
         "autograd",

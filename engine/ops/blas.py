@@ -384,7 +384,7 @@ def _refuse_folded(input: Tensor, other: Any) -> None:
 
 def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     """`out=` of a function that is no op: its result, without history, stored into `out`."""
-    from engine.binder import write_out
+    from engine.runtime import write_out
 
     class Record:
         pass
