@@ -29,7 +29,6 @@ _LIBRARIES = (
 # backend: distributions that bring it
 _BACKENDS = {
     "cpu": ("numpy",),
-    "onednn": ("onednn-cpu-gomp",),
     "cuda": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
     "mpi": ("mpi4py",),
 }
@@ -47,7 +46,10 @@ def env() -> None:
             "checkpoints": str(paths.checkpoints()),
             "config": str(paths.config_file()),
         },
-        "backends": {name: _first(distributions) for name, distributions in _BACKENDS.items()},
+        "backends": {
+            **{name: _first(distributions) for name, distributions in _BACKENDS.items()},
+            "onednn": _onednn(),
+        },
         "libraries": {"git": _git(), **{name: _version(name) for name in _LIBRARIES}},
     }
     output.Output.current().result(document, lambda: _table(document))
@@ -73,6 +75,13 @@ def _version(distribution: str) -> str | None:
 def _first(distributions: tuple[str, ...]) -> str | None:
     found = (f"{name} {_version(name)}" for name in distributions if _version(name))
     return next(found, None)
+
+
+def _onednn() -> str:
+    """The library that the engine uses, or why it uses none."""
+    from engine.backends import onednn
+
+    return onednn.describe()
 
 
 def _git() -> str | None:

@@ -26,6 +26,7 @@ def test_document(hub_root: Path) -> None:
     ]
     assert made["hubcli"] == __version__ and made["paths"]["hub_dir"] == str(hub_root)
     assert made["backends"]["cpu"].startswith("numpy ")
+    assert made["backends"]["onednn"].startswith(("oneDNN 3.", "off: "))
     assert made["libraries"]["git"] and made["libraries"]["click"]
     assert not hub_root.exists()
 

@@ -1,0 +1,403 @@
+"""Products, norms, pooling, softmax and element-wise functions on float32 arrays of any strides.
+
+Each function writes into arrays the caller made and returns False, nothing written, where oneDNN has no fast kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi, library
+from engine.backends.onednn.primitives import (
+    Desc,
+    Plan,
+    Primitive,
+    address,
+    attributes,
+    desc_of,
+    null,
+    primitive,
+    ready,
+    reorder_between,
+    strides_of,
+)
+
+
+def _desc(array: np.ndarray) -> Desc:
+    return desc_of(array.shape, strides_of(array))
+
+
+def reorder(source: np.ndarray, target: np.ndarray) -> bool:
+    """target[...] = source for two layouts of one shape."""
+    key = ("reorder", source.shape, source.strides, target.strides)
+    found = primitive(key, lambda: reorder_between(_desc(source), _desc(target)))
+    if found is None:
+        return False
+    found(address(source), address(target))
+    return True
+
+
+# --- products
+
+
+def _matrix(a: np.ndarray) -> tuple[bytes, int] | None:
+    """(transposed or not, leading dimension) of a 2-d array as BLAS reads it; None if it cannot."""
+    (n, m), (r, c) = a.shape, a.strides
+    if c == 4 and (r >= 4 * m or n == 1) and not r % 4:
+        return b"N", max(r // 4, m, 1)
+    if r == 4 and (c >= 4 * n or m == 1) and not c % 4:
+        return b"T", max(c // 4, n, 1)
+    return None
+
+
+def sgemm(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0, beta: float = 0.0
+) -> bool:
+    """out (n, m) = alpha a (n, k) @ b (k, m) + beta out; transposed operands are read as they lie."""
+    left, right, target = _matrix(a), _matrix(b), _matrix(out)
+    if left is None or right is None or target is None or target[0] != b"N":
+        return False
+    if not ready():
+        return False
+    status = library.state.library.dnnl_sgemm(
+        left[0], right[0], a.shape[0], b.shape[1], a.shape[1], alpha, address(a), left[1], address(b), right[1],
+        beta, address(out), target[1],
+    )  # fmt: skip
+    return status == 0
+
+
+def matmul(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None = None, post: tuple = ()
+) -> bool:
+    """out = a @ b (+ bias) for arrays of one rank; batch dims of size 1 broadcast.  (..., n, k), (..., k, m)."""
+    key = ("matmul", a.shape, a.strides, b.shape, b.strides, out.strides,
+           None if bias is None else (bias.shape, bias.strides), post)  # fmt: skip
+
+    def make() -> Primitive:
+        x, w, y = _desc(a), _desc(b), _desc(out)
+        descs = {_abi.SRC: x, _abi.WEIGHTS: w, _abi.DST: y}
+        if bias is not None:
+            descs[_abi.BIAS] = _desc(bias)
+        return Primitive(
+            Plan("matmul", x, w, descs.get(_abi.BIAS, null()), y, attributes(post)), descs
+        )
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    more = [] if bias is None else [address(bias)]
+    found(address(a), address(b), address(out), *more)
+    return True
+
+
+# --- norms
+
+
+def batch_norm(
+    x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray,
+    eps: float, given: bool,
+) -> bool:  # fmt: skip
+    """out = (x - mean) / sqrt(var + eps) * scale + shift by channel; mean and var (C) are read if `given`, else made.
+
+    x (N, C, *size); var is the biased variance.
+    """
+    key = ("batch_norm", x.shape, x.strides, out.strides, eps, given)
+
+    def make() -> Primitive:
+        flags = _abi.USE_SCALE | _abi.USE_SHIFT | (_abi.GLOBAL_STATS if given else 0)
+        source, target, each = _desc(x), _desc(out), desc_of(mean.shape, (1,))
+        mode = _abi.INFERENCE if given else _abi.TRAINING
+        plan = Plan("batch_normalization_forward", mode, source, target, eps, flags, attributes())
+        descs = {_abi.SRC: source, _abi.DST: target}
+        descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE, _abi.SHIFT), each)
+        return Primitive(plan, descs)
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(*map(address, (x, out, mean, var, scale, shift)))
+    return True
+
+
+def batch_norm_backward(
+    grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
+    of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
+) -> bool:  # fmt: skip
+    """The gradients of `batch_norm` in training; var (C) is the biased variance."""
+    key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps)
+
+    def make() -> Primitive:
+        flags = _abi.USE_SCALE | _abi.USE_SHIFT
+        source, each = _desc(x), desc_of(mean.shape, (1,))
+        hint = Plan(
+            "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
+        )  # fmt: skip
+        of_source, of_target = _desc(of_x), _desc(grad)
+        plan = Plan(
+            "batch_normalization_backward", _abi.BACKWARD, of_source, of_target, source, eps, flags, hint,
+            attributes(),
+        )  # fmt: skip
+        descs = {_abi.SRC: source, _abi.DIFF_DST: of_target, _abi.DIFF_SRC: of_source}
+        descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE), each)
+        return Primitive(plan, descs | dict.fromkeys((_abi.DIFF_SCALE, _abi.DIFF_SHIFT), each))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(*map(address, (x, grad, of_x, mean, var, scale, of_scale, of_shift)))
+    return True
+
+
+def layer_norm(
+    x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray, eps: float
+) -> bool:  # fmt: skip
+    """out = (x - mean) / sqrt(var + eps) * scale + shift by row; makes mean and var.  x (n, d), mean (n), scale (d)."""
+    key = ("layer_norm", x.shape, x.strides, out.strides, eps)
+
+    def make() -> Primitive:
+        source, target, stat, each = _desc(x), _desc(out), _desc(mean), _desc(scale)
+        flags = _abi.USE_SCALE | _abi.USE_SHIFT
+        plan = Plan(
+            "layer_normalization_forward", _abi.TRAINING, source, target, stat, eps, flags, attributes()
+        )  # fmt: skip
+        descs = {_abi.SRC: source, _abi.DST: target, _abi.MEAN: stat, _abi.VARIANCE: stat}
+        return Primitive(plan, descs | dict.fromkeys((_abi.SCALE, _abi.SHIFT), each))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(*map(address, (x, out, mean, var, scale, shift)))
+    return True
+
+
+def layer_norm_backward(
+    grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
+    of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
+) -> bool:  # fmt: skip
+    """The gradients of `layer_norm`."""
+    key = ("layer_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps)
+
+    def make() -> Primitive:
+        source, of_target, of_source = _desc(x), _desc(grad), _desc(of_x)
+        stat, each, flags = _desc(mean), _desc(scale), _abi.USE_SCALE | _abi.USE_SHIFT
+        hint = Plan(
+            "layer_normalization_forward", _abi.TRAINING, source, source, stat, eps, flags, attributes(), hint=True
+        )  # fmt: skip
+        plan = Plan(
+            "layer_normalization_backward", _abi.BACKWARD, of_source, of_target, source, stat, eps, flags, hint,
+            attributes(),
+        )  # fmt: skip
+        descs = {_abi.SRC: source, _abi.DIFF_DST: of_target, _abi.DIFF_SRC: of_source}
+        descs |= {_abi.MEAN: stat, _abi.VARIANCE: stat}
+        # version 3.2 wants the shift too, though no gradient depends on it
+        names = (_abi.SCALE, _abi.SHIFT, _abi.DIFF_SCALE, _abi.DIFF_SHIFT)
+        return Primitive(plan, descs | dict.fromkeys(names, each))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(*map(address, (x, grad, of_x, mean, var, scale, scale, of_scale, of_shift)))
+    return True
+
+
+# --- pooling
+
+
+def _windows(x: np.ndarray, y: np.ndarray, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list:  # fmt: skip
+    right = [
+        (m - 1) * s + d * (k - 1) + 1 - n - p
+        for n, m, k, s, p, d in zip(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
+    ]
+    return [list(stride), list(kernel), [d - 1 for d in dilation], list(padding), right]
+
+
+def pooling(
+    x: np.ndarray, out: np.ndarray, algorithm: int, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    keep: bool = False,
+) -> Any:  # fmt: skip
+    """out (N, C, *out) = the maximum or mean of each window of x (N, C, *size); False, or True.
+
+    `keep`: of a maximum, the workspace that `pooling_backward` reads (bytes) instead of True.
+    """
+    key = (
+        "pooling",
+        x.shape,
+        x.strides,
+        out.strides,
+        algorithm,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        keep,
+    )
+
+    def make() -> Primitive:
+        source, target = _desc(x), _desc(out)
+        mode = _abi.TRAINING if keep else _abi.INFERENCE
+        windows = _windows(x, out, kernel, stride, padding, dilation)
+        plan = Plan("pooling_forward", mode, algorithm, source, target, *windows, attributes())
+        descs = {_abi.SRC: source, _abi.DST: target}
+        if keep:
+            descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
+        return Primitive(plan, descs, kept=descs[_abi.WORKSPACE].nbytes if keep else 0)
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    if not keep:
+        found(address(x), address(out))
+        return True
+    kept = np.empty(found.extra["kept"], np.uint8)
+    found(address(x), address(out), address(kept))
+    return kept
+
+
+def pooling_backward(
+    grad: np.ndarray, of_x: np.ndarray, algorithm: int, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    kept: np.ndarray | None = None,
+) -> bool:  # fmt: skip
+    """of_x (N, C, *size) = the gradient of `pooling`; `kept` is its workspace."""
+    key = ("pooling_backward", of_x.shape, of_x.strides, grad.strides, algorithm, kernel, stride, padding, dilation,
+           kept is None)  # fmt: skip
+
+    def make() -> Primitive:
+        source, target = _desc(of_x), _desc(grad)
+        windows = _windows(of_x, grad, kernel, stride, padding, dilation)
+        hint = Plan(
+            "pooling_forward", _abi.TRAINING, algorithm, source, target, *windows, attributes(), hint=True
+        )  # fmt: skip
+        plan = Plan("pooling_backward", algorithm, source, target, *windows, hint, attributes())
+        descs = {_abi.DIFF_DST: target, _abi.DIFF_SRC: source}
+        if kept is not None:
+            descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
+        return Primitive(plan, descs)
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    more = [] if kept is None else [address(kept)]
+    found(address(grad), address(of_x), *more)
+    return True
+
+
+# --- softmax
+
+
+def softmax(x: np.ndarray, out: np.ndarray, dim: int, log: bool) -> bool:
+    """out = softmax (or its logarithm) of x along `dim`."""
+    key = ("softmax", x.shape, x.strides, out.strides, dim, log)
+
+    def make() -> Primitive:
+        source, target = _desc(x), _desc(out)
+        kind = _abi.LOG_SOFTMAX if log else _abi.SOFTMAX
+        plan = Plan("softmax_forward", _abi.INFERENCE, kind, source, target, dim, attributes())
+        return Primitive(plan, {_abi.SRC: source, _abi.DST: target})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(out))
+    return True
+
+
+def softmax_backward(grad: np.ndarray, y: np.ndarray, out: np.ndarray, dim: int, log: bool) -> bool:
+    """out = the gradient of `softmax` given its result y."""
+    key = ("softmax_backward", y.shape, y.strides, grad.strides, out.strides, dim, log)
+
+    def make() -> Primitive:
+        result, of_result, of_source = _desc(y), _desc(grad), _desc(out)
+        kind = _abi.LOG_SOFTMAX if log else _abi.SOFTMAX
+        hint = Plan(
+            "softmax_forward", _abi.TRAINING, kind, of_source, result, dim, attributes(), hint=True
+        )  # fmt: skip
+        plan = Plan("softmax_backward", kind, of_source, of_result, result, dim, hint, attributes())
+        return Primitive(
+            plan, {_abi.DST: result, _abi.DIFF_DST: of_result, _abi.DIFF_SRC: of_source}
+        )
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(y), address(grad), address(out))
+    return True
+
+
+# --- element-wise
+
+
+def _line(array: np.ndarray) -> Desc:
+    """A dense array as one line: element-wise kernels do not care about dims."""
+    return desc_of((array.size,), (1,))
+
+
+def eltwise(
+    x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0
+) -> bool:
+    """out = f(x) for dense arrays that lie alike."""
+    key = ("eltwise", x.size, algorithm, alpha, beta)
+
+    def make() -> Primitive:
+        line = _line(x)
+        plan = Plan(
+            "eltwise_forward", _abi.INFERENCE, algorithm, line, line, alpha, beta, attributes()
+        )
+        return Primitive(plan, {_abi.SRC: line, _abi.DST: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(out))
+    return True
+
+
+def eltwise_backward(
+    grad: np.ndarray, data: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0
+) -> bool:  # fmt: skip
+    """out = grad * f'(data) for dense arrays that lie alike; data is the result for `..._RESULT` algorithms."""
+    key = ("eltwise_backward", data.size, algorithm, alpha, beta)
+    of_result = algorithm in (_abi.RELU_RESULT, _abi.TANH_RESULT, _abi.LOGISTIC_RESULT)
+
+    def make() -> Primitive:
+        line = _line(data)
+        hint = Plan(
+            "eltwise_forward", _abi.TRAINING, algorithm, line, line, alpha, beta, attributes(), hint=True
+        )  # fmt: skip
+        plan = Plan(
+            "eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes()
+        )
+        which = _abi.DST if of_result else _abi.SRC
+        return Primitive(plan, {which: line, _abi.DIFF_DST: line, _abi.DIFF_SRC: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(data), address(grad), address(out))
+    return True
+
+
+def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
+    """out = the arrays one after another along `dim`."""
+    key = ("concat", tuple((a.shape, a.strides) for a in arrays), out.strides, dim)
+
+    def make() -> Primitive:
+        sources, target = [_desc(a) for a in arrays], _desc(out)
+        handles = library.state.ffi.new("void *[]", [s.handle for s in sources])
+        plan = Plan("concat", target, len(sources), dim, handles, attributes())
+        descs = {_abi.MULTIPLE_SRC + i: s for i, s in enumerate(sources)}
+        return Primitive(plan, {_abi.DST: target, **descs})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(out), *map(address, arrays))
+    return True
+
+
+__all__ = [
+    "batch_norm", "batch_norm_backward", "concat", "eltwise", "eltwise_backward",
+    "layer_norm", "layer_norm_backward", "matmul", "pooling", "pooling_backward", "reorder", "sgemm", "softmax",
+    "softmax_backward",
+]  # fmt: skip

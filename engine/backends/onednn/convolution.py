@@ -1,0 +1,195 @@
+"""Convolution on arrays: forward, and its gradients for the input and the weight.
+
+Activations are (N, C, *size) arrays with any strides; fast are channels-last ones.  Weights are packed for each call in
+the layout oneDNN wants.  Every function returns False, nothing written, where oneDNN has no fast kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi
+from engine.backends.onednn.primitives import (
+    Desc,
+    Plan,
+    Primitive,
+    address,
+    any_desc,
+    attributes,
+    desc_of,
+    null,
+    primitive,
+    reorder_between,
+    strides_of,
+    workspace,
+)
+
+
+def _weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of (O, C/G, *kernel) as oneDNN sees them: (G, O/G, C/G, *kernel) where there are groups."""
+    strides = strides_of(w)
+    if groups == 1:
+        return w.shape, strides
+    per = w.shape[0] // groups
+    return (groups, per, *w.shape[1:]), (per * strides[0], *strides)
+
+
+def _right_padding(
+    size: Sequence[int], out: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int],
+) -> list[int]:  # fmt: skip
+    return [
+        (m - 1) * s + d * (k - 1) + 1 - n - p
+        for n, m, k, s, p, d in zip(size, out, kernel, stride, padding, dilation)
+    ]
+
+
+class _Geometry:
+    """What the three directions share: descriptors and window arithmetic as oneDNN counts it (dilation from 0)."""
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, shape: Any, stride: Any, padding: Any, dilation: Any
+    ) -> None:
+        self.x, self.y = desc_of(x.shape, strides_of(x)), desc_of(y.shape, strides_of(y))
+        kernel = shape[-(x.ndim - 2) :]
+        right = _right_padding(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
+        self.windows = (list(stride), [d - 1 for d in dilation], list(padding), right)
+
+
+class _Packing:
+    """The copy of weights between the caller's layout and the one a primitive chose; none where they agree."""
+
+    def __init__(self, plain: Desc, packed: Desc, back: bool = False) -> None:
+        self.reorder: Primitive | None = None
+        self.nbytes = packed.nbytes
+        if not plain.same(packed):
+            self.reorder = reorder_between(*((packed, plain) if back else (plain, packed)))
+
+    def buffer(self) -> Any:
+        """Where the packed weights are put: one block for all, so it is in the cache."""
+        return address(workspace("weights", self.nbytes))
+
+
+def forward(
+    x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
+    dilation: Any, groups: int, post: tuple = (), operands: tuple = (),
+) -> bool:  # fmt: skip
+    """out (N, O, *out) = convolution of x (N, C, *size) with w (O, C/G, *kernel) + bias (O).
+
+    `post`: what follows, as `primitives.attributes` takes it, except that ("binary", algorithm) reads the next array
+    of `operands`, which lies as `out` does; ("sum", scale) adds what `out` holds.
+    """
+    key = ("conv", x.shape, x.strides, w.shape, w.strides, bias is None, out.strides, stride, padding,
+           dilation, groups, post)  # fmt: skip
+
+    def make() -> Primitive:
+        shape, strides = _weight_view(w, groups)
+        g = _Geometry(x, out, shape, stride, padding, dilation)
+        b = None if bias is None else desc_of(bias.shape, (1,))
+        chain = tuple((*p, g.y) if p[0] == "binary" else p for p in post)
+        plan = Plan(
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
+            null() if b is None else b, g.y, *g.windows, attributes(chain),
+        )  # fmt: skip
+        packed = plan.desc(_abi.WEIGHTS_MD)
+        descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
+        if b is not None:
+            descs[_abi.BIAS] = b
+        for i, p in enumerate(post):
+            if p[0] == "binary":
+                descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = g.y
+        return Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    weights = pack(found, w)
+    more = [] if bias is None else [address(np.ascontiguousarray(bias))]
+    found(address(x), weights, address(out), *more, *map(address, operands))
+    return True
+
+
+def pack(found: Primitive, w: np.ndarray) -> Any:
+    """The address of the weights as `found` wants them, packed now if need be."""
+    packing = found.extra["packing"]
+    if packing.reorder is None:
+        return address(w)
+    target = packing.buffer()
+    packing.reorder(address(w), target)
+    return target
+
+
+def backward_input(
+    g: np.ndarray, w: np.ndarray, out: np.ndarray, stride: Any, padding: Any, dilation: Any, groups: int
+) -> bool:  # fmt: skip
+    """out (N, C, *size) = the gradient of the input, g (N, O, *out) that of the result, w (O, C/G, *kernel)."""
+    key = ("conv_x", g.shape, g.strides, w.shape, w.strides, out.shape, out.strides, stride, padding, dilation,
+           groups)  # fmt: skip
+
+    def make() -> Primitive:
+        shape, strides = _weight_view(w, groups)
+        geometry = _Geometry(out, g, shape, stride, padding, dilation)
+        x, y = geometry.x, geometry.y
+        hint = _hint(geometry, shape)
+        plan = Plan(
+            "convolution_backward_data", _abi.CONVOLUTION_DIRECT, x, any_desc(shape), y, *geometry.windows,
+            hint, attributes(),
+        )  # fmt: skip
+        packed = plan.desc(_abi.WEIGHTS_MD)
+        descs = {_abi.DIFF_DST: y, _abi.WEIGHTS: packed, _abi.DIFF_SRC: x}
+        return Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(g), pack(found, w), address(out))
+    return True
+
+
+def backward_weight(
+    g: np.ndarray, x: np.ndarray, out: np.ndarray, stride: Any, padding: Any, dilation: Any, groups: int,
+    bias: np.ndarray | None = None,
+) -> bool:  # fmt: skip
+    """out (O, C/G, *kernel) = the gradient of the weight; `bias` (O), if given, receives that of the bias."""
+    key = ("conv_w", g.shape, g.strides, x.shape, x.strides, out.shape, out.strides, stride, padding, dilation,
+           groups, bias is None)  # fmt: skip
+
+    def make() -> Primitive:
+        shape, strides = _weight_view(out, groups)
+        geometry = _Geometry(x, g, shape, stride, padding, dilation)
+        b = None if bias is None else desc_of(bias.shape, (1,))
+        hint = _hint(geometry, shape)
+        plan = Plan(
+            "convolution_backward_weights", _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape),
+            null() if b is None else b, geometry.y, *geometry.windows, hint, attributes(),
+        )  # fmt: skip
+        packed = plan.desc(_abi.DIFF_WEIGHTS_MD)
+        descs = {_abi.SRC: geometry.x, _abi.DIFF_DST: geometry.y, _abi.DIFF_WEIGHTS: packed}
+        if b is not None:
+            descs[_abi.DIFF_BIAS] = b
+        plain = desc_of(shape, strides)
+        return Primitive(plan, descs, packing=_Packing(plain, packed, back=True))
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    packing = found.extra["packing"]
+    more = [] if bias is None else [address(bias)]
+    if packing.reorder is None:
+        found(address(x), address(g), address(out), *more)
+    else:
+        target = packing.buffer()
+        found(address(x), address(g), target, *more)
+        packing.reorder(target, address(out))
+    return True
+
+
+def _hint(geometry: _Geometry, shape: Any) -> Plan:
+    """The forward descriptor that a backward one asks for."""
+    return Plan(
+        "convolution_forward", _abi.TRAINING, _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape), null(),
+        geometry.y, *geometry.windows, attributes(), hint=True,
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Finding and loading libdnnl: `load()` gives the library or None, `describe()` one sentence that says which and why.
+
+Search order: the path in `ENGINE_ONEDNN_LIB`, the wheel onednn-cpu-gomp, the conda prefix, the system.  Any version 3
+that computes on OpenMP threads is taken.  `ENGINE_ONEDNN=0` turns it off.  Nothing is loaded before the first call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.backends.onednn import _abi
+
+_NAMES = {"darwin": ("libdnnl.3.dylib", "libdnnl.dylib"), "win32": ("dnnl.dll",)}
+_OFF = ("0", "off", "false", "no")
+
+
+class _State:
+    """What became of the search; made once a process (`loaded` None: not searched yet)."""
+
+    loaded: bool | None = None
+    reason = ""
+    library: Any = None
+    ffi: Any = None
+    engine: Any = None
+    threads = 0  # what OpenMP is told; 0: not set by anybody
+    forked = False  # a child of a process that had used the library: one thread, or libgomp waits for ever
+    generation = 0  # changes when cached primitives no longer hold
+    lock = threading.Lock()
+
+
+state = _State()
+
+
+def load() -> Any:
+    """The library (a cffi object), or None.  The first call searches; later ones answer at once."""
+    if state.loaded is None:
+        with state.lock:
+            if state.loaded is None:
+                state.loaded = _search()
+    return state.library
+
+
+def is_available() -> bool:
+    """Whether oneDNN is in use."""
+    return load() is not None
+
+
+def describe() -> str:
+    """One line: `oneDNN 3.2.0 (OpenMP), /usr/lib/libdnnl.so.3`, or why it is not used."""
+    load()
+    return state.reason
+
+
+def _search() -> bool:
+    if os.environ.get("ENGINE_ONEDNN", "").lower() in _OFF:
+        state.reason = "off: ENGINE_ONEDNN=0"
+        return False
+    try:
+        import cffi
+    except ImportError:
+        state.reason = "off: cffi is not installed (pip install 'hubcli[onednn]')"
+        return False
+    ffi = cffi.FFI()
+    ffi.cdef(_abi.DECLARATIONS)
+    refused = []
+    for path in _candidates():
+        try:
+            library = ffi.dlopen(path)
+            refusal = _refusal(ffi, library)
+        except (OSError, AttributeError) as error:  # not there, or lacks a function
+            if os.path.exists(path):
+                refused.append(f"{path}: {error}")
+            continue
+        if refusal:
+            refused.append(f"{path} {refusal}")
+            continue
+        _start(ffi, library, path)
+        return True
+    state.reason = "; ".join(
+        ["off: no libdnnl 3 found (pip install 'hubcli[onednn]')", *refused[:3]]
+    )
+    return False
+
+
+def _candidates() -> Iterator[str]:
+    names = _NAMES.get(sys.platform, ("libdnnl.so.3", "libdnnl.so"))
+    asked = os.environ.get("ENGINE_ONEDNN_LIB")
+    if asked:
+        yield asked
+    for folder in dict.fromkeys((sys.prefix, os.environ.get("CONDA_PREFIX", ""))):
+        if folder:
+            for name in names:
+                for sub in ("lib", "Library/bin"):
+                    path = Path(folder, sub, name)
+                    if path.exists():
+                        yield str(path)
+    yield from _of_wheel(names)
+    yield from names  # as the system's loader finds it
+
+
+def _of_wheel(names: tuple[str, ...]) -> Iterator[str]:
+    """The library of a wheel that lies elsewhere than in this prefix (`pip install --user`, `--target`)."""
+    from importlib import metadata
+
+    try:
+        files = metadata.files("onednn-cpu-gomp") or ()
+    except metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.name in names:
+            yield str(file.locate())
+
+
+def _refusal(ffi: Any, library: Any) -> str:
+    """Why a loaded library cannot be used; empty if it can."""
+    version = library.dnnl_version()
+    if version.major != 3:
+        return f"is version {version.major}.{version.minor}, not 3"
+    runtime = _abi.RUNTIMES.get(version.cpu_runtime, str(version.cpu_runtime))
+    if runtime not in ("OpenMP", "sequential"):
+        return f"computes on {runtime}, not on OpenMP threads"
+    holder = ffi.new("void **")
+    if library.dnnl_engine_create(holder, _abi.CPU, 0) != 0:
+        return "has no CPU engine"
+    state.engine = holder[0]
+    return ""
+
+
+def _start(ffi: Any, library: Any, path: str) -> None:
+    found = library.dnnl_version()
+    runtime = _abi.RUNTIMES[found.cpu_runtime]
+    state.ffi, state.library = ffi, library
+    state.reason = f"oneDNN {found.major}.{found.minor}.{found.patch} ({runtime}), {path}"
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """In a forked child: the parent's OpenMP threads do not exist here, and primitives made for them never end."""
+    state.forked = True
+    state.generation += 1
+    state.lock = threading.Lock()
+
+
+def set_num_threads(count: int) -> None:
+    """Let the library use so many threads from each thread's next call on; a forked child stays at one."""
+    state.threads = count
+    state.generation += 1
+
+
+def apply_threads() -> None:
+    """Tell OpenMP the number of threads; it keeps one a calling thread."""
+    count = 1 if state.forked else state.threads
+    if count and hasattr(state.library, "omp_set_num_threads"):
+        state.library.omp_set_num_threads(count)

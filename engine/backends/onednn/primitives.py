@@ -1,0 +1,294 @@
+"""Primitives: made once a geometry, kept in an LRU cache a thread, run on arrays.
+
+A primitive is oneDNN's compiled kernel for one set of shapes, strides and attributes; making one costs 0.2 to 1 ms.
+`primitive(key, make)` gives the cached one; `make(context)` returns a `Primitive` or raises `Unsupported`, which is
+remembered as None.  Implementations called `ref` are refused: they are 1000 times slower than numpy.
+
+Threads: the cache, the memory objects and the scratch memory belong to one thread, so concurrent calls share nothing
+that is written to (cffi lets other threads run meanwhile).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi, library
+
+_KEPT = 1024  # primitives a thread
+_F32 = np.dtype("float32")
+
+
+class Unsupported(Exception):
+    """oneDNN has no fast kernel for this; the caller falls back to numpy."""
+
+
+class _Context(threading.local):
+    """What one thread holds: stream, primitives, scratch memory."""
+
+    generation = -1
+
+    def reset(self) -> None:
+        """Begin anew: first use in this thread, other number of threads, or a forked child."""
+        # After a fork nothing is destroyed: the handles are copies of the parent's.
+        if library.state.forked and self.generation >= 0:
+            _leaked.append(self.__dict__.copy())
+        self.generation = library.state.generation
+        self.primitives: OrderedDict[Hashable, Primitive | None] = OrderedDict()
+        self.workspaces: dict[str, np.ndarray] = {}
+        library.apply_threads()
+        self.stream = _create("dnnl_stream_create", library.state.engine, _abi.IN_ORDER)
+
+
+_context = _Context()
+_leaked: list[Any] = []
+
+
+def check(status: int, what: str) -> None:
+    """Raise Unsupported for any status but success."""
+    if status != 0:
+        raise Unsupported(f"oneDNN: {what} gave status {status}")
+
+
+def _create(name: str, *args: Any) -> Any:
+    """The handle that a create function of the library stores through its first argument."""
+    holder = library.state.ffi.new("void **")
+    check(getattr(library.state.library, name)(holder, *args), name)
+    return holder[0]
+
+
+class Desc:
+    """A memory descriptor: sizes, element strides (None: the layout is oneDNN's choice) and type float32."""
+
+    __slots__ = ("handle", "owned")
+
+    def __init__(self, shape: Sequence[int], strides: Sequence[int] | None) -> None:
+        if strides is None:
+            self.handle = _create(
+                "dnnl_memory_desc_create_with_tag", len(shape), list(shape), _abi.F32, _abi.ANY
+            )
+        else:
+            self.handle = _create(
+                "dnnl_memory_desc_create_with_strides", len(shape), list(shape), _abi.F32, list(strides)
+            )  # fmt: skip
+        self.owned = True
+
+    @classmethod
+    def borrowed(cls, handle: Any) -> Desc:
+        """A descriptor that belongs to a primitive descriptor."""
+        result = object.__new__(cls)
+        result.handle, result.owned = handle, False
+        return result
+
+    @property
+    def nbytes(self) -> int:
+        return int(library.state.library.dnnl_memory_desc_get_size(self.handle))
+
+    def same(self, other: Desc) -> bool:
+        """Whether both describe the same layout."""
+        return bool(library.state.library.dnnl_memory_desc_equal(self.handle, other.handle))
+
+    def __del__(self) -> None:
+        if self.owned and library is not None:
+            library.state.library.dnnl_memory_desc_destroy(self.handle)
+
+
+def strides_of(array: np.ndarray) -> tuple[int, ...]:
+    """Strides in elements; of a dim of size 1, where numpy's mean nothing, what a dense array would have."""
+    if array.flags.c_contiguous:
+        strides, step = [0] * array.ndim, 1
+        for d in range(array.ndim - 1, -1, -1):
+            strides[d] = step
+            step *= array.shape[d]
+        return tuple(strides)
+    item = array.itemsize
+    return tuple([s // item for s in array.strides])
+
+
+def desc_of(shape: Sequence[int], strides: Sequence[int]) -> Desc:
+    """A descriptor with given strides."""
+    return Desc(shape, strides)
+
+
+def null() -> Any:
+    """The absent argument."""
+    return library.state.ffi.NULL
+
+
+def any_desc(shape: Sequence[int]) -> Desc:
+    """A descriptor whose layout the primitive chooses."""
+    return Desc(shape, None)
+
+
+def attributes(post: Sequence[tuple] = ()) -> Any:
+    """Attributes with the scratch memory ours, and post-ops: ("eltwise", algorithm, alpha, beta), ("sum", scale),
+    ("binary", algorithm, Desc)."""
+    lib = library.state.library
+    attr = _create("dnnl_primitive_attr_create")
+    lib.dnnl_primitive_attr_set_scratchpad_mode(attr, _abi.USER_SCRATCHPAD)
+    if post:
+        chain = _create("dnnl_post_ops_create")
+        for kind, *values in post:
+            if kind == "eltwise":
+                status = lib.dnnl_post_ops_append_eltwise(chain, *values)
+            elif kind == "sum":
+                status = lib.dnnl_post_ops_append_sum(chain, values[0], 0, _abi.F32)
+            else:
+                status = lib.dnnl_post_ops_append_binary(chain, values[0], values[1].handle)
+            check(status, f"post-op {kind}")
+        check(lib.dnnl_primitive_attr_set_post_ops(attr, chain), "post-ops")
+        lib.dnnl_post_ops_destroy(chain)
+    return library.state.ffi.gc(attr, lib.dnnl_primitive_attr_destroy)
+
+
+class Plan:
+    """A primitive descriptor: what a primitive would be.  `name` is `convolution_forward` and the like.
+
+    `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.
+    """
+
+    def __init__(self, name: str, *args: Any, hint: bool = False) -> None:
+        function = f"dnnl_{name}_primitive_desc_create"
+        handles = [a.handle if isinstance(a, Desc | Plan) else a for a in args]
+        if name == "reorder":
+            handle = _create(function, *handles)
+        else:
+            handle = _create(function, library.state.engine, *handles)
+        lib, ffi = library.state.library, library.state.ffi
+        self.handle = ffi.gc(handle, lib.dnnl_primitive_desc_destroy)
+        self.implementation = self._implementation()
+        if self.implementation.startswith("ref") and not hint:
+            raise Unsupported(f"oneDNN: {name} has only {self.implementation}")
+
+    def _implementation(self) -> str:
+        ffi = library.state.ffi
+        text = ffi.new("char **")
+        library.state.library.dnnl_primitive_desc_query(
+            self.handle, _abi.IMPLEMENTATION, 0, ffi.cast("void *", text)
+        )
+        return ffi.string(text[0]).decode()
+
+    def desc(self, query: int, index: int = 0) -> Desc:
+        """The descriptor of one of its memories."""
+        return Desc.borrowed(
+            library.state.library.dnnl_primitive_desc_query_md(self.handle, query, index)
+        )
+
+
+class Primitive:
+    """A kernel ready to run on memories of the layouts given: `descs` is {argument number: Desc} in call order."""
+
+    __slots__ = (
+        "_args",
+        "_count",
+        "_handles",
+        "_memories",
+        "_primitive",
+        "extra",
+        "plan",
+        "scratch",
+    )
+
+    def __init__(self, plan: Plan, descs: dict[int, Desc], **extra: Any) -> None:
+        lib, ffi = library.state.library, library.state.ffi
+        self.plan, self.extra = plan, extra
+        self._primitive = ffi.gc(
+            _create("dnnl_primitive_create", plan.handle), lib.dnnl_primitive_destroy
+        )
+        scratchpad = plan.desc(_abi.SCRATCHPAD_MD)
+        self.scratch = scratchpad.nbytes
+        numbers = [*descs, _abi.SCRATCHPAD] if self.scratch else list(descs)
+        self._count = len(numbers)
+        self._args = ffi.new("exec_arg_t[]", self._count)
+        self._memories = []
+        for i, number in enumerate(numbers):
+            which = scratchpad if number == _abi.SCRATCHPAD else descs[number]
+            memory = _create("dnnl_memory_create", which.handle, library.state.engine, ffi.NULL)
+            self._memories.append(ffi.gc(memory, lib.dnnl_memory_destroy))
+            self._args[i].arg, self._args[i].memory = number, memory
+
+    def __call__(self, *pointers: Any) -> None:
+        """Run on memory at these addresses, in the order of `descs`."""
+        lib = library.state.library
+        if self.scratch:
+            pointers = (*pointers, address(workspace("scratch", self.scratch)))
+        for memory, pointer in zip(self._memories, pointers):
+            lib.dnnl_memory_set_data_handle(memory, pointer)
+        status = lib.dnnl_primitive_execute(
+            self._primitive, _context.stream, self._count, self._args
+        )
+        if status:
+            raise RuntimeError(f"oneDNN: {self.plan.implementation} gave status {status}")
+
+
+def primitive(key: Hashable, make: Callable[[], Primitive]) -> Primitive | None:
+    """The cached primitive of `key` in this thread, made at first need; None where oneDNN has no fast kernel."""
+    if not ready():
+        return None
+    cache = _context.primitives
+    if key in cache:
+        cache.move_to_end(key)
+        return cache[key]
+    try:
+        found: Primitive | None = make()
+    except Unsupported:
+        found = None
+    cache[key] = found
+    while len(cache) > _KEPT:
+        cache.popitem(last=False)
+    return found
+
+
+def workspace(role: str, nbytes: int) -> np.ndarray:
+    """This thread's memory for `role`, grown to `nbytes`; its content lasts for one primitive."""
+    found = _context.workspaces.get(role)
+    if found is None or found.size < nbytes:
+        found = _context.workspaces[role] = aligned(nbytes)
+    return found
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """New bytes at a 64-byte boundary."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+def address(array: np.ndarray) -> Any:
+    """The address of an array's first element, for `Primitive.__call__`."""
+    ffi = library.state.ffi
+    if array.flags.c_contiguous:
+        return ffi.from_buffer(array)
+    return ffi.cast("void *", array.__array_interface__["data"][0])
+
+
+def reorder_between(source: Desc, target: Desc) -> Primitive:
+    """The copy from one layout to another."""
+    engine = library.state.engine
+    plan = Plan("reorder", source, engine, target, engine, attributes())
+    return Primitive(plan, {_abi.SRC: source, _abi.DST: target})
+
+
+def usable(*arrays: Any) -> bool:
+    """Whether oneDNN may work on these: float32 numpy arrays (None counts) with elements."""
+    for a in arrays:
+        if (
+            a is not None
+            and (a.dtype is not _F32 or not a.size)
+            and (a.dtype != _F32 or not a.size)
+        ):
+            return False
+    return library.load() is not None
+
+
+def ready() -> bool:
+    """Whether the library is there; makes sure that this thread's stream and number of threads hold."""
+    if _context.generation != library.state.generation:
+        if library.load() is None:
+            return False
+        _context.reset()
+    return True

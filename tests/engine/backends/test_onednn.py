@@ -1,0 +1,281 @@
+"""The oneDNN binding against numpy, and how it is found, refused, shared by threads and survived by forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends import onednn
+from engine.ops import _conv, _pool
+
+ROOT = Path(__file__).parents[3]
+needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
+
+
+def rand(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
+
+
+def channels_last(*shape: int) -> np.ndarray:
+    return np.moveaxis(rand(shape[0], *shape[2:], shape[1]), -1, 1)
+
+
+def close(found: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-4 * max(1.0, float(abs(wanted).max())))
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# --- finding the library
+
+
+def test_import_engine_loads_neither_cffi_nor_the_library() -> None:
+    code = (
+        "import engine, sys; engine.randn(4) + 1;"
+        "print([m for m in sys.modules if 'cffi' in m or 'onednn' in m])"
+    )
+    assert python(code) == "[]"
+
+
+def test_off_by_the_environment() -> None:
+    code = "from engine.backends import onednn; print(onednn.is_available(), onednn.describe())"
+    assert python(code, ENGINE_ONEDNN="0") == "False off: ENGINE_ONEDNN=0"
+
+
+def test_a_library_of_another_kind_is_refused_and_named() -> None:
+    code = (
+        "from engine.backends import onednn\n"
+        "from engine.backends.onednn import library\n"
+        "library._candidates = lambda: [library.os.environ['ENGINE_ONEDNN_LIB']]\n"
+        "print(onednn.is_available(), onednn.describe())"
+    )
+    pytest.importorskip("cffi")
+    import math
+
+    found = python(code, ENGINE_ONEDNN_LIB=math.__file__)
+    assert found.startswith("False off: no libdnnl 3 found") and math.__file__ in found
+
+
+@needs_library
+def test_the_description_names_version_and_path() -> None:
+    text = onednn.describe()
+    assert text.startswith("oneDNN 3.")
+    path = text.split("), ")[1]
+    code = "from engine.backends import onednn; print(onednn.describe())"
+    if os.path.exists(path):
+        assert python(code, ENGINE_ONEDNN_LIB=path) == text
+
+
+# --- numbers
+
+GEOMETRIES = [  # input (N, C, *size), O, kernel, stride, padding, dilation, groups
+    ((2, 8, 9, 7), 6, (3, 2), (1, 1), (1, 0), (1, 1), 1),
+    ((2, 8, 9, 8), 4, (3, 3), (2, 2), (1, 1), (1, 2), 2),
+    ((1, 8, 6, 6), 8, (3, 3), (2, 1), (1, 1), (1, 1), 8),
+    ((2, 3, 12), 5, (4,), (3,), (2,), (1,), 1),
+    ((1, 4, 4, 5, 6), 2, (2, 1, 3), (1, 2, 1), (0, 0, 1), (1, 1, 1), 1),
+]
+
+
+@needs_library
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_convolution(geometry: Any) -> None:
+    from engine.backends.onednn import convolution
+
+    size, outputs, kernel, *window, groups = geometry
+    x, w, b = (
+        channels_last(*size),
+        rand(outputs, size[1] // groups, *kernel),
+        rand(outputs),
+    )
+    wanted = _conv.forward(np, x, w, b, *window, groups)
+    y = np.empty_like(channels_last(*wanted.shape))
+    assert convolution.forward(x, w, b, y, *window, groups)
+    close(y, wanted)
+    g = channels_last(*wanted.shape)
+    of_x = np.empty_like(x)
+    assert convolution.backward_input(g, w, of_x, *window, groups)
+    close(of_x, _conv.backward_input(np, np.ascontiguousarray(g), w, x.shape, *window, groups))
+    of_w, of_b = np.empty_like(w), np.empty_like(b)
+    assert convolution.backward_weight(g, x, of_w, *window, groups, of_b)
+    close(of_w, _conv.backward_weight(np, np.ascontiguousarray(g), x, w.shape, *window, groups))
+    close(of_b, g.sum((0, *range(2, g.ndim))))
+
+
+@needs_library
+def test_convolution_with_what_follows() -> None:
+    from engine.backends.onednn import _abi, convolution
+
+    window = ((1, 1), (1, 1), (1, 1))
+    x, w, more = channels_last(2, 8, 6, 6), rand(8, 8, 3, 3), channels_last(2, 8, 6, 6)
+    y = np.empty_like(x)
+    post = (("binary", _abi.BINARY_ADD), ("eltwise", _abi.RELU, 0.0, 0.0))
+    assert convolution.forward(x, w, None, y, *window, 1, post, (more,))
+    close(y, np.maximum(_conv.forward(np, x, w, None, *window, 1) + more, 0))
+
+
+@needs_library
+def test_slow_reference_kernels_are_refused() -> None:
+    """A plain image into a channels-last result: oneDNN has it, a thousand times slower than it should be."""
+    from engine.backends.onednn import convolution
+    from engine.backends.onednn.primitives import _context
+
+    x, w = rand(1, 3, 32, 32), rand(16, 3, 7, 7)
+    y = np.empty_like(channels_last(1, 16, 16, 16))
+    served = convolution.forward(x, w, None, y, (2, 2), (3, 3), (1, 1), 1)
+    plans = [p.plan for p in _context.primitives.values() if p is not None]
+    assert not any(p.implementation.startswith("ref") for p in plans)
+    if served:
+        close(y, _conv.forward(np, x, w, None, (2, 2), (3, 3), (1, 1), 1))
+
+
+@needs_library
+def test_products() -> None:
+    from engine.backends.onednn import arrays
+
+    a, b = rand(5, 7), rand(7, 6)
+    for left in (a, np.asfortranarray(a), rand(5, 20)[:, 3:10]):
+        for right in (b, np.asfortranarray(b), rand(9, 20)[1:8, 2:8]):
+            out = np.empty((5, 6), "float32")
+            assert arrays.sgemm(left, right, out)
+            close(out, left @ right)
+            assert arrays.sgemm(left, right, out, 0.5, 2.0)
+            close(out, 2.5 * (left @ right))
+    assert not arrays.sgemm(rand(5, 14)[:, ::2], b, np.empty((5, 6), "float32"))
+    a, b = rand(3, 5, 7), rand(1, 7, 6)
+    out = np.empty((3, 5, 6), "float32")
+    assert arrays.matmul(a, b, out)
+    close(out, a @ b)
+
+
+@needs_library
+def test_norms() -> None:
+    from engine.backends.onednn import arrays
+
+    x, scale, shift = channels_last(3, 8, 5, 4), rand(8), rand(8)
+    mean, var, y = np.empty(8, "float32"), np.empty(8, "float32"), np.empty_like(x)
+    assert arrays.batch_norm(x, y, mean, var, scale, shift, 1e-5, False)
+    dims = (0, 2, 3)
+    close(mean, x.mean(dims))
+    close(var, x.var(dims))
+    each = (slice(None), None, None)
+    hat = (x - mean[each]) / np.sqrt(var[each] + 1e-5)
+    close(y, hat * scale[each] + shift[each])
+    g = channels_last(3, 8, 5, 4)[::-1].copy("K")
+    of_x, of_scale, of_shift = np.empty_like(x), np.empty(8, "float32"), np.empty(8, "float32")
+    assert arrays.batch_norm_backward(g, x, mean, var, scale, of_x, of_scale, of_shift, 1e-5)
+    close(of_shift, g.sum(dims))
+    close(of_scale, (g * hat).sum(dims))
+
+    x, scale, shift = rand(6, 32), rand(32), rand(32)
+    mean, var, y = np.empty(6, "float32"), np.empty(6, "float32"), np.empty_like(x)
+    assert arrays.layer_norm(x, y, mean, var, scale, shift, 1e-5)
+    hat = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    close(y, hat * scale + shift)
+    g, of_x = rand(6, 32)[::-1].copy(), np.empty_like(x)
+    of_scale, of_shift = np.empty(32, "float32"), np.empty(32, "float32")
+    assert arrays.layer_norm_backward(g, x, mean, var, scale, of_x, of_scale, of_shift, 1e-5)
+    close(of_shift, g.sum(0))
+    close(of_scale, (g * hat).sum(0))
+
+
+@needs_library
+def test_pooling_and_softmax() -> None:
+    from engine.backends.onednn import _abi, arrays
+
+    x, window = channels_last(2, 8, 7, 7), ((3, 3), (2, 2), (1, 1), (1, 1))
+    y = np.empty_like(channels_last(2, 8, 4, 4))
+    kept = arrays.pooling(x, y, _abi.POOLING_MAX, *window, keep=True)
+    close(y, _pool.reduce(np, x, *window, (4, 4), True))
+    g, of_x = channels_last(2, 8, 4, 4), np.empty_like(x)
+    assert arrays.pooling_backward(g, of_x, _abi.POOLING_MAX, *window, kept)
+    where = _pool.argmax(np, x, y, *window)
+    close(of_x, _pool.put_back(np, g, where, (7, 7), *window))
+
+    x = rand(6, 40)
+    y, of_x, g = np.empty_like(x), np.empty_like(x), rand(40, 6).T.copy()
+    assert arrays.softmax(x, y, 1, False)
+    e = np.exp(x)
+    wanted = e / e.sum(1, keepdims=True)
+    close(y, wanted)
+    assert arrays.softmax_backward(g, y, of_x, 1, False)
+    close(of_x, wanted * (g - (g * wanted).sum(1, keepdims=True)))
+    assert arrays.softmax(x, y, 1, True)
+    close(y, np.log(wanted))
+
+
+# --- threads and forks
+
+
+@needs_library
+def test_threads_share_nothing() -> None:
+    from engine.backends.onednn import arrays
+
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).standard_normal((64, 128)).astype("float32")
+        y = np.empty_like(x)
+        e = np.exp(x)
+        for _ in range(50):
+            arrays.softmax(x, y, 1, False)
+            if not np.allclose(y, e / e.sum(1, keepdims=True), 1e-4, 1e-6):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@needs_library
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_computes() -> None:
+    code = """
+import os, numpy as np
+from engine.backends.onednn import arrays, set_num_threads
+x, y = np.ones((256, 256), "float32"), np.empty((256, 256), "float32")
+set_num_threads(2)
+def work():
+    assert arrays.softmax(x, y, 1, False) and arrays.sgemm(x, x, y) and y[0, 0] == 256
+work()
+child = os.fork()
+if not child:
+    work()
+    set_num_threads(2)
+    work()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    assert python(code) == "0"
+
+
+@needs_library
+def test_the_number_of_threads_can_change() -> None:
+    from engine.backends.onednn import arrays, library
+
+    before = library.state.threads
+    x, y = rand(300, 200), np.empty((300, 300), "float32")
+    try:
+        for count in (1, 2, 1):
+            onednn.set_num_threads(count)
+            assert arrays.sgemm(x, x.T, y)
+            close(y, x @ x.T)
+    finally:
+        onednn.set_num_threads(before)
