@@ -14,7 +14,7 @@ import numpy as np
 from engine.device import CPU, device
 
 # torch.backends' attributes: light modules of settings
-_SETTINGS = frozenset(["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
+_SETTINGS = frozenset(["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
 
 
 def __getattr__(name: str) -> Any:
@@ -46,10 +46,10 @@ class Backend:
         return array.__array_interface__["data"][0]
 
 
-cpu = Backend("cpu", np, np.ndarray)
+host = Backend("cpu", np, np.ndarray)
 
-_by_type: dict[type, Backend] = {np.ndarray: cpu}
-_by_kind: dict[str, Backend] = {"cpu": cpu}
+_by_type: dict[type, Backend] = {np.ndarray: host}
+_by_kind: dict[str, Backend] = {"cpu": host}
 
 
 def register(backend: Backend) -> None:
