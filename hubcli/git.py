@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ from urllib.parse import quote, urlsplit
 
 from hubcli import settings
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
-from hubcli.output import Progress, printable
+from hubcli.output import Progress, printable, size
 
 if TYPE_CHECKING:
     from git import Git
 
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
+_CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -211,7 +213,8 @@ class Remote:
         ]
         shown = ["--progress"] if progress else ["--quiet"]
         command = [*fixed, *shown, *options, "--", self.url, *refspec.split()]
-        self._run(command, db, progress)
+        with _growth_limited(db) as check:
+            self._run(command, db, progress, check)
 
     def reaches(self, commit: str, scratch: Path) -> bool:
         """Whether a branch or tag of the remote reaches `commit`, looked up in a throw-away.
@@ -231,10 +234,14 @@ class Remote:
         return status == 0 and bool(out.strip())
 
     def _run(
-        self, command: Sequence[str], db: Path | None = None, progress: Progress | None = None
+        self,
+        command: Sequence[str],
+        db: Path | None = None,
+        progress: Progress | None = None,
+        check: Callable[[], bool] | None = None,
     ) -> str:
         environment = {**self.environment, **_location(db)}
-        status, out, err = _stream(command, environment, progress)
+        status, out, err = _stream(command, environment, progress, check)
         if status != 0:
             raise _failure(err, self.url)
         return out
@@ -286,6 +293,24 @@ def checkout(db: Path, commit: str, folder: Path) -> None:
         _local_run(["read-tree", "-u", "--reset", commit], environment)
     finally:
         index.unlink(missing_ok=True)
+
+
+def credential(url: str) -> tuple[str, str] | None:
+    """User and password that the user's own git credential helpers have for the server of `url`.
+
+    Nobody is asked; None where no helper is set up or none knows.
+    """
+    helpers = _user_config()
+    parts = urlsplit(url)
+    if not any(key.endswith(".helper") for key, _ in helpers) or not url.isprintable():
+        return None
+    query = f"protocol={parts.scheme}\nhost={parts.netloc}\npath={parts.path.lstrip('/')}\n\n"
+    environment = {**_environment([*_CONFIG, *helpers]), **_location(None)}
+    status, out, _ = _execute(["credential", "fill"], environment, query)
+    answer = dict(line.partition("=")[::2] for line in out.splitlines())
+    if status or not answer.get("password"):
+        return None
+    return answer.get("username", ""), answer["password"]
 
 
 def version() -> str:
@@ -349,25 +374,38 @@ def _launcher() -> type[Git]:
     return Git
 
 
-def _execute(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+def _execute(
+    command: Sequence[str], environment: Mapping[str, str], stdin: str = ""
+) -> tuple[int, str, str]:
     """Run a quick command to its end: status, stdout (file names as the system has them), stderr."""
     launcher = _launcher()
-    status, out, err = launcher(os.sep).execute(
-        [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
-        with_extended_output=True,
-        with_exceptions=False,
-        stdout_as_string=False,
-        strip_newline_in_stdout=False,
-        shell=False,
-        env=environment,
-    )
+    read, write = os.pipe()  # a pipe holds the few lines that there ever are
+    os.write(write, stdin.encode())
+    os.close(write)
+    with open(read, "rb") as pipe:
+        status, out, err = launcher(os.sep).execute(
+            [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
+            istream=pipe,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            shell=False,
+            env=environment,
+        )
     return int(status), os.fsdecode(out), str(err)
 
 
 def _stream(
-    command: Sequence[str], environment: Mapping[str, str], progress: Progress | None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    progress: Progress | None,
+    check: Callable[[], bool] | None = None,
 ) -> tuple[int, str, str]:
-    """Run a command that may last: stderr's progress lines go to `progress`, interruptible."""
+    """Run a command that may last: stderr's progress lines go to `progress`, interruptible.
+
+    It is ended when `check`, asked every so often, says no.
+    """
     from git.cmd import handle_process_output
 
     launcher = _launcher()
@@ -381,9 +419,64 @@ def _stream(
     out: list[str] = []
     err: list[str] = []
     on_progress = _progress_reader(progress, err) if progress else err.append
-    handle_process_output(process, out.append, on_progress, decode_streams=False)
-    assert process.proc is not None
-    return process.proc.wait(), "".join(out), "".join(err)
+    proc = process.proc
+    assert proc is not None
+    done = threading.Event()
+
+    def watch() -> None:
+        while check and not done.wait(_CHECK_SECONDS):
+            if not check():
+                proc.terminate()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if check:
+        watcher.start()
+    try:
+        handle_process_output(process, out.append, on_progress, decode_streams=False)
+        return proc.wait(), "".join(out), "".join(err)
+    finally:
+        done.set()
+
+
+@contextlib.contextmanager
+def _growth_limited(db: Path) -> Iterator[Callable[[], bool] | None]:
+    """Asks whether `db` has grown by no more than --size-limit; IntegrityError at the end if it has.
+
+    git itself has no limit on what it receives.
+    """
+    limit = settings.current().size_limit
+    if limit is None:
+        yield None
+        return
+    before = _size(db)
+    try:
+        yield lambda: _size(db) - before <= limit
+    finally:
+        if _size(db) - before > limit:
+            sweep(db)
+            raise IntegrityError(
+                f"the repository is larger than the limit of {size(limit)}",
+                hint="raise --size-limit if you want it",
+            ) from None
+
+
+def sweep(db: Path) -> None:
+    """Delete what a git that was killed has left in `db`; whoever is fetching now begins anew."""
+    for pattern in ("objects/pack/tmp_*", "objects/*/tmp_obj_*", "**/*.lock"):
+        for path in db.glob(pattern):
+            with contextlib.suppress(OSError):
+                path.chmod(0o600)
+                path.unlink()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total
 
 
 def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], None]:

@@ -1,8 +1,9 @@
 """The only module that opens a socket: one file at a time, through requests, hashed as it arrives.
 
-`fetch` writes to a temporary file that the caller renames to where it belongs; it is gone after a
-failure.  Redirects are followed here, not by requests: every hop must have an allowed scheme, and
-the token goes to the host of the first URL only.
+`fetch` writes to a temporary file that the caller puts where it belongs; what came before a failure
+is kept in partial/ and taken up again (see `partials`).  Redirects are followed here, not by
+requests: every hop must have an allowed scheme, https never becomes http, and credentials go to the
+first URL's own server only.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import base64
 import contextlib
 import email.utils
 import errno
-import hashlib
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from hubcli import output, paths, settings
@@ -32,16 +33,20 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
+from hubcli.partials import Partial
 
 if TYPE_CHECKING:
     import requests
 
-CHUNK = 256 * 1024
+CHUNK = 1 << 20
 ATTEMPTS = 4
 CONNECT_TIMEOUT = 15.0
 READ_TIMEOUT = 60.0
 MAX_REDIRECTS = 10
 MAX_WAIT = 60.0
+MIN_RATE = 1000  # bytes in a second; whoever is slower
+PACE_SECONDS = 30.0  # for this long has stalled
+PROGRESS = 1 << 20  # an attempt that brings this much counts as none
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = (b"<!doctype html", b"<html")
@@ -56,15 +61,25 @@ class Fetched:
     size: int
     sha256: str
     etag: str | None
+    _partial: Partial = field(repr=False, compare=False)
+
+    def release(self) -> None:
+        """Delete what is left of it: after it was put in its place, or was refused."""
+        self._partial.discard_all()
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """An open body: its parts, its length where the server says it, its validator."""
+    """An open body: its parts, the offset of the first byte, the whole file's length and ETag.
+
+    `validator` is what If-Range takes; `length` and `validator` None where the server says none.
+    """
 
     parts: Iterator[bytes]
+    start: int
     length: int | None
     etag: str | None
+    validator: str | None
     html: bool
 
 
@@ -76,6 +91,10 @@ class _TryAgain(Exception):
         self.wait = wait
 
 
+class _StartAnew(Exception):
+    """What is there does not belong to the file that the server has now."""
+
+
 def fetch(
     url: str,
     beside: Path,
@@ -83,12 +102,19 @@ def fetch(
     token: bool = True,
     refuse_html: bool = False,
     progress: bool = True,
+    expected: str | None = None,
+    resumable: bool = False,
 ) -> Fetched:
-    """Download `url` into a new temporary file named after `beside`, synced to disk.
+    """Download `url` into a temporary file, synced to disk.
 
-    `token` allows HUB_TOKEN for the host of the URL; `refuse_html` is for files that are never
-    web pages.  Raises OfflineError, NotFoundError, NetworkError, IntegrityError or UsageError.
+    `beside` names the target.  With `resumable` the file lies in partial/, outlives a failure and is
+    gone on with; without, it lies beside the target and is gone after a failure.  `token` allows
+    credentials for the server of the URL; `refuse_html` is for files that are never web pages;
+    `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
+    fetched whole; the caller compares).  Raises OfflineError, NotFoundError, NetworkError,
+    IntegrityError or UsageError.
     """
+    refuse_credentials(url)
     if settings.current().offline:
         raise OfflineError(
             f"{public(url)} is not in the cache, and hub is offline",
@@ -96,27 +122,67 @@ def fetch(
         )
     target = settings.rewrite_url(url)
     settings.check_scheme(target)
-    temporary = beside.with_name(f"{beside.name}.{paths.unique()}.partial")
+    folder = paths.partial() if resumable else None
+    partial = Partial(url, beside, folder, checked=expected is not None)
+    request = _Request(target, token, refuse_html, progress)
     try:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return _attempt(url, target, temporary, token, refuse_html, progress)
-            except _TryAgain as error:
-                if attempt == ATTEMPTS:
-                    raise NetworkError(
-                        f"{public(target)}: {error} ({ATTEMPTS} attempts)",
-                        hint="check the network and any proxy (HTTPS_PROXY), then try again",
-                    ) from None
-                wait = error.wait
-                if wait is None:
-                    wait = 0.25 * 2 ** (attempt - 1) * (1 + random.random() / 4)
-                output.message(f"{public(target)}: {error}; trying again in {wait:.1f} s")
-                time.sleep(wait)
-        raise AssertionError("unreachable")
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        fetched = _attempts(request, url, partial)
+        if partial.resumed and expected and not fetched.sha256.startswith(expected.lower()):
+            output.message(f"{public(url)}: what was resumed does not fit; fetching it whole")
+            partial.restart()
+            fetched = _attempts(request, url, partial)
+        return fetched
+    except BaseException as error:
+        if not resumable or isinstance(error, IntegrityError | NotFoundError) or not partial.size:
+            partial.discard()
         raise
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What to ask for, and how."""
+
+    target: str
+    token: bool
+    refuse_html: bool
+    progress: bool
+
+
+def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
+    left, best = ATTEMPTS, partial.size
+    while True:
+        wait: float | None = None
+        try:
+            return _attempt(request, url, partial)
+        except _StartAnew as error:
+            reason, wait = str(error), 0.0
+            partial.restart()
+            left -= 1
+        except _TryAgain as error:
+            reason, wait = str(error), error.wait
+            left = ATTEMPTS - 1 if partial.size >= best + PROGRESS else left - 1
+            best = max(best, partial.size)
+        if left <= 0:
+            kept = f", {partial.size} bytes are kept" if partial.size and partial.kept else ""
+            raise NetworkError(
+                f"{public(request.target)}: {reason} ({ATTEMPTS} attempts{kept})",
+                hint="check the network and any proxy (HTTPS_PROXY), then try again",
+            )
+        if wait is None:
+            wait = 0.25 * 2 ** (ATTEMPTS - 1 - left) * (1 + random.random() / 4)
+        output.message(f"{public(request.target)}: {reason}; trying again in {wait:.1f} s")
+        time.sleep(wait)
+
+
+def refuse_credentials(url: str) -> None:
+    """Raise UsageError for a URL with user or password in it: it would be stored with the file."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc and parts.scheme != "file":
+        raise UsageError(
+            f"{public(url)} carries credentials",
+            hint="leave them out of the URL; set HUB_TOKEN, or use ~/.netrc or git's credential "
+            "helper",
+        )
 
 
 def public(url: str) -> str:
@@ -126,52 +192,72 @@ def public(url: str) -> str:
     return shown + ("?..." if parts.query else "")
 
 
-def _attempt(
-    url: str, target: str, temporary: Path, token: bool, refuse_html: bool, progress: bool
-) -> Fetched:
+def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
+    target = request.target
+    if partial.size and partial.origin.validator is None:
+        partial.restart()  # nothing says whether the file is still the same
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_disk_full_said(partial.path.parent))
         answer = (
             _open_file(target, stack)
             if target.startswith("file://")
-            else _open(target, token, stack)
+            else _open(target, request.token, partial, stack)
         )
-        if refuse_html and answer.html:
+        if answer.start == 0 and partial.size:
+            partial.restart()  # the file has changed, or the server gives no ranges
+        if request.refuse_html and answer.html:
             raise _is_html(target)
-        _check_space(temporary.parent, answer.length, target)
-        digest = hashlib.sha256()
-        size = 0
-        file = stack.enter_context(open(temporary, "wb"))
+        _check_size(target, answer.length)
+        rest = None if answer.length is None else answer.length - partial.size
+        _check_space(partial.path.parent, rest, target)
+        if partial.size == 0:
+            partial.begin(answer.validator, answer.length)
+        skip = partial.size - answer.start  # a byte that was there, asked for to hear of changes
+        stack.enter_context(partial)
         bar: output.Progress = output.Progress()
-        if progress:
+        if request.progress:
             name = unquote(urlsplit(url).path.rpartition("/")[2]) or public(url)
             bar = stack.enter_context(output.progress(name, answer.length))
+            bar.update(partial.size)
         for part in answer.parts:
-            if size == 0 and refuse_html and part.lstrip()[:16].lower().startswith(_HTML):
-                raise _is_html(target)
-            digest.update(part)
-            _write(file, part, temporary)
-            size += len(part)
+            if skip:
+                skip, part = max(skip - len(part), 0), part[skip:]
+            if partial.size == 0 and request.refuse_html:
+                if part.lstrip()[:16].lower().startswith(_HTML):
+                    raise _is_html(target)
+            partial.append(part)
+            if answer.length is None:
+                _check_size(target, partial.size)
             bar.update(len(part))
-        if answer.length is not None and size != answer.length:
-            raise _TryAgain(f"the connection broke off after {size} of {answer.length} bytes")
-        file.flush()
-        os.fsync(file.fileno())
-    return Fetched(temporary, url, size, digest.hexdigest(), answer.etag)
+        if answer.length is not None and partial.size != answer.length:
+            raise _TryAgain(
+                f"the connection broke off after {partial.size} of {answer.length} bytes"
+            )
+        partial.sync()
+    return Fetched(
+        partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial
+    )
 
 
-def _open(url: str, token: bool, stack: contextlib.ExitStack) -> _Answer:
+def _open(url: str, token: bool, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
     """Send the request and follow redirects; `stack` closes what was opened."""
     import requests
     import urllib3
 
     session = stack.enter_context(requests.Session())
-    first_host = urlsplit(url).netloc
-    for _ in range(MAX_REDIRECTS + 1):
+    session.auth = lambda request: request  # requests' own netrc lookup would ignore `token`
+    first = url
+    secret = _credentials(url) if token else None
+    asked = False
+    range_start = _range_start(partial)
+    hops = 0
+    while hops <= MAX_REDIRECTS:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
-        secret = settings.current().token
-        if token and secret and urlsplit(url).netloc == first_host:
-            pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
-            headers["Authorization"] = f"Basic {pair}"  # as git sends it
+        if secret and _origin(url) == _origin(first):
+            headers["Authorization"] = secret
+        if range_start is not None:
+            headers["Range"] = f"bytes={range_start}-"
+            headers["If-Range"] = str(partial.origin.validator)
         try:
             response = session.get(
                 url,
@@ -193,21 +279,129 @@ def _open(url: str, token: bool, stack: contextlib.ExitStack) -> _Answer:
         location = response.headers.get("Location")
         if response.status_code in _REDIRECTS and location:
             url = _redirected(url, location)
+            hops += 1
             continue
-        _check_status(url, response)
-        return _Answer(
-            _body(response),
-            _length(response),
-            response.headers.get("ETag"),
-            response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
-        )
+        own = token and not secret and not asked and _origin(url) == _origin(first)
+        if response.status_code in (401, 403, 404) and own:
+            asked = True
+            secret = _from_helper(first)
+            if secret:
+                continue
+        return _answer(url, response, partial, range_start)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def _answer(
+    url: str, response: requests.Response, partial: Partial, range_start: int | None
+) -> _Answer:
+    status = response.status_code
+    if status == 416 and range_start is not None:
+        raise _StartAnew("the server does not have the rest")
+    _check_status(url, response, ranged=range_start is not None)
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise IntegrityError(
+            f"{public(url)}: the server sends the file as {encoding}, which was not asked for",
+            hint="a small answer could unpack to any size; tell whoever runs the server",
+        )
+    etag = response.headers.get("ETag")
+    start = 0
+    length = _length(response)
+    if status == 206:
+        start, length = _content_range(response, partial, range_start or 0)
+    return _Answer(
+        _body(response),
+        start,
+        length,
+        etag,
+        _validator(response),
+        response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
+    )
+
+
+def _range_start(partial: Partial) -> int | None:
+    """Where to go on; at a complete file its last byte, so that a change is heard of."""
+    if not partial.size or partial.origin.validator is None:
+        return None
+    return partial.size - (partial.size == partial.origin.total)
+
+
+def _content_range(
+    response: requests.Response, partial: Partial, wanted: int
+) -> tuple[int, int | None]:
+    """Start and whole length of a 206, which must be what was asked for of the same file."""
+    found = re.fullmatch(
+        r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", response.headers.get("Content-Range", "")
+    )
+    if found is None or int(found.group(1)) != wanted:
+        raise _StartAnew("the server answers with another range")
+    total = None if found.group(3) == "*" else int(found.group(3))
+    etag = response.headers.get("ETag")
+    known = partial.origin
+    strong = known.validator if (known.validator or "").startswith('"') else None
+    if (strong and etag and etag != strong) or (known.total and total and total != known.total):
+        raise _StartAnew("the file has changed")
+    return wanted, known.total if total is None else total
+
+
+def _validator(response: requests.Response) -> str | None:
+    """What If-Range takes: a strong ETag, else a date that is surely older than any later change."""
+    etag = response.headers.get("ETag", "")
+    if re.fullmatch(r'"[\x21\x23-\x7e]{1,500}"', etag):
+        return etag
+    if etag:
+        return None  # a weak one says that bytes may differ
+    modified = response.headers.get("Last-Modified")
+    try:
+        changed = email.utils.parsedate_to_datetime(modified or "").timestamp()
+        now = email.utils.parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+    except (TypeError, ValueError):
+        return None
+    return modified if now - changed >= 60 else None
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return parts.scheme, parts.hostname, port
+
+
+def _credentials(url: str) -> str | None:
+    """The Authorization for the server of `url`: HUB_TOKEN, else the user's netrc file."""
+    from requests.utils import get_netrc_auth
+
+    secret = settings.current().token
+    if secret:
+        return _basic("x-access-token", secret)  # as git sends it
+    pair = get_netrc_auth(url)
+    return _basic(*pair) if pair else None
+
+
+def _from_helper(url: str) -> str | None:
+    """The Authorization that the user's git credential helpers know, once a server asks for one."""
+    from hubcli import git
+
+    pair = git.credential(url)
+    return _basic(*pair) if pair else None
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _redirected(url: str, location: str) -> str:
     target = urljoin(url, location)
-    if urlsplit(target).scheme == "file":
+    scheme = urlsplit(target).scheme
+    if scheme == "file":
         raise NetworkError(f"{public(url)} redirects to a local file, which is refused")
+    if scheme != "https" and urlsplit(url).scheme == "https":
+        raise NetworkError(
+            f"{public(url)} redirects to {public(target)}, which is not encrypted",
+            hint="tell whoever runs the server",
+        )
     try:
         settings.check_scheme(target)
     except UsageError as error:
@@ -217,9 +411,9 @@ def _redirected(url: str, location: str) -> str:
     return target
 
 
-def _check_status(url: str, response: requests.Response) -> None:
+def _check_status(url: str, response: requests.Response, *, ranged: bool) -> None:
     status = response.status_code
-    if status == 200:
+    if status == 200 or (status == 206 and ranged):
         return
     reason = f"the server answered {status} {response.reason or ''}".rstrip()
     if status in _RETRIED:
@@ -248,17 +442,29 @@ def _retry_after(value: str | None) -> float | None:
 
 def _length(response: requests.Response) -> int | None:
     text = response.headers.get("Content-Length", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) and not chunked else None
 
 
 def _body(response: requests.Response) -> Iterator[bytes]:
-    """The bytes as they came over the wire, not decoded: lengths and digests mean these."""
+    """The bytes as they come over the wire, whatever has arrived; not below MIN_RATE for long."""
     import urllib3
 
-    try:
-        yield from response.raw.stream(CHUNK, decode_content=False)
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise _TryAgain(_reason(error)) from None
+    since, count = time.monotonic(), 0
+    while True:
+        try:
+            part = response.raw.read1(CHUNK, decode_content=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _TryAgain(_reason(error)) from None
+        if not part:
+            return
+        yield part
+        count += len(part)
+        elapsed = time.monotonic() - since
+        if elapsed >= PACE_SECONDS:
+            if count < MIN_RATE * elapsed:
+                raise _TryAgain(f"slower than {MIN_RATE} bytes/s for {elapsed:.0f} s")
+            since, count = time.monotonic(), 0
 
 
 def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
@@ -267,7 +473,16 @@ def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
         raise NotFoundError(f"{url}: no such file", hint="check the path")
     file = stack.enter_context(path.open("rb"))
     parts = iter(lambda: file.read(CHUNK), b"")
-    return _Answer(parts, os.fstat(file.fileno()).st_size, None, False)
+    return _Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
+
+
+def _check_size(url: str, size: int | None) -> None:
+    limit = settings.current().size_limit
+    if limit is not None and size is not None and size > limit:
+        raise IntegrityError(
+            f"{public(url)} is larger than the limit of {output.size(limit)}",
+            hint="raise --size-limit if you want it",
+        )
 
 
 def _check_space(folder: Path, length: int | None, url: str) -> None:
@@ -277,12 +492,13 @@ def _check_space(folder: Path, length: int | None, url: str) -> None:
             raise _disk_full(folder, f"{public(url)} has {length} bytes, {free} are free")
 
 
-def _write(file: BinaryIO, part: bytes, path: Path) -> None:
+@contextlib.contextmanager
+def _disk_full_said(folder: Path) -> Iterator[None]:
     try:
-        file.write(part)
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path.parent, str(error.strerror)) from None
+            raise _disk_full(folder, str(error.strerror)) from None
         raise
 
 
@@ -310,4 +526,4 @@ def _reason(error: Any) -> str:
             break
         error = inner
     text = " ".join(str(error).split()).rpartition(">: ")[2] or type(error).__name__
-    return text[:200]
+    return re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text)[:200]

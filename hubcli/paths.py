@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
 import os
+import re
+import zlib
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +18,7 @@ from hubcli import settings
 from hubcli.errors import HubError
 
 CACHE_VERSION = 1
+_UNIQUE = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])")
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This file marks a cache folder of hub (https://bford.info/cachedir/).\n"
@@ -60,22 +66,104 @@ def ensure_root(root: Path | None = None) -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: unique temporary beside it, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.{unique()}.tmp")
+    """Replace `path` by `content`: unique temporary, fsync, rename."""
+    temporary = temporary_for(path)
     try:
         with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        place(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
 
 
+def temporary_for(path: Path) -> Path:
+    """Where to make what shall become `path`: for the cache's own files in partial/, else beside.
+
+    So that a process that is killed leaves nothing where others look.
+    """
+    root = hub_dir()
+    if not path.is_relative_to(root):
+        return path.with_name(f".{path.name[:100]}.{unique()}.tmp")
+    folder = partial(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{path.name[:100]}.{unique()}.tmp"
+
+
+def place(temporary: Path, path: Path) -> None:
+    """Rename `temporary` to `path`, by way of a copy where a linked folder lies on another disk."""
+    try:
+        os.replace(temporary, path)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    import shutil
+
+    beside = path.with_name(f".{path.name[:100]}.{unique()}.tmp")
+    try:
+        shutil.copyfile(temporary, beside, follow_symlinks=False)
+        if not beside.is_symlink():
+            with open(beside, "rb") as file:
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    temporary.unlink(missing_ok=True)
+
+
+def sync(folder: Path) -> None:
+    """Make the names in `folder` durable, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def unique() -> str:
-    """A name part that no other process or thread uses."""
-    return f"{os.getpid():x}-{os.urandom(6).hex()}"
+    """A name part that no other process or thread uses, on no machine; `abandoned` reads it."""
+    return f"{_machine()}-{os.getpid():x}-{os.urandom(6).hex()}"
+
+
+def abandoned(name: str) -> bool:
+    """Whether the process that made `name` with `unique` is known to be dead.
+
+    Of other machines, containers and boots nothing is known: they share no process numbers.
+    """
+    match = _UNIQUE.search(name)
+    if match is None or match.group(1) != _machine() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(match.group(2), 16), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def of_this_boot(name: str) -> bool:
+    """Whether `name` was made with `unique` on this machine since it started."""
+    match = _UNIQUE.search(name)
+    return match is not None and match.group(1) == _machine()
+
+
+@functools.cache
+def _machine() -> str:
+    """Eight hex digits for the boot of this machine and the space of its process numbers."""
+    import platform
+
+    parts = [platform.node()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return f"{zlib.crc32(' '.join(parts).encode()):08x}"
 
 
 def repository_key(host: str, owner: str, repo: str, url: str) -> str:
@@ -138,3 +226,8 @@ def locks(root: Path | None = None) -> Path:
 def trust_file(root: Path | None = None) -> Path:
     """Who may execute."""
     return (root or hub_dir()) / "trust.json"
+
+
+def seen(root: Path | None = None) -> Path:
+    """What was seen first at a tag or a weight URL; it outlives what is cached."""
+    return (root or hub_dir()) / "seen"

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hubcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from hubcli.lockfile import Lock
 
 FRAMEWORKS = ("engine", "torch")
 TRUST_CHOICES = ("once", "commit", "repo")
@@ -38,9 +41,12 @@ class Settings:
     framework: str = "engine"
     trust: str | None = None
     debug: bool = False
+    size_limit: int | None = None
     quiet: bool = False
     verbose: bool = False
     json: bool = False
+    accept_changed: bool = False
+    lock: Lock | None = None
 
     def __repr__(self) -> str:
         shown = (

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import time
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hubcli import output, paths, reftable, settings
+from hubcli import firstseen, output, paths, reftable, settings
 from hubcli.errors import (
     HubconfNotFoundError,
     HubError,
@@ -102,15 +103,37 @@ def lookup(spec: RepoSpec) -> Checkout | None:
 
 
 def ensure(
-    spec: RepoSpec, *, force_reload: bool = False, progress: output.Progress | None = None
+    spec: RepoSpec,
+    *,
+    force_reload: bool = False,
+    refresh: bool = False,
+    progress: output.Progress | None = None,
 ) -> Checkout:
     """The published tree of `spec`, fetched if it is not there or if `force_reload` asks.
 
-    A failed reload leaves the old tree in use.  Raises OfflineError, NotFoundError, NetworkError,
-    IntegrityError (content that hub refuses) or LockTimeoutError.
+    `refresh` asks the remote and fetches what is missing.  Under a lock file it is the commit that
+    stands there, whatever the ref means now.  A failed reload leaves the old tree in use.  Raises
+    OfflineError, NotFoundError, NetworkError, IntegrityError (content that hub refuses, a tag that
+    moved), LockMismatchError or LockTimeoutError.
     """
+    lock = settings.current().lock
+    if lock is None or spec.kind == "local":
+        return _ensure(spec, force_reload, refresh, progress)
+    pin = lock.repo(spec)
+    found = None if force_reload else lookup(spec)
+    if found is None or found.commit != pin.commit:
+        found = _ensure(spec.at(pin.commit), force_reload, False, progress)
+        found = replace(found, spec=spec, ref=pin.ref, kind=pin.kind)
+    pin.verify(found)
+    return found
+
+
+def _ensure(
+    spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
+) -> Checkout:
     started = time.time()
-    found = None if force_reload and spec.kind == "remote" else lookup(spec)
+    anew = (force_reload or refresh) and spec.kind == "remote"
+    found = None if anew else lookup(spec)
     if found is not None:
         _touch(found)
         return found
@@ -121,7 +144,7 @@ def ensure(
             spec=str(spec),
         )
     with _naming(spec):
-        checkout = _fetch(spec, force_reload, started, progress)
+        checkout = _fetch(spec, force_reload, refresh, started, progress)
     if force_reload:
         from hubcli import weights
 
@@ -234,7 +257,11 @@ def exclusive(name: str, what: str) -> Iterator[None]:
 
 
 def _fetch(
-    spec: RepoSpec, force_reload: bool, started: float, progress: output.Progress | None
+    spec: RepoSpec,
+    force_reload: bool,
+    refresh: bool,
+    started: float,
+    progress: output.Progress | None,
 ) -> Checkout:
     from hubcli import git
 
@@ -246,11 +273,12 @@ def _fetch(
             f"{resolved.name!r} is both a branch and a tag of {spec.repository}; the branch is "
             f"taken (write {spec.at(f'refs/tags/{resolved.name}')} for the tag)"
         )
+    _refuse_moved(spec, resolved.kind, resolved.name, resolved.commit)
     root = paths.ensure_root()
     with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
         found = lookup(spec)
         fresh = found is not None and (found.checked_at or 0.0) >= started
-        if found is not None and (fresh or not force_reload):
+        if found is not None and (fresh or not (force_reload or refresh)):
             return found  # another process has fetched it while this one waited
         table = Table.read(spec)
         published = None if force_reload else _existing(table, resolved.commit)
@@ -258,6 +286,10 @@ def _fetch(
             with contextlib.ExitStack() as stack:
                 bar = progress or stack.enter_context(_bar(spec))
                 published = _obtain(spec, remote, resolved, table, root, force_reload, bar)
+            if published.commit != resolved.commit:  # it moved while it was fetched
+                _refuse_moved(spec, resolved.kind, resolved.name, published.commit)
+        if resolved.kind == "tag":
+            firstseen.note("tag", spec.url, resolved.name, published.commit, git.public(spec.url))
         entry = replace(published, kind=resolved.kind, ref=resolved.name, checked_at=time.time())
         ref = spec.ref or resolved.name
         default = resolved.name if spec.ref is None else None
@@ -265,6 +297,32 @@ def _fetch(
         path = table.path(entry)
         _show(spec, ref, path)
         return _checkout(spec, entry, path, cached=False)
+
+
+def _refuse_moved(spec: RepoSpec, kind: str, name: str, commit: str) -> None:
+    """Raise IntegrityError if a tag is not where it was seen first, or if a branch now hides it."""
+    if kind == "commit" or (kind == "branch" and (spec.ref or "").startswith("refs/heads/")):
+        return
+    seen = firstseen.find("tag", spec.url, name)
+    if seen is None or seen.value == commit:
+        return
+    was = f"tag {name!r} of {spec.repository} was at commit {seen.value} (seen {seen.when})"
+    if kind == "branch":
+        raise IntegrityError(
+            f"{was}; now a branch of that name is at {commit}",
+            hint=f"write {shlex.quote(str(spec.at(f'refs/tags/{name}')))} for the tag, "
+            f"{shlex.quote(str(spec.at(f'refs/heads/{name}')))} for the branch",
+            spec=str(spec),
+        )
+    if settings.current().accept_changed:
+        output.message(f"{was}; accepted: it is at {commit} now")
+        return
+    raise IntegrityError(
+        f"{was}; it has moved to {commit}",
+        hint="a tag should stay where it is: ask the publisher why it moved; to accept it: "
+        f"hub pull {shlex.quote(str(spec))} --accept-changed",
+        spec=str(spec),
+    )
 
 
 def _bar(spec: RepoSpec) -> output.Progress:
@@ -396,9 +454,9 @@ def _publish(
                 "size": size,
                 "fetched_at": now,
             }
-            _sync(folder)
+            paths.sync(folder)
             paths.write_atomically(_marker(target), json.dumps(document, indent=1).encode())
-            _sync(folder)
+            paths.sync(folder)
             break
     finally:
         _delete(staging)
@@ -459,7 +517,7 @@ def _seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
             _seal_file(file)
     for parent, _, _ in os.walk(folder):
         os.chmod(parent, 0o755)
-        _sync(Path(parent))
+        paths.sync(Path(parent))
     filtered = any(
         b"filter=lfs" in Path(path).read_bytes()
         for path, _ in files
@@ -574,16 +632,6 @@ def _naming(spec: RepoSpec) -> Iterator[None]:
     except HubError as error:
         error.spec = error.spec or str(spec)
         raise
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in `folder` durable, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _discard(path: Path) -> None:

@@ -179,12 +179,12 @@ def download_url_to_file(
     target = Path(dst).expanduser()
     if not target.parent.is_dir():
         raise NotFoundError(f"no folder {target.parent} to download to", hint="create it first")
-    fetched = http.fetch(url, target, progress=progress)
+    fetched = http.fetch(url, target, progress=progress, expected=hash_prefix)
     try:
         weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
         os.replace(fetched.path, target)
     finally:
-        fetched.path.unlink(missing_ok=True)
+        fetched.release()
 
 
 def __getattr__(name: str) -> Any:

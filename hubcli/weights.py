@@ -122,6 +122,7 @@ def obtain(
     A hash of at least 8 hex digits before the extension is checked.  Raises IntegrityError where
     it does not fit or where `check_hash` asks for a hash that the name lacks.
     """
+    http.refuse_credentials(url)
     name = _file_name(url, file_name)
     prefix = _expected_prefix(url, name, check_hash)
     folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
@@ -317,10 +318,14 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Recor
             return adopted
         output.message(f'Downloading: "{http.public(url)}" to {target}')
         inside = _in_cache(target)
-        beside = paths.partial() / target.name if inside else target
-        beside.parent.mkdir(parents=True, exist_ok=True)
         fetched = http.fetch(
-            url, beside, token=_may_have_token(url), refuse_html=True, progress=progress
+            url,
+            target,
+            token=_may_have_token(url),
+            refuse_html=True,
+            progress=progress,
+            expected=prefix,
+            resumable=inside,
         )
         try:
             require_prefix(fetched.sha256, prefix, http.public(url))
@@ -331,7 +336,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Recor
             else:
                 os.replace(fetched.path, target)
         finally:
-            fetched.path.unlink(missing_ok=True)
+            fetched.release()
         return _record_new(target, url, fetched.sha256, inside)
 
 
@@ -429,21 +434,22 @@ def _ensure_folder(folder: Path) -> None:
 def _place_blob(temporary: Path, digest: str) -> None:
     blob = paths.blob(digest)
     blob.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(temporary, blob)
+    paths.place(temporary, blob)
+    paths.sync(blob.parent)
 
 
 def _link(link: Path, blob: Path) -> None:
     """A relative link, or where the file system has none a hard link or a copy."""
-    temporary = link.with_name(f".{link.name}.{paths.unique()}")
+    temporary = paths.temporary_for(link)
     try:
         try:
-            temporary.symlink_to(os.path.relpath(blob, link.parent))
+            temporary.symlink_to(os.path.relpath(blob, link.parent))  # as seen from the link
         except OSError:
             try:
                 os.link(blob, temporary)
             except OSError:
                 shutil.copyfile(blob, temporary)
-        os.replace(temporary, link)
+        paths.place(temporary, link)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,6 +50,7 @@ class Served:
     delay: float = 0.0
     credentials: str | None = None
     redirect: str | None = None
+    fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
 
     def reset(self) -> None:
         """Count from nothing again."""
@@ -174,24 +174,38 @@ class _FileHandler(_Handler):
         if not path.is_relative_to(self.server.root.resolve()) or not path.is_file():
             self.answer(404, b"no such file\n", {"Content-Type": "text/plain"})
             return
-        content = path.read_bytes()
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        fault = self.server.served.fault
+        if fault is not None and fault(self):
+            return
+        status = path.stat()
+        etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
         headers = {
             "ETag": etag,
             "Accept-Ranges": "bytes",
             "Content-Type": "application/octet-stream",
         }
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, stop = 0, status.st_size
         if wanted and self.headers.get("If-Range", etag) == etag:
             start = int(wanted.group(1))
-            stop = min(int(wanted.group(2) or len(content) - 1) + 1, len(content))
-            if start >= len(content):
-                self.answer(416, b"", {**headers, "Content-Range": f"bytes */{len(content)}"})
+            stop = min(int(wanted.group(2) or stop - 1) + 1, stop)
+            if start >= stop:
+                self.answer(416, b"", {**headers, "Content-Range": f"bytes */{status.st_size}"})
                 return
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
-            self.answer(206, content[start:stop], headers)
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{status.st_size}"
+        self.send_response(206 if "Content-Range" in headers else 200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        if self.command == "HEAD":
             return
-        self.answer(200, content, headers)
+        with path.open("rb") as file:
+            while start < stop:
+                sent = self.connection.sendfile(file, start, min(stop - start, 1 << 20))
+                start += sent
+                with self.server.lock:
+                    self.server.served.sent += sent
 
 
 @contextlib.contextmanager
@@ -219,9 +233,63 @@ def git_server(root: Path) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def file_server(root: Path) -> Iterator[Served]:
-    """Serve the files below `root` with strong ETags and byte ranges."""
+    """Serve the files below `root` with strong ETags and byte ranges.
+
+    Set `fault` to a function that may answer a request in place of the server (then True).
+    """
     with _serve(_FileHandler, root) as served:
         yield served
+
+
+class Scripted:
+    """A server whose every answer is chosen by the test: `answer(handler, number of the request)`.
+
+    `seen` holds the requests so far as (path, headers).
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.answer: Callable[[BaseHTTPRequestHandler, int], None] = lambda handler, count: None
+        self.url = ""
+
+
+def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str | None) -> None:
+    """Answer a request; `Content_Length=None` leaves that header out."""
+    handler.send_response(status)
+    headers.setdefault("Content_Length", str(len(body)))
+    for name, value in headers.items():
+        if value is not None:
+            handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@contextlib.contextmanager
+def scripted_server() -> Iterator[Scripted]:
+    """A server that says whatever the test wants it to say."""
+    made = Scripted()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.seen.append((self.path, dict(self.headers)))
+            with contextlib.suppress(ConnectionError):  # the client may hang up
+                made.answer(self, len(made.seen))
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    made.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,50 +18,17 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from tests.servers import dead_server, file_server
+from hubcli.partials import Partial
+from tests.servers import Scripted, dead_server, file_server, scripted_server, send
 
+REAL_SLEEP = time.sleep
 BODY = bytes(range(256)) * 40
-
-
-class Scripted:
-    """A server whose every answer is chosen by the test; `seen` holds (path, headers)."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, dict[str, str]]] = []
-        self.answer: Callable[[BaseHTTPRequestHandler, int], None] = lambda handler, count: None
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.seen.append((self.path, dict(self.headers)))
-                outer.answer(self, len(outer.seen))
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-def send(handler, status=200, body=BODY, **headers) -> None:
-    handler.send_response(status)
-    headers.setdefault("Content_Length", str(len(body)))
-    for name, value in headers.items():
-        if value is not None:
-            handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
 
 
 @pytest.fixture
 def scripted() -> Iterator[Scripted]:
-    made = Scripted()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    with scripted_server() as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +67,7 @@ def test_a_file_arrives(tmp_path, beside):
 
 def test_rewritten_addresses(scripted, beside, monkeypatch):
     monkeypatch.setenv("HUB_REWRITE", f"https://example.org/files/={scripted.url}/mirror/")
-    scripted.answer = lambda handler, count: send(handler)
+    scripted.answer = lambda handler, count: send(handler, 200, BODY)
     fetched = http.fetch("https://example.org/files/net.pth", beside)
     assert scripted.seen[0][0] == "/mirror/net.pth"
     assert fetched.url == "https://example.org/files/net.pth"
@@ -146,7 +112,7 @@ def test_errors_that_pass_are_tried_again(scripted, beside, quick):
         elif count == 2:
             send(handler, 500, b"")
         else:
-            send(handler)
+            send(handler, 200, BODY)
 
     scripted.answer = answer
     assert http.fetch(f"{scripted.url}/net.pth", beside).size == len(BODY)
@@ -156,7 +122,7 @@ def test_errors_that_pass_are_tried_again(scripted, beside, quick):
 
 def test_a_server_that_asks_for_an_hour_is_not_obeyed_for_long(scripted, beside, quick):
     def answer(handler, count):
-        send(handler, 429 if count == 1 else 200, Retry_After="3600")
+        send(handler, 429 if count == 1 else 200, BODY, Retry_After="3600")
 
     scripted.answer = answer
     http.fetch(f"{scripted.url}/net.pth", beside)
@@ -176,7 +142,7 @@ def test_a_body_that_breaks_off_is_fetched_again(scripted, beside):
         if count == 1:
             send(handler, 200, BODY[:100], Content_Length=str(len(BODY)))
         else:
-            send(handler)
+            send(handler, 200, BODY)
 
     scripted.answer = answer
     assert http.fetch(f"{scripted.url}/net.pth", beside).path.read_bytes() == BODY
@@ -185,13 +151,10 @@ def test_a_body_that_breaks_off_is_fetched_again(scripted, beside):
         http.fetch(f"{scripted.url}/net.pth", beside)
 
 
-def test_a_body_is_not_decoded(scripted, beside):
-    scripted.answer = lambda handler, count: send(handler, Content_Encoding="gzip")
-    assert http.fetch(f"{scripted.url}/net.pth", beside).path.read_bytes() == BODY
-
-
 def test_web_pages_are_refused_for_weights(scripted, beside):
-    scripted.answer = lambda handler, count: send(handler, Content_Type="text/html; charset=utf-8")
+    scripted.answer = lambda handler, count: send(
+        handler, 200, BODY, Content_Type="text/html; charset=utf-8"
+    )
     with pytest.raises(IntegrityError, match="web page") as caught:
         http.fetch(f"{scripted.url}/o/r/blob/main/net.pth", beside, refuse_html=True)
     assert "/o/r/raw/main/net.pth" in str(caught.value.hint)
@@ -247,12 +210,119 @@ def test_a_full_disk_is_said_before_it_is_full(scripted, beside):
 
 
 def test_an_interrupt_leaves_nothing(scripted, beside, monkeypatch):
-    scripted.answer = lambda handler, count: send(handler)
+    scripted.answer = lambda handler, count: send(handler, 200, BODY)
 
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(http, "_write", interrupt)
+    monkeypatch.setattr(Partial, "append", interrupt)
     with pytest.raises(KeyboardInterrupt):
         http.fetch(f"{scripted.url}/net.pth", beside)
     assert left(beside) == []
+
+
+def test_a_compressed_answer_is_refused(scripted, beside):
+    # ten bytes could become ten gigabytes; `identity` was asked for
+    scripted.answer = lambda handler, count: send(handler, 200, BODY, Content_Encoding="gzip")
+    with pytest.raises(IntegrityError, match="gzip, which was not asked for"):
+        http.fetch(f"{scripted.url}/net.pth", beside)
+    assert left(beside) == []
+
+
+def test_credentials_in_a_url_are_refused_before_they_are_stored(beside):
+    with pytest.raises(UsageError, match="carries credentials") as caught:
+        http.fetch("https://user:pa55@example.org/net.pth", beside)
+    assert "pa55" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_https_never_becomes_http(monkeypatch):
+    with pytest.raises(NetworkError, match="not encrypted"):
+        http._redirected("https://example.org/net.pth", "http://example.org/net.pth")
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https")
+    with pytest.raises(NetworkError, match="protocol http is not allowed"):
+        http._redirected("http://example.org/net.pth", "http://example.org/other.pth")
+    assert http._redirected("https://a.org/x/net.pth", "../y") == "https://a.org/y"
+
+
+def test_netrc_is_for_the_first_server_only(scripted, beside, isolated, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "net.pth").write_bytes(BODY)
+    (isolated / ".netrc").write_text("machine 127.0.0.1 login me password pa55\n")
+    with file_server(tmp_path / "files") as other:
+        scripted.answer = lambda handler, count: send(
+            handler, 302, b"", Location=f"{other.url}/net.pth"
+        )
+        http.fetch(f"{scripted.url}/net.pth", beside)
+        assert scripted.seen[0][1]["Authorization"] == http._basic("me", "pa55")
+        assert "Authorization" not in other.requests[0].headers  # netrc knows no ports; hub does
+        http.fetch(f"{scripted.url}/net.pth", beside, token=False)
+        assert "Authorization" not in scripted.seen[-1][1]
+    with settings.overriding(token="t0ken"):
+        assert http._credentials(scripted.url) == http._basic("x-access-token", "t0ken")
+
+
+def test_gits_credential_helpers_are_asked_when_the_server_asks(scripted, beside, isolated):
+    helper = isolated / "helper"
+    helper.write_text(
+        "#!/bin/sh\ntest \"$1\" = get || exit 0\ncat > ~/asked\necho username=me\n"
+        "echo password=pa55\n"
+    )  # fmt: skip
+    helper.chmod(0o755)
+    (isolated / ".gitconfig").write_text(f"[credential]\n helper = {helper}\n")
+
+    def answer(handler, count):
+        right = handler.headers.get("Authorization") == http._basic("me", "pa55")
+        send(handler, 200 if right else 401, BODY)
+
+    scripted.answer = answer
+    assert http.fetch(f"{scripted.url}/a/net.pth", beside).size == len(BODY)
+    host = scripted.url.removeprefix("http://")
+    asked = (isolated / "asked").read_text().splitlines()
+    assert {"protocol=http", f"host={host}"} <= set(asked)
+    (isolated / "asked").unlink()
+    with pytest.raises(NotFoundError):
+        http.fetch(f"{scripted.url}/a/net.pth", beside, token=False)
+    assert not (isolated / "asked").exists()
+    helper.write_text("#!/bin/sh\necho quit=1\n")
+    with pytest.raises(NotFoundError, match="401"):
+        http.fetch(f"{scripted.url}/a/net.pth", beside)
+
+
+def test_a_server_that_drips_is_given_up(scripted, beside, monkeypatch):
+    monkeypatch.setattr(http, "PACE_SECONDS", 0.2)
+    monkeypatch.setattr(http, "ATTEMPTS", 2)
+
+    def answer(handler, count):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            REAL_SLEEP(0.05)
+
+    scripted.answer = answer
+    with pytest.raises(NetworkError, match="slower than 1000 bytes/s"):
+        http.fetch(f"{scripted.url}/net.pth", beside)
+    assert len(scripted.seen) == 2 and left(beside) == []
+
+
+def test_the_size_limit(scripted, beside):
+    with settings.overriding(size_limit=1000):
+        scripted.answer = lambda handler, count: send(handler, 200, BODY)
+        with pytest.raises(IntegrityError, match=r"larger than the limit of 1\.0 kB"):
+            http.fetch(f"{scripted.url}/net.pth", beside)
+        scripted.answer = lambda handler, count: send(handler, 200, BODY, Content_Length=None)
+        with pytest.raises(IntegrityError, match="larger than the limit"):
+            http.fetch(f"{scripted.url}/net.pth", beside)
+        scripted.answer = lambda handler, count: send(handler, 200, BODY[:1000])
+        assert http.fetch(f"{scripted.url}/net.pth", beside).size == 1000
+
+
+def test_what_servers_say_is_no_escape_sequence(scripted, beside, capsys):
+    scripted.answer = lambda handler, count: handler.wfile.write(
+        b"HTTP/1.0 503 \x1b]0;owned\x07 s3cret\r\n\r\n"
+    )
+    with settings.overriding(token="s3cret"), pytest.raises(NetworkError):
+        http.fetch(f"{scripted.url}/net.pth", beside)
+    said = capsys.readouterr().err
+    assert "503 ]0;owned ***" in said and "\x1b" not in said and "\x07" not in said

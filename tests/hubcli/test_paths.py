@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,45 @@ def test_write_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         paths.write_atomically(file, b"three")
     assert file.read_bytes() == b"two"
     assert not list(tmp_path.glob(".f*"))
+
+
+def test_temporaries_of_the_cache_lie_in_partial(hub_root: Path, tmp_path: Path) -> None:
+    inside = paths.temporary_for(hub_root / "refs" / "h" / "o" / "r.json")
+    assert inside.parent == hub_root / "partial" and inside.name.startswith("r.json.")
+    assert paths.temporary_for(tmp_path / "mine").parent == tmp_path
+
+
+def test_placing_across_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(source).parent != Path(target).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "a").write_text("one")
+    os.symlink("../elsewhere", tmp_path / "b")
+    for name in ("a", "b"):
+        paths.place(tmp_path / name, tmp_path / "far" / name)
+    assert (tmp_path / "far" / "a").read_text() == "one"
+    assert os.readlink(tmp_path / "far" / "b") == "../elsewhere"
+    assert sorted(os.listdir(tmp_path / "far")) == ["a", "b"]
+    assert not os.path.lexists(tmp_path / "a") and not os.path.lexists(tmp_path / "b")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process numbers cannot be asked about")
+def test_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(paths.__file__).parents[1])}
+    code = "from hubcli import paths; print(paths.unique())"
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    dead = child.stdout.strip()
+    assert paths.abandoned(f"x.{dead}.tmp") and paths.of_this_boot(dead)
+    assert not paths.abandoned(paths.unique())  # this process lives
+    elsewhere = "00000000" + dead[8:]
+    assert not paths.abandoned(elsewhere) and not paths.of_this_boot(elsewhere)
+    for name in ("", "main", "0b1d9d2c-1", "deadbeef-zz-000000000000"):
+        assert not paths.abandoned(name)
