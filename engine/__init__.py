@@ -49,22 +49,22 @@ from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "_C", "__config__", "_dynamo", "_utils", "amp", "ao", "autograd", "backends", "compiler", "cpu", "cuda",
+        "_C", "__config__", "_dynamo", "_utils", "accelerator", "amp", "ao", "autograd", "backends", "compiler", "cpu", "cuda",
         "distributed", "distributions", "fft", "func", "functional", "futures", "fx", "jit", "linalg", "mps",
-        "multiprocessing", "nn", "onnx", "optim", "overrides", "quantization", "random", "return_types",
-        "serialization", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
+        "multiprocessing", "nested", "nn", "onnx", "optim", "overrides", "profiler", "quantization", "random",
+        "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
     ]
 )  # fmt: skip
 _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "spmm": "sparse",
     "autocast": "amp", "GradScaler": "amp", "Future": "jit",
-    **dict.fromkeys(_names.TOP_LEVEL.split(), "_top_level"),
+    **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "_top_level"),
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    """Sub-packages and the names of `_LAZY`, imported at first use."""
+    """Sub-packages, the names of `_LAZY` and of the late families, imported at first use."""
     import sys
 
     if name in _SUBPACKAGES:
@@ -73,6 +73,14 @@ def __getattr__(name: str) -> object:
         value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
         setattr(sys.modules[__name__], name, value)
         return value
+    if name == "__all__":  # from torch import *
+        return sorted(n for n in __dir__() if n[0] != "_" and n not in _SUBPACKAGES)
+    if name[:2] != "__":
+        _dispatch.import_late()
+        if name in _dispatch.PUBLIC:
+            value = _dispatch.PUBLIC[name]
+            setattr(sys.modules[__name__], name, value)
+            return value
     alias = sys.modules.get("engine.torch_alias")
     if alias is not None and f"torch.{name}" in alias._ELSEWHERE and alias.installed():
         return _importlib.import_module(f"torch.{name}")
@@ -80,7 +88,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBPACKAGES, *_LAZY})
+    _dispatch.import_late()
+    return sorted({*globals(), *_SUBPACKAGES, *_LAZY, *_dispatch.PUBLIC})
 
 
 globals().update(_dispatch.PUBLIC)

@@ -13,6 +13,7 @@ formulas: which of the named inputs need a gradient).
 from __future__ import annotations
 
 import functools
+import importlib
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -29,8 +30,56 @@ __all__ = [
     "OPS", "PUBLIC", "Op", "composite", "derivative", "joint_derivative", "kernel", "op", "overload", "samples",
 ]  # fmt: skip
 
-OPS: dict[str, Op] = {}  # every op by name
-PUBLIC: dict[str, Any] = {}  # what `engine.NAME` serves
+
+# Note [Families imported late]
+# `import engine` imports the families of engine/ops that tensors cannot do without.  The others (LAPACK, convolution,
+# FFT, ...) come all together, at the first look for a name that is not there: in OPS or PUBLIC, in `engine` itself
+# (engine/__init__.py), on the Tensor class or on a Tensor (the two hooks below, which then go away).  It takes a
+# third off the time of `import engine`; no list of names is needed, so adding an op still touches one file.
+LATE = "engine.ops.late"
+_incomplete = [True]
+
+
+class _Table(dict[str, Any]):
+    """A dict that imports the late families when a key is missing."""
+
+    def __missing__(self, name: str) -> Any:
+        if import_late():
+            return self[name]
+        raise KeyError(name)
+
+
+OPS: dict[str, Op] = _Table()  # every op by name
+PUBLIC: dict[str, Any] = _Table()  # what `engine.NAME` serves
+
+
+def import_late() -> bool:
+    """Import the late families; False if there is nothing (more) to import."""
+    if not _incomplete:
+        return False
+    importlib.import_module(LATE)  # another thread waits here until all of it is there
+    return not _incomplete  # else this thread is importing them now
+
+
+def all_imported() -> None:
+    """The last line of the late families."""
+    _incomplete.clear()
+    for owner in (Tensor, type(Tensor)):
+        del owner.__getattr__  # type: ignore[attr-defined]
+
+
+def _late_attribute(owner: Any, name: str) -> Any:
+    if name[:2] != "__" and import_late():
+        return getattr(owner, name)
+    kind = (
+        f"type object '{owner.__name__}'"
+        if isinstance(owner, type)
+        else f"'{type(owner).__name__}' object"
+    )
+    raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
+
+
+Tensor.__getattr__ = type(Tensor).__getattr__ = _late_attribute  # type: ignore[attr-defined]
 
 # Parameters of these names are tensors in every op; an op adds others by `tensors=`.
 TENSOR_NAMES = frozenset(
@@ -79,6 +128,8 @@ _OPTIONS = frozenset(  # of `op`, below
         "inplace",
         "integer_result",
         "label",
+        "laid",
+        "large",
         "many",
         "method",
         "names",
@@ -113,6 +164,8 @@ class Op:
     gradgrad = True
     half = False
     inplace = False
+    laid = False
+    large: int | None = None
     names: tuple[str, ...] = ()  # further public names
     nondifferentiable: frozenset[str] = frozenset()
     numbers: Any = True
@@ -381,8 +434,8 @@ def _publish(name: str, function: Any, method: bool | str, public: bool) -> None
 def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
     """A kernel of the op `function` for one backend kind ("cuda", "onednn"); same parameters as the op's own.
 
-    A "onednn" kernel serves CPU arrays while oneDNN is on and may return NotImplemented to leave a case to the
-    op's own kernel.
+    A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on, and may return NotImplemented to
+    leave a case to the op's own kernel.
     """
 
     def attach(variant: Any) -> Any:
@@ -405,9 +458,9 @@ def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> Func
     function = FunctionType(_STUB, namespace, name)
 
     def compile_now() -> FunctionType:
-        from engine import binder
+        from engine.binder import compile_into
 
-        binder.compile_into(function, record, namespace, inplace, unsupported)
+        compile_into(function, record, namespace, inplace, unsupported)
         return function
 
     namespace["_compile_"] = compile_now

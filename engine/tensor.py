@@ -11,14 +11,36 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
+from engine._checks import contiguous_strides
 from engine.autograd.graph import MAYBE, Node, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
+from engine.layouts import Laid, plain
 from engine.storage import Memory, Storage, UntypedStorage, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
+
+
+class _Settle:
+    """What `_array` is on the class: reached only through a laid tensor, whose memory it re-lays (Note [Laid tensors])."""
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        if tensor is None:
+            return self
+        laid = tensor._laid
+        if laid is None:
+            raise AttributeError(f"'{owner.__name__}' object has no attribute '_array'")
+        array = tensor._array = plain(laid)
+        tensor._laid = None
+        return array
+
+
+def lying(tensor: Any) -> Any:
+    """The array of a tensor however it lies: for sizes and dtypes, and for code that takes any layout."""
+    laid = tensor._laid
+    return tensor._array if laid is None else laid
 
 
 class Size(tuple):
@@ -50,14 +72,19 @@ class Size(tuple):
         return Size, (tuple(self),)
 
 
-class Tensor:
+class _TensorMeta(type):
+    """The class of `Tensor`, as in torch; see Note [Families imported late] in dispatch.py."""
+
+
+class Tensor(metaclass=_TensorMeta):
     """A multi-dimensional array that remembers how it was made.
 
     `_array` the strided array; `_requires_grad` False, True or MAYBE; `_edge` (node, output_nr) of its history, None
     for leaves and views; `_vc` the version counter.  The rest has class-level defaults: most tensors lack it.
     """
 
-    _array: Any
+    _array: Any = _Settle()
+    _laid: Any = None  # instead of `_array`: Note [Laid tensors]
     _requires_grad: bool | int
     _edge: tuple[Node, int] | None
     _vc: list[int]
@@ -76,7 +103,7 @@ class Tensor:
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
-    itemsize = property(lambda self: self._array.dtype.itemsize, doc="Bytes an element.")
+    itemsize = property(lambda self: lying(self).dtype.itemsize, doc="Bytes an element.")
 
     def __new__(cls, *data: Any, device: Any = None) -> Tensor:
         """`Tensor(2, 3)` uninitialised of that size, `Tensor([1, 2])` of that data, in the default dtype."""
@@ -87,55 +114,55 @@ class Tensor:
     @property
     def shape(self) -> Size:
         """The sizes."""
-        return Size(self._array.shape)
+        return Size(lying(self).shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
         if dim is None:
-            return Size(self._array.shape)
+            return Size(lying(self).shape)
         from engine._checks import wrap_dim
 
-        ndim = self._array.ndim
+        ndim = lying(self).ndim
         if not ndim:
             wrap_dim(dim, 0)
             raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-        return self._array.shape[wrap_dim(dim, ndim)]
+        return lying(self).shape[wrap_dim(dim, ndim)]
 
     @property
     def ndim(self) -> int:
-        return self._array.ndim
+        return lying(self).ndim
 
     def dim(self) -> int:
         """The number of dimensions."""
-        return self._array.ndim
+        return lying(self).ndim
 
     ndimension = dim
 
     def numel(self) -> int:
         """The number of elements."""
-        return int(self._array.size)
+        return int(lying(self).size)
 
     nelement = numel
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(self._array.size) * self._array.dtype.itemsize
+        return int(lying(self).size) * lying(self).dtype.itemsize
 
     def element_size(self) -> int:
         """Bytes an element."""
-        return self._array.dtype.itemsize
+        return lying(self).dtype.itemsize
 
     @property
     def dtype(self) -> dtypes.dtype:
         """The element type."""
-        return dtypes.from_numpy(self._array.dtype)
+        return dtypes.from_numpy(lying(self).dtype)
 
     @property
     def device(self) -> device:
         """Where the memory is."""
-        array = self._array
-        return CPU if type(array) is np.ndarray else backends.of_array(array).device_of(array)
+        array = lying(self)
+        return CPU if isinstance(array, np.ndarray) else backends.of_array(array).device_of(array)
 
     @property
     def is_cuda(self) -> bool:
@@ -178,13 +205,13 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours along each dim, or along `dim`."""
-        array = self._array
-        strides = element_strides(array)
+        laid = self._laid
+        strides = element_strides(self._array) if laid is None else contiguous_strides(laid.shape)
         if dim is None:
             return strides
         from engine._checks import wrap_dim
 
-        return strides[wrap_dim(dim, array.ndim)]
+        return strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
         """Elements between the start of the storage and the first element."""
@@ -237,7 +264,7 @@ class Tensor:
             raise RuntimeError(
                 "data set to a tensor that requires gradients must be floating point or complex dtype"
             )
-        self._array = source._array
+        self._array, self._laid = source._array, None
 
     @property
     def _version(self) -> int:
@@ -319,10 +346,10 @@ class Tensor:
                 raise RuntimeError(
                     f"attempting to assign a gradient located on device '{value.device}' to a tensor on '{self.device}'"
                 )
-            if value._array.shape != self._array.shape:
+            if value.shape != self.shape:
                 raise RuntimeError(
-                    f"attempting to assign a gradient of size '{list(value._array.shape)}' to a tensor of size "
-                    f"'{list(self._array.shape)}'. Please ensure that the gradient and the tensor are the same size"
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
+                    f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
                 )
         self._grad = value
 
@@ -450,9 +477,9 @@ class Tensor:
         return array.tolist()
 
     def __len__(self) -> int:
-        if not self._array.ndim:
+        if not lying(self).ndim:
             raise TypeError("len() of a 0-d tensor")
-        return self._array.shape[0]
+        return lying(self).shape[0]
 
     def __bool__(self) -> bool:
         size = self._array.size
@@ -573,7 +600,7 @@ class Tensor:
 
 
 _INTERNAL = frozenset(
-    ("_array", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks", "_accumulator",
+    ("_array", "_laid", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks", "_accumulator",
      "_post_accumulate_hooks")
 )  # fmt: skip
 
@@ -592,6 +619,16 @@ def wrap(array: Any) -> Tensor:
     result._requires_grad = False
     result._edge = None
     result._vc = [0]
+    return result
+
+
+def rewrap(array: Any) -> Tensor:
+    """`wrap` for a result that may be laid."""
+    if type(array) is not Laid:
+        return wrap(array)
+    result = wrap(None)
+    del result._array
+    result._laid = array
     return result
 
 
@@ -645,8 +682,6 @@ def element_strides(array: Any) -> tuple[int, ...]:
     """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
     shape = array.shape
     if (array.base is None and array.flags.c_contiguous) or 0 in shape:
-        from engine._checks import contiguous_strides
-
         return contiguous_strides(shape)
     item = array.dtype.itemsize
     strides = [s // item for s in array.strides]

@@ -31,7 +31,7 @@ BUILTINS = ["bool", "bytes", "complex", "dict", "float", "frozenset", "int", "li
 KNOWN = {"Any", "None", "Tensor", "Size", "Callable", "Sequence", "Iterator", *BUILTINS}
 GENERIC = {"Callable", "Sequence", "Iterator", "dict", "frozenset", "list", "set", "tuple", "type"}  # bare: Any
 FROM = "from builtins import " + ", ".join(f"{n} as _{n}" for n in BUILTINS) + "\n"
-LATE = ("engine.sparse", "engine.serialization")  # what these add to Tensor and to `engine` is there at first use
+LATE = ("engine.ops.late", "engine.sparse", "engine.serialization")  # what these add to Tensor and to `engine` is there at first use
 
 
 def _spelt(node: ast.Name) -> ast.Name:
@@ -257,7 +257,11 @@ def tensor_stub() -> str:
             continue
         if isinstance(value, type):
             bases = "(tuple[int, ...])" if issubclass(value, tuple) else ""
-            body = class_body(value)
+            if type(value) is not type:
+                bases = f"(metaclass={type(value).__name__})"
+            elif value.__base__ is type:
+                bases = "(type)"
+            body = class_body(value) or ["..."]
             text.append(f"class {name}{bases}:\n" + "\n".join("    " + line for line in body))
         elif isinstance(value, FunctionType):
             text.append(definition(name, value))

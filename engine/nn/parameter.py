@@ -14,7 +14,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _ParameterMeta(type):
+class _ParameterMeta(type(Tensor)):
     """Instances of other Tensor subclasses that carry `_is_param` count as Parameters."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -81,7 +81,7 @@ def _rebuild_parameter_with_state(
     return param
 
 
-class _BufferMeta(type):
+class _BufferMeta(type(Tensor)):
     """A Tensor that carries `_is_buffer` counts as a Buffer."""
 
     def __instancecheck__(cls, instance: Any) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import engine
+import engine.ops.late  # every op
 from engine import backends, binder
 from engine.autograd.gradcheck import gradcheck, gradgradcheck
 from engine.dispatch import COMPOSITES, OPS

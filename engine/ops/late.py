@@ -1,0 +1,43 @@
+"""The families that come at the first use of one of their names: see Note [Families imported late] in dispatch.py."""
+
+from engine import dispatch
+from engine.ops import (  # noqa: F401
+    activation,
+    along,
+    attention,
+    blas_add,
+    complex,
+    contractions,
+    convolution,
+    coo,
+    cross_entropy,
+    ctc,
+    distance,
+    dropout,
+    embedding,
+    lapack,
+    lapack_factor,
+    lapack_old,
+    lapack_spectral,
+    loss,
+    normalization,
+    norms,
+    padding,
+    pooling,
+    rearranging,
+    resample,
+    rnn,
+    sampling,
+    scan,
+    sorting,
+    special_functions,
+    special_gamma,
+    spectral,
+    spectral_old,
+    statistics,
+    typed,
+    vision,
+    weight_norm,
+)
+
+dispatch.all_imported()
