@@ -24,6 +24,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine.autograd.graph import Node
 from engine.dtypes import NATIVE
+from engine.layouts import Laid, lay, plain
 from engine.tensor import Tensor
 
 __all__ = [
@@ -65,7 +66,7 @@ def all_imported() -> None:
     """The last line of the late families."""
     _incomplete.clear()
     for owner in (Tensor, type(Tensor)):
-        del owner.__getattr__  # type: ignore[attr-defined]
+        delattr(owner, "__getattr__")
 
 
 def _late_attribute(owner: Any, name: str) -> Any:
@@ -575,7 +576,9 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
 def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
     """Arrays and numbers cast to the type `record.promote` asks for; with each the dtype to cast gradients back to."""
     kinds = {type(a) for a in arrays if hasattr(a, "ndim")}
-    if len(kinds) > 1:
+    if Laid in kinds:
+        arrays = _laid_alike(arrays)
+    elif len(kinds) > 1:
         arrays = _same_device(arrays)
     if record.check is not None:
         record.check(arrays)
@@ -599,6 +602,16 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
         else:
             result[i] = np.array(a, np_target)
     return result, flags
+
+
+def _laid_alike(arrays: list[Any]) -> list[Any]:
+    """Laid operands together with contiguous ones: all laid.  Beside other strides, which decide those of the result,
+    they are contiguous again."""
+    others = [a for a in arrays if hasattr(a, "ndim") and type(a) is not Laid]
+    if not all(type(a) is np.ndarray and a.flags.c_contiguous for a in others):
+        return _same_device([plain(a) for a in arrays])
+    shape = next(a.shape for a in arrays if type(a) is Laid)
+    return [lay(a) if type(a) is np.ndarray and a.shape == shape else a for a in arrays]
 
 
 def _same_device(arrays: list[Any]) -> list[Any]:

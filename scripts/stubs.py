@@ -31,7 +31,8 @@ BUILTINS = ["bool", "bytes", "complex", "dict", "float", "frozenset", "int", "li
 KNOWN = {"Any", "None", "Tensor", "Size", "Callable", "Sequence", "Iterator", *BUILTINS}
 GENERIC = {"Callable", "Sequence", "Iterator", "dict", "frozenset", "list", "set", "tuple", "type"}  # bare: Any
 FROM = "from builtins import " + ", ".join(f"{n} as _{n}" for n in BUILTINS) + "\n"
-LATE = ("engine.ops.late", "engine.sparse", "engine.serialization")  # what these add to Tensor and to `engine` is there at first use
+# what these add to Tensor and to `engine` is there at first use
+LATE = ("engine.ops.late", "engine.sparse", "engine.serialization")
 
 
 def _spelt(node: ast.Name) -> ast.Name:

@@ -15,9 +15,9 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.runtime import MISSING
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import restride, view_strides
+from engine.runtime import MISSING
 from engine.tensor import Tensor, wrap
 
 _ALL = slice(None)
