@@ -14,12 +14,15 @@ To read the text of an op: `print(engine.binder.source(engine.dispatch.OPS["mul"
 
 from __future__ import annotations
 
+import functools
+import importlib
 import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import Node
 from engine.dispatch import Op
+from engine.layouts import plain
 from engine.runtime import SHARED
 
 _codes: dict[str, CodeType] = {}
@@ -34,6 +37,8 @@ def compile_into(
     text = source(record, inplace)
     code = _compiled(text, record.name + "_" * inplace)
     namespace.update(SHARED)
+    if record.large is not None:
+        namespace["large"] = cpu_kernel(record, large_kernel(record))
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function,
@@ -51,12 +56,38 @@ def compile_into(
     record.namespaces.append(namespace)
 
 
-def cpu_kernel(record: Op) -> Any:
-    """The kernel CPU calls use now: the op's own, or its oneDNN variant in front of it, or a profiler's wrapper."""
-    base = record.kernel
+def cpu_kernel(record: Op, base: Any = None) -> Any:
+    """The kernel CPU calls use now: `base` (the op's own), or a profiler's wrapper round it."""
+    base = base or record.kernel
     for wrapper in wrappers:
         base = wrapper(record, base)
     return base
+
+
+def large_kernel(record: Op) -> Any:
+    """The kernel for large and for laid arrays: oneDNN's variant, and the op's own for what that leaves to it."""
+
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        if onednn_kernels():
+            variant = record.kernels.get("onednn")
+            if variant is not None:
+                found = variant(xp, *args, **kwargs)
+                if found is not NotImplemented:
+                    return found
+        args = tuple([[plain(x) for x in a] if type(a) is list else plain(a) for a in args])
+        return record.kernel(xp, *args, **{k: plain(a) for k, a in kwargs.items()})
+
+    return kernel
+
+
+@functools.cache
+def onednn_kernels() -> bool:
+    """Whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
+    from engine.backends import onednn
+
+    if onednn.is_available():
+        importlib.import_module("engine.ops.onednn")
+    return onednn.is_available()
 
 
 wrappers: list[Any] = []  # f(record, kernel) -> kernel; see `instrument`
@@ -69,6 +100,8 @@ def instrument() -> None:
     for record in OPS.values():
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
+            if record.large is not None:
+                namespace["large"] = cpu_kernel(record, large_kernel(record))
 
 
 def _compiled(text: str, label: str) -> CodeType:
@@ -117,6 +150,13 @@ def formula_params(formula: Any) -> tuple[str, ...]:
     """The names a formula reads."""
     code = formula.__code__
     return code.co_varnames[: code.co_argcount]
+
+
+def _array_of(record: Op, tensor: str) -> str:
+    """The array of a tensor, for ops that know of layouts as it lies (Note [Laid tensors])."""
+    if record.laid:
+        return f"{tensor}._array if (_l := {tensor}._laid) is None else _l"
+    return f"{tensor}._array"
 
 
 class _Plan:
@@ -189,10 +229,10 @@ def source(record: Op, inplace: bool = False) -> str:
     _take_arrays(w, record, plan)
     first = lists[0] if lists else tensors[0] if tensors else None
     if inplace:
-        w("_w = input._array")
+        w(f"_w = {_array_of(record, 'input')}")
         w("if _r_input or 0 in _w.strides: check_writable(input)")
         for p in tensors[1:]:
-            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, {p}._array)")
+            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
     if first is None:
         w("_xp = np")
     elif lists:
@@ -209,6 +249,12 @@ def source(record: Op, inplace: bool = False) -> str:
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
     pick = "kernel" if first is None else "(kernel if _xp is np else _op.choose(kind_of(_xp)))"
+    if record.large is not None:
+        a = f"_a_{first}[0]" if lists else f"_a_{first}"
+        pick = (
+            f"(kernel if {a}.__class__ is ndarray and {a}.size < {record.large} else "
+            "large if _xp is np else _op.choose(kind_of(_xp)))"
+        )
     if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
@@ -225,6 +271,8 @@ def source(record: Op, inplace: bool = False) -> str:
             w(f"not_supported(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
     if inplace:
+        if record.laid:
+            w("_w = lying(input)")
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
         _record(w, record, plan, inplace=True)
@@ -232,15 +280,24 @@ def source(record: Op, inplace: bool = False) -> str:
     elif record.many or record.outputs:
         _several(w, record, plan)
     else:
-        w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
+        deep = 0
+        if record.laid:
+            w("_t = new(Tensor)")
+            w("if _r.__class__ is not ndarray: _r = hold(_t, _xp, _r)")
+            w("else:")
+            deep = 1
+        else:
+            w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
         if record.broadcast and len(tensors) > 1 and not record.view:
             arrays = ", ".join("_a_" + p for p in tensors)
             w(
                 f"if _r.ndim > 1 and not getattr(_a_{first}, 'flags', _r.flags).c_contiguous: _r = "
-                f"laid_out(_r, {arrays})"
+                f"laid_out(_r, {arrays})",
+                deep,
             )
-        w("_t = new(Tensor)")
-        w("_t._array = _r")
+        if not record.laid:
+            w("_t = new(Tensor)")
+        w("_t._array = _r", deep)
         if record.view:
             w("_v = _t._vc = input._vc")
             w("_t._base = input if input._base is None else input._base")
@@ -279,7 +336,7 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
         if record.promote is not None:
             w(f"_a_{p} = promoted_list(_op, {p})")
         else:
-            w(f"_a_{p} = [_x._array for _x in {p}]")
+            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]")
         w(f"_r_{p} = any_requires_grad({p})")
     if record.promote is None:
         for p in tensors:
@@ -289,7 +346,7 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
                 w(f"elif isinstance({p}, Tensor):")
             else:
                 w(f"if isinstance({p}, Tensor):")
-            w(f"_a_{p} = {p}._array; _r_{p} = {p}._requires_grad", 1)
+            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
             w("else:")
             w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
         required = [p for p in tensors if p not in record.optional]
@@ -300,7 +357,7 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
     elif len(tensors) == 1:
         p = tensors[0]
         w(f"if isinstance({p}, Tensor):")
-        w(f"_a_{p} = {p}._array; _r_{p} = {p}._requires_grad", 1)
+        w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
         w("else:")
         w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
         if record.promote == "float":
@@ -312,7 +369,7 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
         flags = ", ".join(f"_c_{p}" for p in tensors)
         w(f"if {' and '.join(f'isinstance({p}, Tensor)' for p in tensors)}:")
         for p in tensors:
-            w(f"_a_{p} = {p}._array; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
+            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
         a0 = tensors[0]
         w(f"_d = _a_{a0}.dtype", 1)
         tests = [
@@ -328,8 +385,9 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
         ):  # a tensor and a Python number of its own kind
             plain = "plain_float_number" if record.promote == "float" else "plain_number"
             p, q = tensors
-            w(f"elif isinstance({p}, Tensor) and {plain}({p}._array, {q}):")
-            w(f"_a_{p} = {p}._array; _r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
+            lies = f"lying({p})" if record.laid else f"{p}._array"
+            w(f"elif isinstance({p}, Tensor) and {plain}({lies}, {q}):")
+            w(f"_a_{p} = {lies}; _r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
             w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
         w("else:")
         w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)
@@ -373,7 +431,7 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
         cond = plan.condition(name)
         nr = int(name[6:] or 0)
         if inplace:
-            holder = "SavedResult(input._array, input._vc, 0)"
+            holder = "SavedResult(_w, input._vc, 0)"
         elif record.many:
             raise TypeError(f"op {record.name}: results of a list-valued op cannot be saved")
         elif record.outputs:
@@ -389,8 +447,8 @@ def _save(w: _Text, record: Op, plan: _Plan, deep: int, inplace: bool) -> None:
     else:
         w(f"_n.saved = ({', '.join(saved)},) if {' or '.join(conditions)} else ()", deep)
     args = [f"None if isinstance({p}, Tensor) else {p}" for p in plan.saved if plan.mixed]
-    args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"{p}._array.shape if {p} is not None else None"
-             if p in record.optional else f"{p}._array.shape" for p in plan.shapes]  # fmt: skip
+    args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"_a_{p}.shape if {p} is not None else None"
+             if p in record.optional else f"_a_{p}.shape" for p in plan.shapes]  # fmt: skip
     args += [
         f"[_x.dtype for _x in {p}]" if p in record.lists else f"{p}.dtype" for p in plan.dtypes
     ]
@@ -450,8 +508,9 @@ def _record(w: _Text, record: Op, plan: _Plan, inplace: bool) -> None:
 
 def _several(w: _Text, record: Op, plan: _Plan) -> None:
     """Several outputs: a named tuple, or a list ("many")."""
-    w("_r = [_x if _x.__class__ is ndarray else as_array(_xp, _x) for _x in _r]")
-    w("_ts = [wrap(_x) for _x in _r]")
+    file, make = ("filed", "rewrap") if record.laid else ("as_array", "wrap")
+    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]")
+    w(f"_ts = [{make}(_x) for _x in _r]")
     if record.view:
         w("_base = input if input._base is None else input._base")
         w("for _t in _ts: _t._base = _base; _t._vc = input._vc")
@@ -547,7 +606,7 @@ def apply_source(record: Op) -> str:
             w("else:")
             w(f"{p} = n_{p}", 1)
     for n in plan.results:
-        w(f"{n} = None if h_{n} is None else unpack_result(h_{n}, self, wrap)")
+        w(f"{n} = None if h_{n} is None else unpack_result(h_{n}, self, rewrap)")
     if record.many or not record.outputs:
         w("grad = grads[0]")
     else:
@@ -579,7 +638,8 @@ def apply_source(record: Op) -> str:
     for p in plan.back:
         w(f"if g_{p} is not None:")
         w(
-            f"if g_{p}._array.shape != s_{p} and s_{p} is not None: g_{p} = handed.sum_to_size(g_{p}, s_{p})",
+            f"if (g_{p}._array if (_l := g_{p}._laid) is None else _l).shape != s_{p} and s_{p} is not None: "
+            f"g_{p} = handed.sum_to_size(g_{p}, s_{p})",
             1,
         )
         w(f"if c_{p} is not None: g_{p} = handed.cast(g_{p}, c_{p})", 1)

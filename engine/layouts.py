@@ -1,4 +1,4 @@
-"""Memory formats and layouts: the constants, and arrays laid out by strides.
+"""Memory formats and layouts: the constants, arrays laid out by strides, and the layout the engine chooses itself.
 
 `contiguous_format`, `channels_last`, `channels_last_3d`, `preserve_format` and `strided`, `sparse_coo` ... are torch's
 objects; the functions below work on arrays and `xp`.  Strides here are in bytes, as the arrays have them.
@@ -48,6 +48,65 @@ sparse_csr = layout("sparse_csr")
 sparse_csc = layout("sparse_csc")
 sparse_bsr = layout("sparse_bsr")
 sparse_bsc = layout("sparse_bsc")
+
+# Note [Laid tensors]
+# Convolutions compute on channels-last memory, and what stands between two of them (norms, pooling, relu, sums) works
+# on it as well.  So results of such ops are *laid*: the array is a `Laid`, a numpy array with channels-last strides,
+# and the tensor holds it in `_laid` instead of `_array`.  To everybody else the tensor is contiguous.  Any read of
+# `_array` re-lays the memory once and for good (`tensor.py: _Settle`), so code that does not know of layouts cannot see
+# one: views, `numpy()`, `storage()`, `data_ptr()`, in-place writes and pickling all read `_array`.  Code that takes any
+# layout reads `tensor.lying(t)`: sizes and dtypes, and ops declared `@op(laid=True)`.  Those get `Laid` arrays among
+# their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
+# `runtime.hold` files the result.
+# A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
+# nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
+
+
+class Laid(np.ndarray):
+    """An array (N, C, *size) whose memory is (N, *size, C) by the engine's choice: see Note [Laid tensors]."""
+
+
+def plain(array: Any) -> Any:
+    """A Laid array as the contiguous array it stands for; anything else as it is."""
+    if type(array) is not Laid:
+        return array
+    result = np.empty(array.shape, array.dtype)
+    _copy(array, result)
+    return result
+
+
+def lay(array: np.ndarray) -> Laid:
+    """A copy in channels-last memory; no copy of what the engine laid so already."""
+    if type(array) is Laid:
+        return array
+    result = empty_laid(array.shape, array.dtype)
+    _copy(array, result)
+    return result
+
+
+def _copy(source: np.ndarray, target: np.ndarray) -> None:
+    """target[...] = source, on several threads where the library is there that lays tensors."""
+    from engine.backends.onednn import arrays
+
+    if source.dtype != np.float32 or not source.size or not arrays.reorder(source, target):
+        target[...] = source
+
+
+def empty_laid(shape: Sequence[int], dtype: Any) -> Laid:
+    """A new Laid array of logical sizes (N, C, *size)."""
+    made = np.empty((shape[0], *shape[2:], shape[1]), dtype)
+    return made.transpose(_back(len(shape))).view(Laid)
+
+
+def _back(ndim: int) -> tuple[int, ...]:
+    return (0, ndim - 1, *range(1, ndim - 1))
+
+
+def is_channels_last(array: Any) -> bool:
+    """Whether a 4-d or 5-d array lies channels-last and not (also) contiguously."""
+    wanted = {4: channels_last, 5: channels_last_3d}.get(array.ndim)
+    return wanted is not None and not array.flags.c_contiguous and is_in_format(array, wanted)
+
 
 # The order of dims in memory, outermost first.
 _ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}

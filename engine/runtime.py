@@ -27,7 +27,8 @@ from engine.dispatch import (
 )
 from engine.dtypes import INEXACT
 from engine.grad_mode import mode
-from engine.tensor import Tensor, wrap
+from engine.layouts import Laid, is_channels_last
+from engine.tensor import Tensor, lying, rewrap, wrap
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 
@@ -35,6 +36,23 @@ MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 def as_array(xp: Any, value: Any) -> Any:
     """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
     return np.asarray(value) if xp is np and not backends.is_array(value) else value
+
+
+def filed(xp: Any, value: Any) -> Any:
+    """As `as_array` for ops that lay their results: a Laid array only if it lies channels-last, else contiguous."""
+    if type(value) is not Laid or is_channels_last(value):
+        return as_array(xp, value)
+    return value.view(np.ndarray) if value.flags.c_contiguous else np.array(value, order="C")
+
+
+def hold(tensor: Tensor, xp: Any, value: Any) -> Any:
+    """Give a new tensor a kernel's result of any kind; returns the array."""
+    value = filed(xp, value)
+    if type(value) is Laid:
+        tensor._laid = value
+    else:
+        tensor._array = value
+    return value
 
 
 def check_broadcast(*operands: Any) -> None:
@@ -189,7 +207,7 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
 
 def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
     """The arrays of a list, of one dtype and one device."""
-    arrays = [t._array for t in tensors]
+    arrays = [lying(t) if record.laid else t._array for t in tensors]
     first = arrays[0]
     for a in arrays:
         if a.dtype is not first.dtype or type(a) is not type(first):
@@ -290,11 +308,12 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
 SHARED: dict[str, Any] = dict(
     any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
-    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, handed=handed,
-    INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, MAYBE=MAYBE, MISSING=MISSING,
+    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
+    hold=hold,
+    INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying, MAYBE=MAYBE, MISSING=MISSING,
     not_supported=not_supported, np=np, pick=pick, plain_float_number=plain_float_number,
     plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list,
-    rebase=rebase, rebase_constant=rebase_constant, SavedResult=SavedResult, second_time=second_time,
+    rebase=rebase, rebase_constant=rebase_constant, rewrap=rewrap, SavedResult=SavedResult, second_time=second_time,
     size_of=size_of, Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap,
     write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip

@@ -24,7 +24,7 @@ new = object.__new__
 
 
 class _Settle:
-    """What `_array` is on the class: reached only through a laid tensor, whose memory it re-lays (Note [Laid tensors])."""
+    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors])."""
 
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         if tensor is None:

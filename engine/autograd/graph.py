@@ -8,6 +8,7 @@ Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
@@ -244,7 +245,7 @@ def run_hooks(hooks: HookDict, gradient: Any) -> Any:
                     f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect type: expected a Tensor, got "
                     f"{type(result).__name__}"
                 )
-            if result._array.shape != gradient._array.shape:
+            if result.shape != gradient.shape:
                 raise RuntimeError(
                     f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value"
                 )
@@ -348,3 +349,33 @@ def requires_grad_of(tensor: Any) -> bool:
         tensor._requires_grad = True
         return True
     return bool(flag)
+
+
+@contextlib.contextmanager
+def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Iterator[None]:
+    """A context in which what backward needs is kept on the CPU, where the tensors of the CPU are anyway.
+
+    Tensors of a device stay there: the context then saves no memory.
+    """
+    yield
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """A context without effect: there are no such hooks."""
+    yield
+
+
+class saved_tensors_hooks:
+    """NotImplementedError: what backward needs is kept as arrays, which no hook sees."""
+
+    def __init__(self, pack_hook: Any, unpack_hook: Any) -> None:
+        raise NotImplementedError(
+            "torch.autograd.graph.saved_tensors_hooks is not supported: use utils.checkpoint to save memory"
+        )
+
+
+def increment_version(tensor: Any) -> None:
+    """Count one more write to each tensor: backward then refuses what it had saved of it."""
+    for one in (tensor,) if hasattr(tensor, "_vc") else tensor:
+        one._vc[0] += 1

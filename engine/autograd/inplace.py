@@ -21,7 +21,7 @@ def check_writable(tensor: Any) -> None:
 
     Called before anything is computed, so that a refused operation leaves the values as they were.
     """
-    array = tensor._array
+    array = tensor._array if tensor._laid is None else tensor._laid
     if (
         0 in array.strides
         and array.size
