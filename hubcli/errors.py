@@ -6,7 +6,9 @@ The statuses are the table of exit statuses in the README.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class ExitStatus(IntEnum):
@@ -65,6 +67,12 @@ class NetworkError(HubError):
     code = "network"
 
 
+class NeedsNetworkError(NetworkError):
+    """Repository code tried to use the network by itself, which a sandbox has not."""
+
+    code = "needs_network"
+
+
 class OfflineError(HubError):
     """Not in the cache while offline."""
 
@@ -112,3 +120,28 @@ class RepositoryCodeError(HubError):
 
     status = ExitStatus.REPOSITORY_CODE
     code = "repository_code"
+
+
+def as_document(error: HubError) -> dict[str, Any]:
+    """An error as JSON, for another process."""
+    return {
+        "code": error.code,
+        "message": error.message[:2000],
+        "hint": error.hint and error.hint[:2000],
+        "spec": error.spec,
+    }
+
+
+def as_error(document: Mapping[str, Any]) -> HubError:
+    """The error that `as_document` was made of; what another process sent is cut, not believed."""
+    kinds = {
+        kind.code: kind
+        for kind in globals().values()
+        if isinstance(kind, type) and issubclass(kind, HubError)
+    }
+    kinds[NotFoundError.code] = NotFoundError
+    texts = {
+        name: value[:2000] if isinstance(value, str) else None for name, value in document.items()
+    }
+    kind = kinds.get(texts.get("code") or "", HubError)
+    return kind(texts.get("message") or "", hint=texts.get("hint"), spec=texts.get("spec"))

@@ -201,13 +201,13 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     if invoke.is_module(model):
         model.eval()
     dtype = _parameter_dtype(model)
-    tensors = [(one.name, _tensor(framework, one.array, dtype, device)) for one in inputs]
-    positional = [tensor for name, tensor in tensors if name is None]
-    named = {name: tensor for name, tensor in tensors if name is not None}
+    given = [(one.name, _tensor(framework, one.array, dtype, device)) for one in inputs]
+    positional = [tensor for name, tensor in given if name is None]
+    named = {name: tensor for name, tensor in given if name is not None}
     with invoke.running(result, command=True), framework.no_grad():
         started = time.perf_counter()
         returned = model(*positional, **named)
-        outputs = tuple(Output(name, _array(one)) for name, one in _tensors(returned, "out"))
+        outputs = tuple(Output(name, _array(one)) for name, one in tensors(returned, "out"))
         seconds = time.perf_counter() - started
     if not outputs:
         raise RepositoryCodeError(
@@ -231,19 +231,19 @@ def _tensor(framework: Any, array: Array, dtype: Any, device: str | None) -> Any
     return tensor if device is None else tensor.to(device)
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The tensors of what a model returned: bare, in sequences, in mappings, in dataclasses."""
     if hasattr(value, "detach") and hasattr(value, "numpy"):
         yield name, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _tensors(inner, str(key))
+            yield from tensors(inner, str(key))
     elif isinstance(value, tuple | list):
         for index, inner in enumerate(value):
-            yield from _tensors(inner, f"{name}_{index}")
+            yield from tensors(inner, f"{name}_{index}")
     elif hasattr(value, "__dataclass_fields__"):
         for key in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, key), key)
+            yield from tensors(getattr(value, key), key)
 
 
 def _array(tensor: Any) -> Array:

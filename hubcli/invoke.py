@@ -76,7 +76,7 @@ def call(
     now = weights.Caller(
         str(checkout.spec),
         entrypoint,
-        frozenset(_hosts(checkout)),
+        frozenset(hosts(checkout)),
         isolation.choose_framework(framework),
         fresh or (outer is not None and outer.fresh),
         command or (outer is not None and outer.gated),
@@ -101,7 +101,7 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
     now = weights.Caller(
         str(checkout.spec),
         "",
-        frozenset(_hosts(checkout)),
+        frozenset(hosts(checkout)),
         isolation.choose_framework(framework),
         gated=command,
     )
@@ -157,8 +157,7 @@ def move(result: Result, device: str) -> None:
 def save_state_dict(result: Result, path: Path) -> None:
     """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
     _require_module(result, "saved")
-    if not path.parent.is_dir():
-        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}")
+    check_save(path)
     state = result.value.state_dict()
     framework = isolation.import_framework(result.framework)
     if path.suffix == ".pth":
@@ -169,6 +168,12 @@ def save_state_dict(result: Result, path: Path) -> None:
     if result.framework == "torch":
         state = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
     serialization.save_safetensors(state, path)
+
+
+def check_save(path: Path | None) -> None:
+    """Refuse a --save that could not be written."""
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}")
 
 
 def _require_module(result: Result, what: str) -> None:
@@ -309,7 +314,7 @@ def _entry(name: str, value: Any, namespace: Namespace) -> EntryPoint:
     return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", external)
 
 
-def _hosts(checkout: Checkout) -> Iterator[str]:
+def hosts(checkout: Checkout) -> Iterator[str]:
     """The hosts that the user has chosen by choosing the repository."""
     yield settings.current().host
     if checkout.url:

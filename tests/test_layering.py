@@ -65,6 +65,8 @@ MAY_USE_THE_ENGINE = (
     "hubcli.invoke",
     "hubcli.weights",
     "hubcli.isolation",
+    "hubcli.jobs",
+    "hubcli.profiling",
     "hubcli.commands.convert",
     "hubcli.commands.env",
     "hubcli.commands.profile",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,15 +14,21 @@ from hubcli import settings
 from hubcli.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_SANDBOX = ("on", "off", "best-effort")
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a command may run repository code.  `trust` is the option alone, for `trust.require`."""
+    """How a command may run repository code.
+
+    `trust` is the option alone, for `trust.require`, and so is `sandbox` (on, off, best-effort), for
+    `sandbox.choose`.
+    """
 
     trust: str | None
     framework: str
     force_reload: bool
+    sandbox: str | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,45 @@ class Arguments:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+class Executing(click.Command):
+    """A command that runs repository code: `--sandbox` takes a value, but only behind `=`.
+
+    click would take the next word for the value, which is the SPEC.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read `--sandbox=VALUE` as the option `--sandbox-VALUE`."""
+        end = args.index("--") if "--" in args else len(args)
+        for index, word in enumerate(args[:end]):
+            name, equals, value = word.partition("=")
+            if name == "--sandbox" and equals:
+                if value not in _SANDBOX:
+                    choices = ", ".join(map(repr, _SANDBOX))
+                    raise click.BadParameter(f"{value!r} is not one of {choices}", ctx)
+                args = [*args[:index], f"{name}-{value}", *args[index + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+def sandboxed(command: Command) -> Command:
+    """--sandbox, --no-sandbox, --sandbox=best-effort: one value, `sandbox`."""
+    texts = {
+        "--sandbox": "Run confined (--sandbox=best-effort: by what this machine has).",
+        "--no-sandbox": "Run unconfined.",
+    }
+    flags = {"--sandbox": "on", "--no-sandbox": "off"}
+    flags |= {f"--sandbox-{value}": value for value in _SANDBOX}
+    for name, value in reversed(flags.items()):
+        command = click.option(
+            name,
+            "sandbox",
+            flag_value=value,
+            default=None,
+            help=texts.get(name),
+            hidden=name not in texts,
+        )(command)
+    return command
 
 
 def executing(command: Command) -> Command:
@@ -46,31 +92,57 @@ def executing(command: Command) -> Command:
                 type=click.Choice(settings.FRAMEWORKS),
                 help="What `import torch` means (default: HUB_FRAMEWORK, else engine).",
             ),
-            click.option("--sandbox/--no-sandbox", default=False, help="Run confined."),
+            sandboxed,
             click.option("--force-reload", is_flag=True, help="Fetch anew, code and weights."),
-            click.option("--locked", is_flag=True, help="Use exactly what hub.lock says."),
+            *_LOCKING,
         )
     ):
         command = option(command)
     return command
 
 
+_LOCKING = (
+    click.option("--locked", is_flag=True, help="Use exactly what hub.lock says, which is trust."),
+    click.option("--frozen", is_flag=True, help="--locked and --offline."),
+    click.option(
+        "--lock-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Another lock file than ./hub.lock.",
+    ),
+)
+
+
+def locking(command: Command) -> Command:
+    """--locked, --frozen and --lock-file alone."""
+    for option in reversed(_LOCKING):
+        command = option(command)
+    return command
+
+
+def lock_path(lock_file: Path | None, locked: bool = True) -> Path:
+    """The lock file that is meant; UsageError where one is named and not used."""
+    if lock_file is not None and not locked:
+        raise UsageError("--lock-file is for --locked and --frozen", hint="add --locked")
+    return lock_file or Path("hub.lock")
+
+
 def execution(
     *,
     trust: str | None,
     framework: str | None,
-    sandbox: bool,
+    sandbox: str | None,
     force_reload: bool,
     locked: bool,
+    frozen: bool,
+    lock_file: Path | None,
 ) -> Execution:
-    """Check the values of `executing`; --sandbox and --locked are refused, never ignored."""
-    for option, given in (("--sandbox", sandbox), ("--locked", locked)):
-        if given:
-            raise UsageError(
-                f"{option} is not available in this version of hub",
-                hint=f"run again without {option}",
-            )
-    return Execution(trust, framework or settings.current().framework, force_reload)
+    """Check the values of `executing`; a lock file holds for the rest of the command."""
+    path = lock_path(lock_file, locked or frozen)
+    if locked or frozen:
+        from hubcli import lockfile
+
+        settings.override(lock=lockfile.require(path), offline=frozen or None)
+    return Execution(trust, framework or settings.current().framework, force_reload, sandbox)
 
 
 def entrypoint_arguments(command: Command) -> Command:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hubcli import hubconf, settings, store
+from hubcli.commands import _options
 from hubcli.errors import HubError, UsageError
 from hubcli.hubconf import HubConf
 from hubcli.spec import RepoSpec
 from hubcli.store import CachedRepo, Checkout
 
 if TYPE_CHECKING:
+    from hubcli.broker import Broker
     from hubcli.commands._options import Arguments, Execution
     from hubcli.invoke import Result
+    from hubcli.jobs import Job
+    from hubcli.sandbox import Mechanism
+
+    Confined = tuple[Job, Mechanism, Broker]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,26 +41,43 @@ def reading(command: Command) -> Command:
                 type=click.Choice(settings.FRAMEWORKS),
                 help="With --exec: what `import torch` means.",
             ),
+            _options.sandboxed,
         )
     ):
         command = option(command)
     return command
 
 
-def read(checkout: Checkout, execute: bool, trust: str | None, framework: str | None) -> HubConf:
-    """The hubconf: statically, or with --exec as it is after running."""
+def read(
+    checkout: Checkout,
+    execute: bool,
+    trust: str | None,
+    framework: str | None,
+    sandbox: str | None,
+) -> HubConf:
+    """The hubconf: statically, or with --exec as it is after running, in a sandbox if it is foreign."""
     if not execute:
-        for option, value in (("--trust", trust), ("--framework", framework)):
+        given = {"--trust": trust, "--framework": framework, "--sandbox": sandbox}
+        for option, value in given.items():
             if value is not None:
                 raise UsageError(f"{option} is for --exec; nothing is run without it")
         return conf(checkout)
-    from hubcli import invoke
+    from hubcli import jobs
+    from hubcli import sandbox as sandboxes
     from hubcli import trust as gate
+    from hubcli.broker import Broker
 
     gate.require(checkout, "hubconf.py", trust)
-    return invoke.listing(
-        checkout, framework=framework or settings.current().framework, command=True
+    framework = framework or settings.current().framework
+    chosen = sandboxes.choose(
+        sandbox, default=True, local=checkout.kind == "local", framework=framework
     )
+    if chosen.name == "none":
+        from hubcli import invoke
+
+        return invoke.listing(checkout, framework=framework, command=True)
+    job = jobs.Job("list", checkout, framework=framework)
+    return jobs.listing(job, chosen, Broker(checkout, "", framework=framework))
 
 
 def conf(checkout: Checkout) -> HubConf:
@@ -66,21 +89,57 @@ def conf(checkout: Checkout) -> HubConf:
         raise
 
 
-def call(spec: str, entrypoint: str, given: Arguments, execution: Execution) -> Result:
-    """Fetch SPEC, ask for trust, and call the entrypoint."""
+def allowed(spec: str, entrypoint: str, execution: Execution) -> Checkout:
+    """Fetch SPEC, and ask for trust in what shall run."""
     checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
-    from hubcli import invoke, trust
+    from hubcli import trust
 
     trust.require(checkout, entrypoint, execution.trust)
+    return checkout
+
+
+def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execution) -> Result:
+    """Call the entrypoint in this process."""
+    from hubcli import invoke
+
     return invoke.call(
         checkout,
         entrypoint,
         given.args,
         given.kwargs,
-        framework=execution.framework or settings.current().framework,
+        framework=execution.framework,
         fresh=execution.force_reload,
         command=True,
     )
+
+
+def confined(
+    kind: str,
+    checkout: Checkout,
+    entrypoint: str,
+    given: Arguments,
+    execution: Execution,
+    **options: Any,
+) -> Confined | None:
+    """What a sandboxed call needs, for the functions of `jobs`; None without a sandbox."""
+    if execution.sandbox in (None, "off"):
+        return None
+    from hubcli import sandbox
+    from hubcli.broker import Broker
+    from hubcli.jobs import Job
+
+    chosen = sandbox.choose(
+        execution.sandbox,
+        default=False,
+        local=checkout.kind == "local",
+        framework=execution.framework,
+        device=options.get("device"),
+    )
+    framework, fresh = execution.framework, execution.force_reload
+    job = Job(
+        kind, checkout, entrypoint, given.args, given.kwargs, framework, fresh, options=options
+    )
+    return job, chosen, Broker(checkout, entrypoint, framework=framework, fresh=fresh)
 
 
 def repo_document(repo: CachedRepo) -> dict[str, Any]:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import click
 
 from hubcli import output, store
-from hubcli.commands import _repository
+from hubcli.commands import _options, _repository
 from hubcli.hubconf import EntryPoint
 from hubcli.spec import RepoSpec
 
 
-@click.command("help")
+@click.command("help", cls=_options.Executing)
 @click.argument("spec")
 @click.argument("entrypoint")
 @_repository.reading
 def help_(
-    spec: str, entrypoint: str, execute: bool, trust: str | None, framework: str | None
+    spec: str,
+    entrypoint: str,
+    execute: bool,
+    trust: str | None,
+    framework: str | None,
+    sandbox: str | None,
 ) -> None:
     """Show the signature and docstring of ENTRYPOINT in SPEC.
 
     They are read without executing anything unless --exec asks for it.
     """
     checkout = store.ensure(RepoSpec.parse(spec))
-    conf = _repository.read(checkout, execute, trust, framework)
+    conf = _repository.read(checkout, execute, trust, framework, sandbox)
     entry = conf.entrypoint(entrypoint, spec=str(checkout.spec))
     output.Output.current().result(
         {"name": entry.name, "signature": entry.signature, "doc": entry.doc},

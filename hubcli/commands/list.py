@@ -7,16 +7,22 @@ from dataclasses import asdict
 import click
 
 from hubcli import output, store
-from hubcli.commands import _repository
+from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
 from hubcli.hubconf import EntryPoint, HubConf
 from hubcli.spec import RepoSpec
 
 
-@click.command("list")
+@click.command("list", cls=_options.Executing)
 @click.argument("spec", required=False)
 @_repository.reading
-def list_(spec: str | None, execute: bool, trust: str | None, framework: str | None) -> None:
+def list_(
+    spec: str | None,
+    execute: bool,
+    trust: str | None,
+    framework: str | None,
+    sandbox: str | None,
+) -> None:
     """List the entrypoints of SPEC with the first line of their docstrings.
 
     Nothing is executed unless --exec asks for it.  Without SPEC: what is cached.
@@ -32,7 +38,7 @@ def list_(spec: str | None, execute: bool, trust: str | None, framework: str | N
         )
         return
     checkout = store.ensure(RepoSpec.parse(spec))
-    conf = _repository.read(checkout, execute, trust, framework)
+    conf = _repository.read(checkout, execute, trust, framework, sandbox)
     if conf.dynamic and not execute:
         out.message("hubconf.py makes more names when it runs; --exec runs it and lists them")
     out.result(

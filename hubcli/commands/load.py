@@ -12,7 +12,7 @@ from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
 
 
-@click.command()
+@click.command(cls=_options.Executing)
 @click.argument("spec")
 @click.argument("entrypoint")
 @_options.entrypoint_arguments
@@ -40,14 +40,24 @@ def load(
             hint="the file's extension chooses the format",
         )
     given = _options.arguments(keywords, positional, pretrained)
-    result = _repository.call(spec, entrypoint, given, _options.execution(**options))
-    from hubcli import invoke
+    execution = _options.execution(**options)
+    checkout = _repository.allowed(spec, entrypoint, execution)
+    confined = _repository.confined(
+        "load", checkout, entrypoint, given, execution, device=device, save=save is not None
+    )
+    from hubcli import invoke, jobs
 
-    if device is not None:
-        invoke.move(result, device)
-    if save is not None:
-        invoke.save_state_dict(result, save)
-    model = invoke.describe(result)
+    if confined is not None:
+        invoke.check_save(save)
+        loaded = jobs.load(*confined, save)
+    else:
+        result = _repository.call(checkout, entrypoint, given, execution)
+        if device is not None:
+            invoke.move(result, device)
+        if save is not None:
+            invoke.save_state_dict(result, save)
+        loaded = jobs.Loaded(invoke.describe(result), result.seconds, result.weights)
+    model = loaded.model
     document = {
         "entrypoint": entrypoint,
         "class": model.name,
@@ -55,10 +65,10 @@ def load(
         "buffers": model.buffers,
         "bytes": model.bytes,
         "device": model.device,
-        "seconds": round(result.seconds, 6),
+        "seconds": round(loaded.seconds, 6),
         "weights": [
             {"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url}
-            for one in result.weights
+            for one in loaded.weights
         ],
     }
     rows = [
@@ -67,8 +77,8 @@ def load(
         ("buffers", f"{model.buffers:,}"),
         ("size", output.size(model.bytes)),
         ("device", model.device or "-"),
-        ("built in", f"{result.seconds:.3f} s"),
+        ("built in", f"{loaded.seconds:.3f} s"),
     ]
-    rows += [("weights", f"{one.file} ({output.size(one.size)})") for one in result.weights]
+    rows += [("weights", f"{one.file} ({output.size(one.size)})") for one in loaded.weights]
     rows += [("saved", str(save))] if save is not None else []
     output.Output.current().result(document, lambda: output.printable(output.table(rows)))

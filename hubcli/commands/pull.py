@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubcli import hubconf, output, store
-from hubcli.commands import _options
+from hubcli import hubconf, output, settings, store
+from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
 from hubcli.spec import RepoSpec
 
+if TYPE_CHECKING:
+    from hubcli.weights import Weight
 
-@click.command()
+
+@click.command(cls=_options.Executing)
 @click.argument("spec")
 @click.option("--weights", "entrypoint", metavar="ENTRYPOINT", help="Also fetch its weights.")
+@click.option(
+    "--accept-changed",
+    is_flag=True,
+    help="Fetch anew, and accept a tag that moved or weights that changed since they were seen first.",
+)
 @_options.entrypoint_arguments
 @_options.executing
 def pull(
     spec: str,
     entrypoint: str | None,
+    accept_changed: bool,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
@@ -33,6 +44,11 @@ def pull(
     that its weights are cached.
     """
     execution = _options.execution(**options)
+    if accept_changed:
+        if settings.current().lock is not None:
+            raise UsageError("--accept-changed and --locked exclude each other")
+        settings.override(accept_changed=True)
+        execution = replace(execution, force_reload=True)
     given = _options.arguments(keywords, positional, pretrained)
     if entrypoint is None and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
@@ -43,7 +59,7 @@ def pull(
     signatures = {entry.name: entry.signature for entry in hubconf.read(checkout.path).entrypoints}
     names = list(signatures)
     if entrypoint is not None:
-        _fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
+        fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
     out.result(
         {
             "spec": str(checkout.spec),
@@ -75,28 +91,26 @@ def _standing(checkout: store.Checkout) -> str:
     return f"{at}, checked {age} ago; --force-reload fetches anew"
 
 
-def _fetch_weights(
+def fetch_weights(
     checkout: store.Checkout,
     entrypoint: str,
     signature: str | None,
     given: _options.Arguments,
     execution: _options.Execution,
-) -> None:
+) -> Sequence[Weight]:
     """Call the entrypoint, pretrained where it knows the word and nothing else was said."""
-    from hubcli import invoke, trust
+    from hubcli import jobs, trust
 
     trust.require(checkout, entrypoint, execution.trust)
     kwargs = dict(given.kwargs)
     if re.search(r"[(,]\s*pretrained\b", signature or ""):
         kwargs.setdefault("pretrained", True)
-    called = invoke.call(
-        checkout,
-        entrypoint,
-        given.args,
-        kwargs,
-        framework=execution.framework,
-        fresh=execution.force_reload,
-        command=True,
-    )
-    for weight in called.weights:
+    given = _options.Arguments(given.args, kwargs)
+    confined = _repository.confined("load", checkout, entrypoint, given, execution)
+    if confined is not None:
+        used = jobs.load(*confined, None).weights
+    else:
+        used = _repository.call(checkout, entrypoint, given, execution).weights
+    for weight in used:
         output.message(f"weights: {weight.file} ({output.size(weight.size)})")
+    return used

@@ -12,7 +12,7 @@ from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
 
 
-@click.command()
+@click.command(cls=_options.Executing)
 @click.argument("spec")
 @click.argument("entrypoint")
 @_options.entrypoint_arguments
@@ -63,10 +63,17 @@ def run(
     picture = inference.Picture.of(preset, resize, crop, mean, std)
     inputs = inference.read_inputs(source, picture)
     inference.check_target(target)
-    result = _repository.call(spec, entrypoint, given, execution)
-    if device is not None:
-        invoke.move(result, device)
-    passed = inference.forward(result, inputs, device)
+    checkout = _repository.allowed(spec, entrypoint, execution)
+    confined = _repository.confined("run", checkout, entrypoint, given, execution, device=device)
+    if confined is not None:
+        from hubcli import jobs
+
+        passed = jobs.run(*confined, inputs)
+    else:
+        result = _repository.call(checkout, entrypoint, given, execution)
+        if device is not None:
+            invoke.move(result, device)
+        passed = inference.forward(result, inputs, device)
     ranked = inference.top(passed.outputs, top, names) if top is not None else []
     files = inference.write_outputs(target, passed.outputs)
     document = {

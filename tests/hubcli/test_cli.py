@@ -110,7 +110,7 @@ def test_debug_shows_the_traceback(
         (["pull", "o/r", "--trust", "always"], "'always' is not one of 'once', 'commit', 'repo'"),
         (["pull", "a"], "has 1 part before the ref"),
         (["pull", "o/r", "-k", "x=1"], "arguments are for an entrypoint"),
-        (["pull", "o/r", "--sandbox"], "--sandbox is not available"),
+        (["pull", "o/r", "--sandbox=always"], "'always' is not one of 'on', 'off', 'best-effort'"),
     ],
 )
 def test_usage_errors(args: list[str], message: str, hub_root: Path) -> None:
