@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import re
+import shlex
 import shutil
 import time
 import zipfile
@@ -21,18 +22,22 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hubcli import http, output, paths, settings, store
+from hubcli import firstseen, http, output, paths, settings, store
 from hubcli.errors import (
     HubError,
     IntegrityError,
+    LockMismatchError,
     NetworkError,
     NotFoundError,
     OfflineError,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from hubcli import lockfile
 
 _PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
 _DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
@@ -127,6 +132,9 @@ def obtain(
     prefix = _expected_prefix(url, name, check_hash)
     folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
     target = folder / name
+    lock = settings.current().lock
+    if lock is not None:
+        return _locked(lock.weight(url, http.public(url)), target, prefix, progress)
     record = _read_record(target, url)
     if record is None and not _known(target):
         record = _take_over(target, url, prefix)
@@ -136,6 +144,34 @@ def obtain(
         record = _renew(record, target, url, prefix, progress)
     else:
         record = _verified(record, prefix)
+    return _note_use(record).weight(), record.content()
+
+
+def _locked(
+    pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool
+) -> tuple[Weight, Path]:
+    """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
+    require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
+    record = _read_record(target, pin.url)
+    try:
+        if record is None and not _known(target):
+            record = _take_over(target, pin.url, pin.sha256)
+        if record is None or record.sha256 != pin.sha256 or not record.content().is_file():
+            record = _fetch(target, pin.url, pin.sha256, progress)
+        else:
+            record = _verified(record, pin.sha256, rehash=True)
+        require_prefix(record.sha256, pin.sha256, target.name)
+    except IntegrityError as error:
+        raise LockMismatchError(
+            f"{target.name} is not what the lock file says: {error.message}",
+            hint=f"the file at {http.public(pin.url)}, the cache or the lock file was changed; "
+            "hub lock pins anew",
+        ) from None
+    if record.size != pin.size:
+        raise LockMismatchError(
+            f"{target.name} has {record.size} bytes, the lock file says {pin.size}",
+            hint="the lock file was changed by hand; hub lock pins anew",
+        )
     return _note_use(record).weight(), record.content()
 
 
@@ -243,13 +279,18 @@ def remove(file: str, *, dry_run: bool = False) -> int:
 
 def _file_name(url: str, file_name: str | None) -> str:
     name = urlsplit(url).path.rpartition("/")[2] if file_name is None else file_name
+    check_name(name, url)
+    return name
+
+
+def check_name(name: str, url: str) -> None:
+    """Raise UsageError unless `name` is a plain file name, and no path."""
     bad = name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable()
     if bad or len(name.encode()) > 200:
         raise UsageError(
             f"{name!r} is no name for a weight file (from {http.public(url)})",
             hint="pass file_name=... with a plain file name",
         )
-    return name
 
 
 def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
@@ -281,12 +322,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _verified(record: _Record, prefix: str | None) -> _Record:
+def _verified(record: _Record, prefix: str | None, rehash: bool = False) -> _Record:
     """The record, after hashing the file again if its size, mtime or inode has changed."""
     content = record.content()
     status = content.stat()
     state = (status.st_size, status.st_mtime_ns, status.st_ino)
-    if state == (record.size, record.mtime_ns, record.inode):
+    if state == (record.size, record.mtime_ns, record.inode) and not rehash:
         require_prefix(record.sha256, prefix, record.file)
         return record
     digest = _digest(content)
@@ -329,7 +370,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Recor
         )
         try:
             require_prefix(fetched.sha256, prefix, http.public(url))
-            _first_seen_digest(url, target, fetched.sha256)
+            _refuse_changed(url, fetched.sha256)
             if inside:
                 _place_blob(fetched.path, fetched.sha256)
                 _link(target, paths.blob(fetched.sha256))
@@ -340,14 +381,27 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Recor
         return _record_new(target, url, fetched.sha256, inside)
 
 
-def _first_seen_digest(url: str, target: Path, digest: str) -> None:
-    """Say so when a URL serves other content than it did before."""
-    before = _read_record(target, url)
-    if before is not None and before.sha256 != digest:
-        output.warning(
-            f"{http.public(url)} has changed: sha256 was {before.sha256[:16]}..., "
-            f"is {digest[:16]}..."
-        )
+def _refuse_changed(url: str, digest: str) -> None:
+    """Raise IntegrityError if `url` serves other content than was seen first; else record it."""
+    seen = firstseen.find("weights", url)
+    if seen is not None and seen.value != digest:
+        now = settings.current()
+        was = f"{http.public(url)} had sha256 {seen.value} (seen {seen.when})"
+        pinned = now.lock is not None  # to what the lock file names, else it would not be here
+        if not (now.accept_changed or pinned):
+            user = caller.get()
+            if user is not None and user.spec and user.entrypoint:
+                spec, entrypoint = shlex.quote(user.spec), user.entrypoint
+                accept = f"hub pull {spec} --weights {entrypoint} --accept-changed"
+            else:
+                accept = f"remove {firstseen.file('weights', url)}"
+            raise IntegrityError(
+                f"{was}; it has changed to {digest}",
+                hint="what a URL names should stay: ask the publisher why it changed; "
+                f"to accept it: {accept}",
+            )
+        output.message(f"{was}; accepted: it has {digest} now")
+    firstseen.note("weights", url, None, digest, http.public(url))
 
 
 def _renew(record: _Record, target: Path, url: str, prefix: str | None, progress: bool) -> _Record:
@@ -360,6 +414,10 @@ def _renew(record: _Record, target: Path, url: str, prefix: str | None, progress
             raise
         output.warning(f"{record.file} could not be fetched anew ({error.message}); using the old")
         return _verified(record, prefix)
+    except IntegrityError:  # what is served now is refused, once: the old stays in use
+        with contextlib.suppress(OSError):
+            _write_record(_record_file(target, url), replace(record, stale=False))
+        raise
 
 
 def _may_have_token(url: str) -> bool:
@@ -556,7 +614,7 @@ def _note_use(record: _Record) -> _Record:
     """Record who used the file; a cache that cannot be written is none the worse for it."""
     now = caller.get()
     users = record.used_by
-    if now is not None:
+    if now is not None and now.spec:
         users = tuple(dict.fromkeys((*users, (now.spec, now.entrypoint))))
     if users != record.used_by or time.time() - record.last_used > _TOUCH_AFTER:
         record = replace(record, used_by=users, last_used=time.time())

@@ -238,12 +238,43 @@ def test_stale_files_are_fetched_anew_once(served, files, acting):
     weights.obtain(f"{served.url}/net.pth")
     assert weights.mark_stale("o/r:v2") == 0
     assert weights.mark_stale("o/r:v1") == 1
-    (files / "net.pth").write_bytes(b"newer")
     served.reset()
-    assert weights.obtain(f"{served.url}/net.pth")[1].read_bytes() == b"newer"
-    assert weights.obtain(f"{served.url}/net.pth")[1].read_bytes() == b"newer"
+    assert weights.obtain(f"{served.url}/net.pth")[1].read_bytes() == BODY
+    assert weights.obtain(f"{served.url}/net.pth")[1].read_bytes() == BODY
     assert len(served.requests) == 1
-    assert weights.used_by("o/r:v1")[0].sha256 == hashlib.sha256(b"newer").hexdigest()
+
+
+def test_a_file_that_changed_is_refused_once_and_can_be_accepted(served, files, acting, hub_root):
+    url = f"{served.url}/net.pth"
+    newer = hashlib.sha256(b"newer").hexdigest()
+    acting(caller())
+    weights.obtain(url)
+    (files / "net.pth").write_bytes(b"newer")
+    weights.mark_stale("o/r:v1")
+    with pytest.raises(IntegrityError) as caught:
+        weights.obtain(url)
+    assert SHA in caught.value.message and newer in caught.value.message
+    accept = "hub pull o/r:v1 --weights net --accept-changed"
+    assert str(caught.value.hint).endswith(accept)
+    assert weights.obtain(url)[1].read_bytes() == BODY  # the old stays in use
+    weights.remove("net.pth")
+    with pytest.raises(IntegrityError, match="has changed to"):  # the record outlives the file
+        weights.obtain(url)
+    acting(None)
+    with pytest.raises(IntegrityError) as caught:
+        weights.obtain(url)
+    (record,) = (hub_root / "seen" / "weights").iterdir()
+    assert str(caught.value.hint).endswith(f"remove {record}")
+    with settings.overriding(accept_changed=True):
+        assert weights.obtain(url)[1].read_bytes() == b"newer"
+    weights.remove("net.pth")
+    assert weights.obtain(url)[0].sha256 == newer
+
+
+def test_a_secret_in_a_url_is_not_recorded(served, files, hub_root):
+    weights.obtain(f"{served.url}/net.pth?signature=secret")
+    (record,) = (hub_root / "seen" / "weights").iterdir()
+    assert "secret" not in record.read_text() and "net.pth?..." in record.read_text()
 
 
 def test_a_failed_renewal_keeps_the_old(files, acting):
