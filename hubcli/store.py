@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 import shutil
 import stat
 import time
@@ -23,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hubcli import firstseen, output, paths, reftable, settings
+from hubcli import output, paths, reftable, settings
 from hubcli.errors import (
     HubconfNotFoundError,
     HubError,
@@ -292,10 +291,6 @@ def _fetch(
             from hubcli import firstseen
 
             firstseen.note("tag", spec.url, resolved.name, published.commit, git.public(spec.url))
-            if published.commit != resolved.commit:  # it moved while it was fetched
-                _refuse_moved(spec, resolved.kind, resolved.name, published.commit)
-        if resolved.kind == "tag":
-            firstseen.note("tag", spec.url, resolved.name, published.commit, git.public(spec.url))
         entry = replace(published, kind=resolved.kind, ref=resolved.name, checked_at=time.time())
         ref = spec.ref or resolved.name
         default = resolved.name if spec.ref is None else None
@@ -303,32 +298,6 @@ def _fetch(
         path = table.path(entry)
         _show(spec, ref, path)
         return _checkout(spec, entry, path, cached=False)
-
-
-def _refuse_moved(spec: RepoSpec, kind: str, name: str, commit: str) -> None:
-    """Raise IntegrityError if a tag is not where it was seen first, or if a branch now hides it."""
-    if kind == "commit" or (kind == "branch" and (spec.ref or "").startswith("refs/heads/")):
-        return
-    seen = firstseen.find("tag", spec.url, name)
-    if seen is None or seen.value == commit:
-        return
-    was = f"tag {name!r} of {spec.repository} was at commit {seen.value} (seen {seen.when})"
-    if kind == "branch":
-        raise IntegrityError(
-            f"{was}; now a branch of that name is at {commit}",
-            hint=f"write {shlex.quote(str(spec.at(f'refs/tags/{name}')))} for the tag, "
-            f"{shlex.quote(str(spec.at(f'refs/heads/{name}')))} for the branch",
-            spec=str(spec),
-        )
-    if settings.current().accept_changed:
-        output.message(f"{was}; accepted: it is at {commit} now")
-        return
-    raise IntegrityError(
-        f"{was}; it has moved to {commit}",
-        hint="a tag should stay where it is: ask the publisher why it moved; to accept it: "
-        f"hub pull {shlex.quote(str(spec))} --accept-changed",
-        spec=str(spec),
-    )
 
 
 def _refuse_moved(spec: RepoSpec, kind: str, name: str, commit: str) -> None:
