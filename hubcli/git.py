@@ -578,6 +578,11 @@ def _failure(stderr: str, url: str | None) -> HubError:
             f"{where} holds what git refuses as malformed or dangerous: {detail}",
             hint="tell the publisher; the cache was left as it was",
         )
+    if "no space left on device" in low or "disk quota exceeded" in low:
+        return HubError(
+            f"no space in {settings.current().hub_dir or 'the cache'}: {detail}",
+            hint="`hub cache prune` and `hub cache ls` show what could go",
+        )
     if url is None:
         return RepositoryError(f"git failed: {detail}")
     if "transport '" in low and "not allowed" in low:

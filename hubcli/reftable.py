@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hubcli import output, paths
+from hubcli.errors import HubError
 from hubcli.spec import RepoSpec
 
 Kind = Literal["branch", "tag", "commit", "local"]
@@ -91,15 +92,32 @@ class Table:
 def read_all(file: Path) -> dict[str, Table]:
     """The tables of a file by clone URL; a damaged file counts as empty, so that all is fetched."""
     try:
+        return load(file)
+    except ValueError:
+        output.warning(f"{file} is damaged; what it listed counts as not cached")
+        return {}
+
+
+def load(file: Path) -> dict[str, Table]:
+    """The tables of a file by clone URL, none where there is no file.  ValueError if it is damaged.
+
+    A file that a later version of hub has written is a HubError: nothing may be written over it.
+    """
+    try:
         document = json.loads(file.read_bytes())
-        if document["schema"] != _SCHEMA:
-            raise ValueError(document["schema"])
+        schema = document["schema"]
+        if isinstance(schema, int) and schema > _SCHEMA:
+            raise HubError(
+                f"{file} was written by a later version of hub (form {schema}, known is {_SCHEMA})",
+                hint="upgrade hub, or choose another folder with --hub-dir",
+            )
+        if schema != _SCHEMA:
+            raise ValueError(f"unknown form {schema!r}")
         return {url: _parse(section) for url, section in document["remotes"].items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        output.warning(f"{file} is damaged; what it listed counts as not cached")
-        return {}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def update(spec: RepoSpec, change: Callable[[Table], Table]) -> None:
@@ -122,7 +140,11 @@ def update(spec: RepoSpec, change: Callable[[Table], Table]) -> None:
 
 
 def _parse(section: dict[str, Any]) -> Table:
-    entries = {ref: Published(**values) for ref, values in section["refs"].items()}
+    known = Published.__dataclass_fields__  # a later hub may have added some
+    entries = {
+        ref: Published(**{name: value for name, value in values.items() if name in known})
+        for ref, values in section["refs"].items()
+    }
     for entry in entries.values():
         # they become part of a path
         if not (_COMMIT.match(entry.commit) and isinstance(entry.generation, int)):

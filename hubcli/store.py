@@ -1,7 +1,7 @@
 """The cache on disk: look a repository up, fetch and publish it, list and remove.
 
 Note [Publishing].  Correctness rests on rename, never on a lock (flock does nothing on some network
-file systems).  A tree is built in a unique folder beside its target, synced, renamed to
+file systems).  A tree is built in a unique folder below partial/, synced, renamed to
 `<commit>.<n>`, and only then its marker `<commit>.<n>.json` is written; a tree without marker is
 nobody's, and the next process takes the next n.  The ref table, replaced last and atomically, is
 the only thing that look-ups read.  Old generations stay: running processes import from them lazily.
@@ -10,6 +10,7 @@ the only thing that look-ups read.  Old generations stay: running processes impo
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hubcli import output, paths, reftable, settings
+from hubcli import output, paths, reftable, settings, trees
 from hubcli.errors import (
     HubconfNotFoundError,
     HubError,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from hubcli import git
 
 _SCHEMA = 1
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def lookup(spec: RepoSpec) -> Checkout | None:
     if entry is None:
         return None
     path = table.path(entry)
-    if not (_marker(path).is_file() and path.is_dir()):
+    if not (marker(path).is_file() and path.is_dir()):
         return None
     return _checkout(spec, entry, path, cached=True)
 
@@ -119,10 +119,8 @@ def ensure(
     if lock is None or spec.kind == "local":
         return _ensure(spec, force_reload, refresh, progress)
     pin = lock.repo(spec)
-    found = None if force_reload else lookup(spec)
-    if found is None or found.commit != pin.commit:
-        found = _ensure(spec.at(pin.commit), force_reload, False, progress)
-        found = replace(found, spec=spec, ref=pin.ref, kind=pin.kind)
+    found = _ensure(spec.at(pin.commit), force_reload, False, progress)
+    found = replace(found, spec=spec, ref=pin.ref, kind=pin.kind)
     pin.verify(found)
     return found
 
@@ -130,11 +128,11 @@ def ensure(
 def _ensure(
     spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
 ) -> Checkout:
-    started = time.time()
     anew = (force_reload or refresh) and spec.kind == "remote"
     found = None if anew else lookup(spec)
     if found is not None:
-        _touch(found)
+        if found.kind != "local":
+            _touch(found.path)
         return found
     if settings.current().offline:
         raise OfflineError(
@@ -143,7 +141,7 @@ def _ensure(
             spec=str(spec),
         )
     with _naming(spec):
-        checkout = _fetch(spec, force_reload, refresh, started, progress)
+        checkout = _fetch(spec, force_reload, refresh, progress)
     if force_reload:
         from hubcli import weights
 
@@ -157,12 +155,10 @@ def repos() -> list[CachedRepo]:
     for file in sorted(paths.refs().rglob("*.json")):
         for url, table in reftable.read_all(file).items():
             for ref, entry in table.entries.items():
-                spec = RepoSpec.parse(table.base).at(ref)
-                if spec.url != url:  # HUB_GIT_URL or HUB_HOST has changed since
-                    spec = RepoSpec.parse(url).at(ref)
+                spec = spec_of(url, table).at(ref)
                 path = table.path(entry)
                 with contextlib.suppress(OSError):
-                    used = _marker(path).stat().st_mtime
+                    used = marker(path).stat().st_mtime
                     found.append(
                         CachedRepo(
                             spec.name,
@@ -178,6 +174,14 @@ def repos() -> list[CachedRepo]:
                         )
                     )
     return sorted(found, key=lambda repo: repo.spec)
+
+
+def spec_of(url: str, table: Table) -> RepoSpec:
+    """The repository of a table that is kept under `url`."""
+    spec = RepoSpec.parse(table.base)
+    if spec.url != url:  # HUB_GIT_URL or HUB_HOST has changed since
+        spec = RepoSpec.parse(url)
+    return spec
 
 
 def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
@@ -213,7 +217,7 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
             for link in links:
                 link.unlink(missing_ok=True)
             for victim in victims:
-                _discard(victim)
+                discard(victim)
     names = tuple(str(spec.at(ref)) for ref in refs)
     return Removal(names, tuple(links + victims), freed)
 
@@ -252,6 +256,48 @@ def exclusive(name: str, what: str) -> Iterator[None]:
         lock.release()
 
 
+def republish(spec: RepoSpec, entry: Published) -> None:
+    """Put a whole generation in the place of a damaged one, for every ref that stands at it.
+
+    From the database if that is whole, else fetched: the same commit, wherever its branch is now.
+    """
+    from hubcli import git
+
+    root = paths.ensure_root()
+    with _naming(spec), exclusive(f"repo-{Table.read(spec).key}", str(spec)):
+        table = Table.read(spec)
+        damaged = table.path(entry)
+        resolved = git.Resolved("commit", entry.commit, entry.commit, entry.commit, tip=False)
+        db = paths.db(table.key, root)
+        made: Published | None = None
+        with contextlib.suppress(git.RepositoryError):
+            made = _write(spec, table, resolved, entry.verdict, db, entry.commit, True)
+        if made is None or trees.identity(table.path(made)) != entry.tree:
+            if settings.current().offline:
+                raise OfflineError(
+                    f"{spec} cannot be fetched offline", hint="run without --offline"
+                )
+            discard(db)
+            remote = git.Remote.of(spec.url)
+            with _bar(spec) as bar:
+                made = _obtain(spec, remote, resolved, table, root, True, bar)
+        whole = made
+
+        def change(table: Table) -> Table:
+            for ref, one in table.entries.items():
+                if table.path(one) == damaged:
+                    new = replace(one, generation=whole.generation, fetched_at=whole.fetched_at)
+                    table = table.having(ref, new, None)
+            return table
+
+        refs = [ref for ref, one in table.entries.items() if table.path(one) == damaged]
+        reftable.update(spec, change)
+        for ref in refs:
+            _show(spec, ref, table.path(whole))
+        discard(damaged)
+        marker(damaged).unlink(missing_ok=True)
+
+
 # Fetching and publishing
 
 
@@ -259,10 +305,11 @@ def _fetch(
     spec: RepoSpec,
     force_reload: bool,
     refresh: bool,
-    started: float,
     progress: output.Progress | None,
 ) -> Checkout:
-    from hubcli import git
+    from hubcli import git, maintenance
+
+    before = Table.read(spec).find(spec)
 
     remote = git.Remote.of(spec.url)
     output.detail(f"asking {git.public(remote.url)} for {spec.ref or 'its default branch'}")
@@ -275,11 +322,12 @@ def _fetch(
     _refuse_moved(spec, resolved.kind, resolved.name, resolved.commit)
     root = paths.ensure_root()
     with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
-        found = lookup(spec)
-        fresh = found is not None and (found.checked_at or 0.0) >= started
-        if found is not None and (fresh or not (force_reload or refresh)):
-            return found  # another process has fetched it while this one waited
         table = Table.read(spec)
+        found = lookup(spec)
+        # clocks jump: what another process has fetched while this one waited is another entry
+        if found is not None and (not (force_reload or refresh) or table.find(spec) != before):
+            return found
+        maintenance.sweep(table.key, root)
         published = None if force_reload else _existing(table, resolved.commit)
         if published is None:
             with contextlib.ExitStack() as stack:
@@ -297,6 +345,8 @@ def _fetch(
         reftable.update(spec, lambda table: table.having(ref, entry, default))
         path = table.path(entry)
         _show(spec, ref, path)
+        if before is not None and table.path(before) != path:
+            _touch(table.path(before))  # the time since which it is an old generation
         return _checkout(spec, entry, path, cached=False)
 
 
@@ -338,7 +388,7 @@ def _existing(table: Table, commit: str) -> Published | None:
     """The tree of `commit` where another ref of the repository has published it already."""
     for entry in table.entries.values():
         path = table.path(entry)
-        if entry.commit == commit and _marker(path).is_file() and path.is_dir():
+        if entry.commit == commit and marker(path).is_file() and path.is_dir():
             return entry
     return None
 
@@ -369,7 +419,7 @@ def _obtain(
         db.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # somebody else has put theirs there
             if db.exists():
-                _discard(db)
+                discard(db)
             os.rename(fresh, db)
     return published
 
@@ -405,8 +455,8 @@ def _publish(
     force_reload: bool,
     bar: output.Progress,
 ) -> Published:
-    """Fetch one ref at depth 1 into `db`, write its tree and publish that with its marker."""
-    from hubcli import git, hubconf
+    """Fetch one ref at depth 1 into `db`, and publish its tree."""
+    from hubcli import git
 
     name = git.ref_in_db(resolved)
     shown = bar if bar.shown else None
@@ -419,28 +469,43 @@ def _publish(
         everything = "+refs/heads/*:refs/hub/all/heads/* +refs/tags/*:refs/hub/all/tags/*"
         remote.fetch(db, everything, progress=shown)
         name = resolved.commit
+    return _write(spec, table, resolved, verdict, db, name, force_reload)
+
+
+def _write(
+    spec: RepoSpec,
+    table: Table,
+    resolved: git.Resolved,
+    verdict: str,
+    db: Path,
+    name: str,
+    force_reload: bool,
+) -> Published:
+    """Write the tree that `name` has in `db`, and publish it with its marker."""
+    from hubcli import git, hubconf
+
     commit, tree = git.identify(db, name)
     listing = list(git.entries(db, commit))
-    _refuse_bad_names(spec, listing)
+    trees.refuse_bad_names(spec, listing)
     if not any(entry.path == "hubconf.py" for entry in listing):
         raise HubconfNotFoundError(
             f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
             hint="a repository for hub has a hubconf.py at its top",
         )
+    size = sum(entry.size for entry in listing)
+    trees.refuse_too_large(spec, size)
     folder = paths.checkouts(table.key)
     folder.mkdir(parents=True, exist_ok=True)
-    staging = folder / f".{paths.unique()}.tmp"
-    staging.mkdir()
-    try:
+    with _staging(folder) as staging:
         git.checkout(db, commit, staging)
-        pointers = _seal(spec, staging, listing)
+        pointers = trees.seal(spec, staging, listing)
         hubconf.read(staging)  # what cannot be read replaces nothing
         now = time.time()
-        size = sum(entry.size for entry in listing)
         for generation in itertools.count(1):
             target = folder / f"{commit}.{generation}"
-            if target.exists():
-                if force_reload or not _marker(target).is_file():
+            there = target.exists(), marker(target).exists()
+            if any(there):
+                if force_reload or not all(there):
                     continue
                 break  # another process has published the same
             try:
@@ -460,11 +525,9 @@ def _publish(
                 "fetched_at": now,
             }
             paths.sync(folder)
-            paths.write_atomically(_marker(target), json.dumps(document, indent=1).encode())
+            paths.write_atomically(marker(target), json.dumps(document, indent=1).encode())
             paths.sync(folder)
             break
-    finally:
-        _delete(staging)
     if pointers:
         output.warning(
             f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "
@@ -475,89 +538,11 @@ def _publish(
     )
 
 
-def _refuse_bad_names(spec: RepoSpec, listing: list[git.Entry]) -> None:
-    """Refuse submodules, `.git` components and names that one file system in three cannot hold."""
-    import unicodedata
-
-    seen: dict[str, str] = {}
-    for entry in listing:
-        if entry.mode == "160000":
-            raise _refused(spec, f"{entry.path!r} is a submodule", "hub fetches no submodules")
-        prefix = ""
-        for part in entry.path.split("/"):
-            folded = unicodedata.normalize("NFC", part).casefold()
-            if folded in (".git", "git~1", "", ".", ".."):
-                raise _refused(spec, f"{entry.path!r} has a part {part!r}", "no tree may have it")
-            prefix = f"{prefix}/{part}"
-            key = unicodedata.normalize("NFC", prefix).casefold()
-            if seen.setdefault(key, prefix) != prefix:
-                raise _refused(
-                    spec,
-                    f"{seen[key][1:]!r} and {prefix[1:]!r} differ by case only",
-                    "they cannot be told apart on every system",
-                )
-
-
-def _seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
-    """Refuse links that leave the tree, make files read-only, sync them; the LFS pointers found."""
-    root = os.path.realpath(folder)
-    files = []
-    for entry in listing:
-        path = os.path.join(folder, entry.path)
-        if entry.mode != "120000":
-            files.append((path, 0o555 if entry.mode == "100755" else 0o444))
-            continue
-        target = os.readlink(path)
-        if os.path.isabs(target) or os.path.commonpath((root, os.path.realpath(path))) != root:
-            what = f"{entry.path!r} links to {target!r}, outside the tree"
-            raise _refused(spec, what, "running it could reach any file of yours")
-    if len(files) > 50:
-        from concurrent.futures import ThreadPoolExecutor
-
-        # each waits for the disk: together they wait once
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(_seal_file, files))
-    else:
-        for file in files:
-            _seal_file(file)
-    for parent, _, _ in os.walk(folder):
-        os.chmod(parent, 0o755)
-        paths.sync(Path(parent))
-    filtered = any(
-        b"filter=lfs" in Path(path).read_bytes()
-        for path, _ in files
-        if os.path.basename(path) == ".gitattributes"
-    )
-    return [entry.path for entry in listing if _is_pointer(folder, entry)] if filtered else []
-
-
-def _seal_file(file: tuple[str, int]) -> None:
-    path, mode = file
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.chmod(path, mode)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_pointer(folder: Path, entry: git.Entry) -> bool:
-    if not 100 <= entry.size < 1024 or not entry.mode.startswith("100"):
-        return False
-    with open(folder / entry.path, "rb") as file:
-        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
-
-
-def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"{spec} is refused: {what}", hint=f"{why}; tell the publisher", spec=str(spec)
-    )
-
-
 # Names and small things
 
 
-def _marker(tree: Path) -> Path:
+def marker(tree: Path) -> Path:
+    """The file whose being there says that `tree` is complete."""
     return tree.with_name(f"{tree.name}.json")
 
 
@@ -589,11 +574,10 @@ def _local(spec: RepoSpec) -> Checkout:
     return Checkout(spec, spec.url, None, "local", None, None, 0, path, True, None, None)
 
 
-def _touch(checkout: Checkout) -> None:
+def _touch(tree: Path) -> None:
     """Note the time of use, where the cache can be written."""
-    if checkout.kind != "local":
-        with contextlib.suppress(OSError):
-            os.utime(_marker(checkout.path))
+    with contextlib.suppress(OSError):
+        os.utime(marker(tree))
 
 
 def _show(spec: RepoSpec, ref: str, tree: Path) -> None:
@@ -619,6 +603,22 @@ def _points_into(link: Path, folder: Path) -> bool:
 
 
 @contextlib.contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """An empty folder to build a tree in that is renamed into `folder`; it is gone at the end."""
+    partial = paths.partial()
+    partial.mkdir(parents=True, exist_ok=True)
+    if partial.stat().st_dev == folder.stat().st_dev:
+        staging = partial / f"{paths.unique()}.tree"
+    else:
+        staging = folder / f".{paths.unique()}.tmp"
+    staging.mkdir()
+    try:
+        yield staging
+    finally:
+        delete(staging)
+
+
+@contextlib.contextmanager
 def _scratch(partial: Path) -> Iterator[Path]:
     """A name for a throw-away bare repository; whatever is there at the end goes."""
     partial.mkdir(parents=True, exist_ok=True)
@@ -626,7 +626,7 @@ def _scratch(partial: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        _delete(path)
+        delete(path)
 
 
 @contextlib.contextmanager
@@ -639,32 +639,44 @@ def _naming(spec: RepoSpec) -> Iterator[None]:
         raise
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
     """Take `path` out of sight at once, then delete it."""
     trash = paths.partial() / f"{paths.unique()}.trash"
     trash.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        os.rename(path, trash)
-        _delete(trash)
+        try:
+            os.rename(path, trash)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            trash = path.with_name(f".{paths.unique()}.trash")
+            os.rename(path, trash)
+        delete(trash)
 
 
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
     """Delete a file or a folder, read-only ones too; nothing there is fine."""
     if path.is_dir() and not path.is_symlink():
         for parent, _, _ in os.walk(path):
             with contextlib.suppress(OSError):
                 os.chmod(parent, stat.S_IRWXU)
-        shutil.rmtree(path, ignore_errors=False)
+        with contextlib.suppress(FileNotFoundError):  # somebody else is deleting it, too
+            shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
 def disk_size(path: Path) -> int:
-    """The bytes of a file, or of all files below a folder."""
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(
-        os.lstat(os.path.join(parent, name)).st_size
-        for parent, _, names in os.walk(path)
-        for name in names
-    )
+    """The bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
+    total = 0
+    names = [str(path)] if not path.is_dir() or path.is_symlink() else _files(path)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            total += os.lstat(name).st_size
+    return total
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield os.path.join(parent, name)

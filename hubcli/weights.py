@@ -80,7 +80,7 @@ caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=
 
 
 @dataclass(frozen=True)
-class _Record:
+class Record:
     """The JSON document of one (file, URL).  `blob`: the content lies among the blobs."""
 
     file: str
@@ -225,7 +225,7 @@ def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
 def mark_stale(spec: str) -> int:
     """Have every file that `spec` is known to use fetched anew at its next use; their number."""
     count = 0
-    for file, record in _records():
+    for file, record in records():
         if not record.stale and any(user == spec for user, _ in record.used_by):
             _write_record(file, replace(record, stale=True))
             count += 1
@@ -239,7 +239,7 @@ def used_by(spec: str) -> tuple[Weight, ...]:
 
 def list_blobs() -> tuple[Weight, ...]:
     """Every weight file in the cache, by name."""
-    found = [record.weight() for _, record in _records() if record.content().is_file()]
+    found = [record.weight() for _, record in records() if record.content().is_file()]
     return tuple(sorted(found, key=lambda one: (one.file, one.url or "")))
 
 
@@ -248,7 +248,7 @@ def remove(file: str, *, dry_run: bool = False) -> int:
 
     Content that another file shares stays, and so does a file that somebody else has put in place.
     """
-    everything = list(_records())
+    everything = list(records())
     leaving = [(path, record) for path, record in everything if record.file == file]
     if not leaving:
         raise NotFoundError(
@@ -317,12 +317,13 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
         )
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _verified(record: _Record, prefix: str | None, rehash: bool = False) -> _Record:
+def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Record:
     """The record, after hashing the file again if its size, mtime or inode has changed."""
     content = record.content()
     status = content.stat()
@@ -330,7 +331,7 @@ def _verified(record: _Record, prefix: str | None, rehash: bool = False) -> _Rec
     if state == (record.size, record.mtime_ns, record.inode) and not rehash:
         require_prefix(record.sha256, prefix, record.file)
         return record
-    digest = _digest(content)
+    digest = digest_of(content)
     if digest != record.sha256:
         raise IntegrityError(
             f"{content} has changed since it was fetched: "
@@ -347,7 +348,7 @@ def _verified(record: _Record, prefix: str | None, rehash: bool = False) -> _Rec
 # Fetching
 
 
-def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> _Record:
+def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record:
     _ensure_folder(target.parent)
     known = _read_record(target, url)
     with store.exclusive(f"weights-{_key(target, url)}", target.name):
@@ -404,7 +405,7 @@ def _refuse_changed(url: str, digest: str) -> None:
     firstseen.note("weights", url, None, digest, http.public(url))
 
 
-def _renew(record: _Record, target: Path, url: str, prefix: str | None, progress: bool) -> _Record:
+def _renew(record: Record, target: Path, url: str, prefix: str | None, progress: bool) -> Record:
     """Fetch a stale file anew; without network the old one stays in use, unless it must be new."""
     now = caller.get()
     try:
@@ -428,11 +429,11 @@ def _may_have_token(url: str) -> bool:
     return urlsplit(settings.rewrite_url(url)).netloc in now.hosts
 
 
-def _take_over(target: Path, url: str, prefix: str | None) -> _Record | None:
+def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
     """A file that lies there already, put by the user or by torch, is used as torch uses it."""
     if not target.is_file():
         return None
-    digest = _digest(target)
+    digest = digest_of(target)
     require_prefix(digest, prefix, str(target))
     record = _make_record(target, url, digest, blob=False)
     with contextlib.suppress(OSError, HubError):
@@ -440,7 +441,7 @@ def _take_over(target: Path, url: str, prefix: str | None) -> _Record | None:
     return record
 
 
-def _adopt(target: Path, url: str, prefix: str | None) -> _Record | None:
+def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
     if prefix is None or not _in_cache(target) or _read_record(target, url) is not None:
         return None
@@ -448,7 +449,7 @@ def _adopt(target: Path, url: str, prefix: str | None) -> _Record | None:
         candidate = folder / target.name
         if not candidate.is_file() or candidate.resolve() == target.resolve():
             continue
-        digest = _digest(candidate)
+        digest = digest_of(candidate)
         if not digest.startswith(prefix):
             continue
         temporary = paths.partial() / f"{target.name}.{paths.unique()}"
@@ -458,7 +459,7 @@ def _adopt(target: Path, url: str, prefix: str | None) -> _Record | None:
                 os.link(candidate.resolve(), temporary)
             except OSError:
                 shutil.copyfile(candidate, temporary)
-                if _digest(temporary) != digest:
+                if digest_of(temporary) != digest:
                     continue
             _place_blob(temporary, digest)
         finally:
@@ -496,6 +497,26 @@ def _place_blob(temporary: Path, digest: str) -> None:
     paths.sync(blob.parent)
 
 
+def refetch(record: Record) -> None:
+    """Fetch the very content of a record again; what is there is replaced when it has come."""
+    assert record.url is not None
+    target = paths.hub_dir() / record.path
+    with store.exclusive(f"weights-{_key(target, record.url)}", target.name):
+        fetched = http.fetch(
+            record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob
+        )
+        try:
+            require_prefix(fetched.sha256, record.sha256, http.public(record.url))
+            if record.blob:
+                _place_blob(fetched.path, fetched.sha256)
+                _link(target, paths.blob(fetched.sha256))
+            else:
+                os.replace(fetched.path, target)
+        finally:
+            fetched.release()
+        _record_new(target, record.url, record.sha256, record.blob)
+
+
 def _link(link: Path, blob: Path) -> None:
     """A relative link, or where the file system has none a hard link or a copy."""
     temporary = paths.temporary_for(link)
@@ -519,7 +540,8 @@ def _is_link_to(link: Path, blob: Path) -> bool:
 # Records
 
 
-def _folder() -> Path:
+def records_folder() -> Path:
+    """Where the records are."""
     return paths.blobs().parent / "files"
 
 
@@ -538,56 +560,58 @@ def _key(target: Path, url: str | None) -> str:
 
 
 def _record_file(target: Path, url: str | None) -> Path:
-    return _folder() / f"{_key(target, url)}.json"
+    return records_folder() / f"{_key(target, url)}.json"
 
 
 def _known(target: Path) -> bool:
     """Whether the file at `target` came from some URL through this cache."""
     stem = _short(_shown_path(target))
-    return any(_folder().glob(f"{stem}-*.json"))
+    return any(records_folder().glob(f"{stem}-*.json"))
 
 
-def _read_record(target: Path, url: str) -> _Record | None:
-    record = _parse_record(_record_file(target, url))
+def _read_record(target: Path, url: str) -> Record | None:
+    record = parse_record(_record_file(target, url))
     if record is None or record.url != url:
         return None
     if not record.blob:
         # A plain file of that name may have been fetched from elsewhere since.
-        for other in _folder().glob(f"{_short(record.path)}-*.json"):
-            rival = _parse_record(other)
+        for other in records_folder().glob(f"{_short(record.path)}-*.json"):
+            rival = parse_record(other)
             if rival is not None and not rival.blob and rival.first_seen > record.first_seen:
                 return None
     return record
 
 
-def _parse_record(file: Path) -> _Record | None:
+def parse_record(file: Path) -> Record | None:
     """The record in a file; one that is damaged counts as none, and is written anew."""
     try:
         values = json.loads(file.read_bytes())
         values["used_by"] = tuple((str(spec), str(entry)) for spec, entry in values["used_by"])
-        record = _Record(**values)
+        known = Record.__dataclass_fields__  # a later hub may have added some
+        record = Record(**{name: value for name, value in values.items() if name in known})
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return record if re.fullmatch(r"[0-9a-f]{64}", str(record.sha256)) else None
 
 
-def _records() -> Iterator[tuple[Path, _Record]]:
-    for file in sorted(_folder().glob("*.json")):
-        record = _parse_record(file)
+def records() -> Iterator[tuple[Path, Record]]:
+    """Every record with its file; damaged ones are left out."""
+    for file in sorted(records_folder().glob("*.json")):
+        record = parse_record(file)
         if record is not None:
             yield file, record
 
 
-def _write_record(file: Path, record: _Record) -> None:
+def _write_record(file: Path, record: Record) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     values: Mapping[str, Any] = asdict(record)
     paths.write_atomically(file, json.dumps(values, indent=1).encode())
 
 
-def _make_record(target: Path, url: str | None, digest: str, *, blob: bool) -> _Record:
+def _make_record(target: Path, url: str | None, digest: str, *, blob: bool) -> Record:
     status = (paths.blob(digest) if blob else target).stat()
     now = time.time()
-    return _Record(
+    return Record(
         target.name,
         _shown_path(target),
         url,
@@ -601,16 +625,16 @@ def _make_record(target: Path, url: str | None, digest: str, *, blob: bool) -> _
     )
 
 
-def _record_new(target: Path, url: str, digest: str, blob: bool) -> _Record:
+def _record_new(target: Path, url: str, digest: str, blob: bool) -> Record:
     record = _make_record(target, url, digest, blob=blob)
-    before = _parse_record(_record_file(target, url))
+    before = parse_record(_record_file(target, url))
     if before is not None:
         record = replace(record, used_by=before.used_by)
     _write_record(_record_file(target, url), record)
     return record
 
 
-def _note_use(record: _Record) -> _Record:
+def _note_use(record: Record) -> Record:
     """Record who used the file; a cache that cannot be written is none the worse for it."""
     now = caller.get()
     users = record.used_by

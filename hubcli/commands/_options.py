@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from hubcli import settings
+from hubcli.commands import _quantities
 from hubcli.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,6 +95,7 @@ def executing(command: Command) -> Command:
             ),
             sandboxed,
             click.option("--force-reload", is_flag=True, help="Fetch anew, code and weights."),
+            _quantities.size_limit,
             *_LOCKING,
         )
     ):

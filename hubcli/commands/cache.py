@@ -7,18 +7,19 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hubcli import output, paths, store
-from hubcli.commands import _repository
-from hubcli.errors import HubError, UsageError
+from hubcli.commands import _quantities, _repository
+from hubcli.errors import ExitStatus, HubError, UsageError
 from hubcli.spec import RepoSpec
 
-_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_TIMES = {"m": 60, "h": 3600, "d": 86400}
-_FILTER = re.compile(r"(size|used)\s*([<>])\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z")
+if TYPE_CHECKING:
+    from hubcli.maintenance import Verified
+
+_FILTER = re.compile(r"(size|used)\s*([<>])\s*(.+)\Z", re.S)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,76 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     )
 
 
+@cache.command()
+@click.option(
+    "--max-size", type=_quantities.SIZE, help="Also remove the least recently used above it."
+)
+@click.option(
+    "--grace",
+    type=_quantities.DURATION,
+    default="1d",
+    show_default=True,
+    help="Spare what is younger.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
+    """Drop what nothing refers to: old generations, partial downloads, stray files and databases.
+
+    With --max-size also the least recently used repositories and weights, until the rest fits.
+    """
+    from hubcli import maintenance
+
+    pruned = maintenance.prune(grace=grace, max_size=max_size, dry_run=dry_run)
+    verb = "would free" if dry_run else "freed"
+    output.Output.current().result(
+        {"removed": list(pruned.removed), "freed": pruned.freed},
+        lambda: "\n".join([*pruned.removed, f"{verb} {output.size(pruned.freed)}"]),
+    )
+
+
+@cache.command()
+@click.option("--repair", is_flag=True, help="Put right what can be put right.")
+def verify(repair: bool) -> None:
+    """Hash every tree and weight file again; status 1 if one is not what it must be.
+
+    With --repair trees are written anew, weights fetched anew or dropped; status 1 if that failed.
+    """
+    from hubcli import maintenance
+
+    found = maintenance.verify(repair=repair)
+    out = output.Output.current()
+    document = {
+        "checked": {"trees": found.trees, "weights": found.weights, "bytes": found.bytes},
+        "problems": [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "path": str(one.path),
+                "problem": one.problem,
+                "repaired": one.repaired,
+            }
+            for one in found.problems
+        ],
+    }
+    out.result(document, lambda: _report(found))
+    left = sum(not one.repaired for one in found.problems)
+    if left:
+        if not repair:
+            out.message("hint: `hub cache verify --repair` fetches anew what is wrong")
+        click.get_current_context().exit(ExitStatus.FAILURE)
+
+
+def _report(found: Verified) -> str:
+    lines = [
+        f"{one.name}: {'repaired' if one.repaired else 'PROBLEM'}: {one.problem}\n  {one.path}"
+        for one in found.problems
+    ]
+    what = f"{found.trees} trees and {found.weights} weight files, {output.size(found.bytes)}"
+    count = len(found.problems)
+    lines.append(f"{what}: {count or 'no'} problem{'s' * (count != 1)}")
+    return "\n".join(lines)
+
+
 def _confirm(names: list[str], freed: int) -> None:
     if not _is_terminal():
         raise UsageError(
@@ -133,12 +204,12 @@ def _weights() -> list[_Item]:
 
 def _condition(text: str) -> Callable[[_Item], bool]:
     match = _FILTER.match(text.strip())
-    field, sign, number, unit = match.groups() if match else ("", "", "", "")
-    units = _BYTES if field == "size" else _TIMES
-    factor = units.get(unit.upper() if field == "size" else unit.lower())
-    if factor is None or not match:
+    if not match:
         raise UsageError(f"--filter {text!r} is not understood", hint="e.g. size>1GB or used>30d")
-    limit = float(number) * factor
+    field, sign, amount = match.groups()
+    limit = _quantities.quantity(
+        amount, "size" if field == "size" else "time", f"--filter {text!r}"
+    )
 
     def holds(item: _Item) -> bool:
         value = item.size if field == "size" else item.idle

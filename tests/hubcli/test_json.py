@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,10 +40,27 @@ COMMANDS = {
     "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
     "hub cache dir": ["cache", "dir"],
     "hub cache ls": ["cache", "ls"],
+    "hub cache verify": ["cache", "verify", "--repair"],
+    "hub cache prune": ["cache", "prune"],
     "hub cache rm SPEC_OR_FILE": ["cache", "rm", "o/m:v1", "--yes"],
     "hub trust ls": ["trust", "ls"],
     "hub env": ["env"],
 }  # fmt: skip
+
+
+def _lose_a_blob(hub: Path) -> None:
+    for blob in (hub / "blobs" / "sha256").glob("*/*"):
+        blob.unlink()
+
+
+def _leave_something(hub: Path) -> None:
+    left = hub / "partial" / "net.tmp"
+    left.write_text("x")
+    os.utime(left, (0, 0))
+
+
+# what happens to the cache before a command, so that it has something to tell
+BEFORE = {"hub cache verify": _lose_a_blob, "hub cache prune": _leave_something}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +87,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
             filled = [
                 part.format(net=model.url, file=model.weights, dir=root) for part in arguments
             ]
+            BEFORE.get(title, lambda hub: None)(root / "hub")
             result = CliRunner().invoke(cli.hub, ["--json", *filled], env=environment)
             assert (result.exit_code == 0) == (title != "error"), result.output
             made[title] = json.loads(result.stdout)

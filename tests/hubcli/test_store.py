@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import git, paths, settings, store
+from hubcli import git, paths, settings, store, trees
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -375,7 +375,7 @@ def test_hostile_content_is_refused(
 @pytest.mark.parametrize("part", [".git", ".GIT", "git~1", ".", ".."])
 def test_names_that_no_tree_may_have(part: str) -> None:
     with pytest.raises(IntegrityError, match="has a part"):
-        store._refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, f"sub/{part}/x")])
+        trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, f"sub/{part}/x")])
 
 
 def test_what_is_no_hub_repository_is_not_published(

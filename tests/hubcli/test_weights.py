@@ -179,7 +179,7 @@ def test_a_changed_file_is_hashed_again(served, tmp_path):
 
 def test_an_unchanged_file_is_not_hashed_again(served, monkeypatch):
     weights.obtain(f"{served.url}/net.pth")
-    monkeypatch.setattr(weights, "_digest", lambda path: pytest.fail("hashed"))
+    monkeypatch.setattr(weights, "digest_of", lambda path: pytest.fail("hashed"))
     weights.obtain(f"{served.url}/net.pth")
 
 

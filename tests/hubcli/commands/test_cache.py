@@ -1,4 +1,4 @@
-"""`hub cache dir|ls|rm`: documents, sorting, filters, removal with and without consent."""
+"""`hub cache`: documents, sorting, filters, removal with and without consent, statuses."""
 
 from __future__ import annotations
 
@@ -110,3 +110,37 @@ def test_rm_of_what_is_not_there(cached: Repository, tmp_path: Path) -> None:
     # one that is not there, and nothing goes
     assert run("cache", "rm", "o/small", "o/none", "--yes").exit_code == 3
     assert len(listed()) == 3
+
+
+def test_verify(cached: Repository) -> None:
+    result = run("cache", "verify")
+    assert result.exit_code == 0
+    assert result.stdout == "3 trees and 0 weight files, 14.0 kB: no problems\n"
+    tree = store.ensure(RepoSpec.parse("o/large:v1")).path
+    (tree / "data.bin").unlink()
+    result = run("cache", "verify")
+    assert result.exit_code == 1 and "--repair" in result.stderr
+    assert "o/large:v1: PROBLEM: changed: its tree is" in result.stdout
+    assert result.stdout.endswith("14.0 kB: 1 problem\n")
+    (problem,) = json.loads(run("--json", "cache", "verify").stdout)["problems"]
+    assert (problem["kind"], problem["name"], problem["path"], problem["repaired"]) == (
+        "code", "o/large:v1", str(tree), False,
+    )  # fmt: skip
+    result = run("cache", "verify", "--repair")
+    assert result.exit_code == 0 and "o/large:v1: repaired: changed" in result.stdout
+    assert run("cache", "verify").exit_code == 0
+
+
+def test_prune(cached: Repository, hub_root: Path) -> None:
+    assert run("cache", "prune").stdout == "freed 0 B\n"
+    result = run("--json", "cache", "prune", "--max-size", "14kB", "--dry-run")
+    planned = json.loads(result.stdout)
+    assert planned["removed"][0] == "o/small:v1" and len(listed()) == 3
+    assert "would free" in run("cache", "prune", "--max-size", "14kB", "--dry-run").stdout
+    assert json.loads(run("--json", "cache", "prune", "--max-size", "14kB").stdout) == planned
+    assert "o/small:v1" not in listed()
+    (hub_root / "partial" / "left").write_text("x")
+    assert run("cache", "prune").stdout == "freed 0 B\n"
+    assert "partial/left" in run("cache", "prune", "--grace", "0").stdout
+    for wrong in (("--max-size", "many"), ("--grace", "5GB"), ("--grace", "-1d")):
+        assert run("cache", "prune", *wrong).exit_code == 2
