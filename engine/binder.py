@@ -22,7 +22,6 @@ from typing import Any
 
 from engine.autograd.graph import Node
 from engine.dispatch import Op
-from engine.layouts import plain
 from engine.runtime import SHARED
 
 _codes: dict[str, CodeType] = {}
@@ -37,8 +36,7 @@ def compile_into(
     text = source(record, inplace)
     code = _compiled(text, record.name + "_" * inplace)
     namespace.update(SHARED)
-    if record.large is not None:
-        namespace["large"] = cpu_kernel(record, large_kernel(record))
+    namespace["large"] = cpu_kernel(record, large_kernel(record))
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function,
@@ -65,17 +63,23 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
 
 
 def large_kernel(record: Op) -> Any:
-    """The kernel for large and for laid arrays: oneDNN's variant, and the op's own for what that leaves to it."""
+    """The kernel for large and for laid arrays: oneDNN's variant, and for what that leaves the op's own, in blocks.
 
-    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+    `into`: the target of an in-place op; a kernel that has written there returns it.
+    """
+    blocks: Any = None
+
+    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+        nonlocal blocks
         if onednn_kernels():
             variant = record.kernels.get("onednn")
             if variant is not None:
                 found = variant(xp, *args, **kwargs)
                 if found is not NotImplemented:
                     return found
-        args = tuple([[plain(x) for x in a] if type(a) is list else plain(a) for a in args])
-        return record.kernel(xp, *args, **{k: plain(a) for k, a in kwargs.items()})
+        if blocks is None:
+            blocks = importlib.import_module("engine.ops.large").kernel_of(record)
+        return blocks(xp, *args, into=into, **kwargs)
 
     return kernel
 
@@ -100,8 +104,7 @@ def instrument() -> None:
     for record in OPS.values():
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
-            if record.large is not None:
-                namespace["large"] = cpu_kernel(record, large_kernel(record))
+            namespace["large"] = cpu_kernel(record, large_kernel(record))
 
 
 def _compiled(text: str, label: str) -> CodeType:
@@ -248,13 +251,7 @@ def source(record: Op, inplace: bool = False) -> str:
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
-    pick = "kernel" if first is None else "(kernel if _xp is np else _op.choose(kind_of(_xp)))"
-    if record.large is not None:
-        a = f"_a_{first}[0]" if lists else f"_a_{first}"
-        pick = (
-            f"(kernel if {a}.__class__ is ndarray and {a}.size < {record.large} else "
-            "large if _xp is np else _op.choose(kind_of(_xp)))"
-        )
+    pick = "kernel" if first is None else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
     if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
@@ -283,15 +280,17 @@ def source(record: Op, inplace: bool = False) -> str:
         deep = 0
         if record.laid:
             w("_t = new(Tensor)")
-            w("if _r.__class__ is not ndarray: _r = hold(_t, _xp, _r)")
+            first = f"_a_{first}[0]" if lists else f"_a_{first}"
+            w(f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})")
             w("else:")
             deep = 1
         else:
+            first = f"_a_{first}"
             w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
         if record.broadcast and len(tensors) > 1 and not record.view:
             arrays = ", ".join("_a_" + p for p in tensors)
             w(
-                f"if _r.ndim > 1 and not getattr(_a_{first}, 'flags', _r.flags).c_contiguous: _r = "
+                f"if _r.ndim > 1 and not getattr({first}, 'flags', _r.flags).c_contiguous: _r = "
                 f"laid_out(_r, {arrays})",
                 deep,
             )
@@ -315,10 +314,24 @@ def source(record: Op, inplace: bool = False) -> str:
     return w.text()
 
 
+def _pick(record: Op, plan: _Plan, first: str, inplace: bool) -> str:
+    """Which kernel the call takes: the op's own, that for large (and laid) arrays, or that of another backend."""
+    small = f"{first}.__class__ is ndarray and {first}.size < {record.large}"
+    if plan.mixed:  # the first operand may be a number; then the second is the array
+        small = f"{first}.size < {record.large} if {first}.__class__ is ndarray else _xp is np"
+        small += f" and {first}.__class__ is not Laid" * record.laid
+        if len(record.tensors) == 2:
+            small += f" and _a_{record.tensors[1]}.size < {record.large}"
+        small = f"({small})"
+    large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
+    return f"(kernel if {small} else {large} if _xp is np else _op.choose(kind_of(_xp)))"
+
+
 def _call_kernel(w: _Text, call: str) -> None:
     w("try:")
     w(f"_r = {call}", 1)
-    w("except RuntimeWarning:")  # Note [Floating point warnings]
+    w("except (RuntimeWarning, MemoryError) as _e:")  # Note [Floating point warnings]
+    w("if _e.__class__ is not RuntimeWarning: make_room(_e)", 1)
     w("with np.errstate(all='ignore'):", 1)
     w(f"_r = {call}", 2)
 

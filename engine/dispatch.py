@@ -166,7 +166,7 @@ class Op:
     half = False
     inplace = False
     laid = False
-    large: int | None = None
+    large = 1 << 16
     names: tuple[str, ...] = ()  # further public names
     nondifferentiable: frozenset[str] = frozenset()
     numbers: Any = True

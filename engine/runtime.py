@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,14 +46,27 @@ def filed(xp: Any, value: Any) -> Any:
     return value.view(np.ndarray) if value.flags.c_contiguous else np.array(value, order="C")
 
 
-def hold(tensor: Tensor, xp: Any, value: Any) -> Any:
-    """Give a new tensor a kernel's result of any kind; returns the array."""
+def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
+    """Give a new tensor a kernel's result of any kind; returns the array.
+
+    `first`: the first operand; where it is laid, a result of numpy's own class may lie alike (`np.where`).
+    """
+    if type(first) is Laid and type(value) is np.ndarray and not value.flags.c_contiguous:
+        value = value.view(Laid)
     value = filed(xp, value)
     if type(value) is Laid:
         tensor._laid = value
     else:
         tensor._array = value
     return value
+
+
+def make_room(error: Exception) -> None:
+    """Give cached memory back to the system, so that what failed for want of it can be tried again."""
+    from engine.backends.cpu.allocator import empty_cache
+
+    if not empty_cache():
+        raise error
 
 
 def check_broadcast(*operands: Any) -> None:
@@ -309,16 +323,16 @@ SHARED: dict[str, Any] = dict(
     any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
-    hold=hold,
-    INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying, MAYBE=MAYBE, MISSING=MISSING,
-    not_supported=not_supported, np=np, pick=pick, plain_float_number=plain_float_number,
+    hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying,
+    make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, not_supported=not_supported, np=np,
+    partial=functools.partial, pick=pick, plain_float_number=plain_float_number,
     plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list,
     rebase=rebase, rebase_constant=rebase_constant, rewrap=rewrap, SavedResult=SavedResult, second_time=second_time,
     size_of=size_of, Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap,
     write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
-    _mode=mode, F32=np.dtype("float32"), ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
+    Laid=Laid, _mode=mode, F32=np.dtype("float32"), ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
     edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
     record_traceback=anomaly.record,
 )  # fmt: skip

@@ -14,6 +14,7 @@ Arrays that users make with numpy are never taken from here.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -48,10 +49,8 @@ class Block:
         if hasattr(mmap, "MAP_PRIVATE"):
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if size >= 1 << 22 and hasattr(mmap, "MADV_HUGEPAGE"):
-                try:
+                with contextlib.suppress(OSError):  # a kernel without huge pages
                     self.memory.madvise(mmap.MADV_HUGEPAGE)
-                except OSError:
-                    pass  # a kernel without huge pages
         else:
             self.memory = mmap.mmap(-1, size)
         self.size = size
@@ -67,11 +66,13 @@ class Lease:
     def __init__(self, cache: Cache, block: Block, nbytes: int) -> None:
         self.cache, self.block, self.nbytes = cache, block, nbytes
 
-    def array(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    def array(
+        self, shape: Sequence[int], dtype: np.dtype, strides: tuple[int, ...] | None
+    ) -> np.ndarray:
         """The one array over the block."""
         plain = dtype.kind != "V"
         self.__array_interface__ = {
-            "version": 3, "data": (self.block.address, False), "shape": tuple(shape),
+            "version": 3, "data": (self.block.address, False), "shape": tuple(shape), "strides": strides,
             "typestr": dtype.str if plain else f"<u{dtype.itemsize}",
         }  # fmt: skip
         made = np.asarray(self)
@@ -218,16 +219,11 @@ def _limit() -> int:
             ) from None
     found = [1 << 33]
     if hasattr(os, "sysconf"):
-        try:
+        with contextlib.suppress(OSError, ValueError):
             found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-        except (OSError, ValueError):
-            pass
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(name) as file:
-                found.append(int(file.read()))
-        except (OSError, ValueError):
-            pass  # no container, or "max"
+        with contextlib.suppress(OSError, ValueError), open(name) as file:  # no container, or "max"
+            found.append(int(file.read()))
     return min(found) // 8
 
 
@@ -236,16 +232,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_cache.start)
 
 
-def empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-    """A C-contiguous array with undefined elements: from the cache, 64-byte aligned, if large, else numpy's own.
+def empty(
+    shape: Sequence[int], dtype: Any = np.float32, order: Sequence[int] | None = None
+) -> np.ndarray:
+    """A dense array with undefined elements: from the cache, 64-byte aligned, if large, else numpy's own.
 
-    shape (*).  dtype: numpy's, or anything that it takes for one.
+    shape (*).  dtype: numpy's, or anything that it takes for one.  order: the dims from the outermost to the
+    innermost in memory; C order without it.
     """
     dtype = np.dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < LARGE or dtype.hasobject:
-        return np.empty(shape, dtype)
-    return _cache.take(nbytes).array(shape, dtype)
+        if order is None:
+            return np.empty(shape, dtype)
+        made = np.empty([shape[d] for d in order], dtype)
+        return made.transpose(np.argsort(order))
+    strides = None
+    if order is not None:
+        step, found = dtype.itemsize, [0] * len(shape)
+        for d in reversed(order):
+            found[d] = step
+            step *= shape[d]
+        strides = tuple(found)
+    return _cache.take(nbytes).array(shape, dtype, strides)
 
 
 def owns(array: Any) -> bool:

@@ -1,0 +1,192 @@
+"""numpy for kernels of large arrays: the same names; a few of its functions another way round, results from the cache.
+
+`fast` stands where kernels expect `xp`.  `Steps` is `fast` for one block of a pointwise kernel: it lets the step that
+makes the result write straight to where the result belongs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu.allocator import LARGE, empty
+
+__all__ = ["Steps", "fast", "where"]
+
+_INTEGERS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_FEW = 2048  # elements below which numpy's own `where` is faster
+
+
+def _bits(x: Any, dtype: np.dtype, shape: tuple, integer: np.dtype) -> Any:
+    """`x` read as integers if it is an array or scalar of `dtype`; else None."""
+    if isinstance(x, np.generic):
+        return x.view(integer) if x.dtype == dtype else None
+    if x.__class__ is np.ndarray and x.dtype == dtype and x.shape in (shape, ()):
+        return x.view(integer)
+    return None
+
+
+def where(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """np.where(mask, x, y), ten times as fast where the mask is irregular: arithmetic on bits does not branch."""
+    dtype = getattr(x, "dtype", None)
+    if (
+        mask.__class__ is not np.ndarray or mask.size < _FEW or mask.dtype != np.bool_
+        or dtype is None or dtype.kind not in "fciuV"
+    ):  # fmt: skip
+        return np.where(mask, x, y)
+    integer = _INTEGERS.get(dtype.itemsize)
+    if integer is None:
+        return np.where(mask, x, y)
+    a, b = _bits(x, dtype, mask.shape, integer), _bits(y, dtype, mask.shape, integer)
+    if a is None or b is None:
+        return np.where(mask, x, y)
+    chosen = None if out is None else out.view(integer)
+    ones = mask.view(np.int8).astype(integer)
+    if not a.ndim and not a:  # 0 where the mask is set
+        found = np.bitwise_and(
+            np.subtract(ones, 1, out=ones), b, out=ones if chosen is None else chosen
+        )
+    else:
+        np.negative(ones, out=ones)
+        if not b.ndim and not b:
+            found = np.bitwise_and(ones, a, out=ones if chosen is None else chosen)
+        else:
+            np.bitwise_and(ones, np.bitwise_xor(a, b), out=ones)
+            found = np.bitwise_xor(ones, b, out=ones if chosen is None else chosen)
+    return found.view(dtype) if out is None else out
+
+
+class Fast:
+    """The array module for large arrays; what stands not here is numpy's own."""
+
+    where = staticmethod(where)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        setattr(self, name, value)
+        return value
+
+    @staticmethod
+    def empty(shape: Any, dtype: Any = np.float64, **options: Any) -> np.ndarray:
+        """np.empty in memory from the cache."""
+        return np.empty(shape, dtype, **options) if options else empty(_sizes(shape), dtype)
+
+    @staticmethod
+    def zeros(shape: Any, dtype: Any = np.float64, **options: Any) -> np.ndarray:
+        """np.zeros in memory from the cache."""
+        return _filled(np.zeros, shape, dtype, 0, options)
+
+    @staticmethod
+    def ones(shape: Any, dtype: Any = np.float64, **options: Any) -> np.ndarray:
+        """np.ones in memory from the cache."""
+        return _filled(np.ones, shape, dtype, 1, options)
+
+    @staticmethod
+    def matmul(a: Any, b: Any) -> Any:
+        """np.matmul into memory from the cache."""
+        if a.ndim >= 2 and b.ndim >= 2 and a.dtype == b.dtype and a.dtype.kind in "fc":
+            try:
+                lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            except ValueError:
+                return np.matmul(a, b)
+            shape = (*lead, a.shape[-2], b.shape[-1])
+            if math.prod(shape) * a.itemsize >= LARGE:
+                return np.matmul(a, b, out=empty(shape, a.dtype))
+        return np.matmul(a, b)
+
+    @staticmethod
+    def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+        """np.ascontiguousarray into memory from the cache."""
+        if a.nbytes < LARGE or dtype is not None or not a.ndim or a.flags.c_contiguous:
+            return np.ascontiguousarray(a, dtype)
+        made = empty(a.shape, a.dtype)
+        made[...] = a
+        return made
+
+    @staticmethod
+    def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+        """np.concatenate into memory from the cache."""
+        first = arrays[0]
+        total = sum(a.nbytes for a in arrays)
+        if total < LARGE or any(a.dtype != first.dtype or a.ndim != first.ndim for a in arrays):
+            return np.concatenate(arrays, axis)
+        if not all(a.flags.c_contiguous for a in arrays):
+            return np.concatenate(arrays, axis)
+        shape = list(first.shape)
+        shape[axis] = sum(a.shape[axis] for a in arrays)
+        return np.concatenate(arrays, axis, out=empty(shape, first.dtype))
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+
+
+def _filled(make: Callable, shape: Any, dtype: Any, value: int, options: dict) -> np.ndarray:
+    shape, dtype = _sizes(shape), np.dtype(dtype)
+    if options or math.prod(shape) * dtype.itemsize < LARGE:
+        return make(shape, dtype, **options)
+    made = empty(shape, dtype)
+    made[...] = value
+    return made
+
+
+fast: Any = Fast()
+
+
+class Steps:
+    """The array module of one block: counts the calls of ufuncs, and writes the result of call `last` to `target`.
+
+    Without a target it keeps the results, so that `of` can say which call made the one that the kernel returned.
+    """
+
+    __slots__ = ("count", "last", "made", "target")
+
+    def __init__(self, last: int = 0, target: Any = None) -> None:
+        self.count, self.last, self.target = 0, last, target
+        self.made: list[Any] | None = [] if target is None else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(fast, name)
+
+    def of(self, result: Any) -> int:
+        """The number of the call that made `result`; 0 if none did."""
+        for i, made in enumerate(self.made or ()):
+            if made is result:
+                return i + 1
+        return 0
+
+    def where(self, *args: Any) -> Any:
+        """See `fast.where`."""
+        return _step(self, where, args, {})
+
+
+def _step(steps: Steps, function: Any, args: tuple, options: dict) -> Any:
+    steps.count += 1
+    if steps.made is not None:
+        found = function(*args, **options)
+        steps.made.append(found)
+        return found
+    if steps.count == steps.last and not options and len(args) == getattr(function, "nin", 3):
+        try:
+            if function is where:
+                return where(*args, out=steps.target)
+            return function(*args, out=steps.target, casting="no")
+        except TypeError:
+            pass  # this block takes another way through the kernel
+    return function(*args, **options)
+
+
+def _counted(ufunc: np.ufunc) -> Callable[..., Any]:
+    def step(self: Steps, *args: Any, **options: Any) -> Any:
+        return _step(self, ufunc, args, options)
+
+    return step
+
+
+for _name in dir(np):
+    _ufunc = getattr(np, _name)
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.signature is None:
+        setattr(Steps, _name, _counted(_ufunc))

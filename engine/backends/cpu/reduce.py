@@ -1,0 +1,126 @@
+"""Large reductions in pieces on a few threads.
+
+The pieces follow from the shape alone: a sum is the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.backends.cpu.allocator import LARGE, empty
+
+__all__ = ["reduced", "rows"]
+
+_PIECE = 1 << 19  # elements of a piece of a reduction by one ufunc
+_ROWS = 1 << 17  # elements of a piece of a kernel of several steps
+
+
+def reduced(
+    ufunc: np.ufunc,
+    array: np.ndarray,
+    dims: tuple[int, ...] | None,
+    keepdim: bool,
+    dtype: Any = None,
+) -> Any:
+    """ufunc.reduce over `dims` (None: all).  array (*) -> (* without dims, or with 1 there if `keepdim`)."""
+    options = {} if dtype is None else {"dtype": dtype}
+    dims = tuple(range(array.ndim)) if dims is None else dims
+    kept = [d not in dims for d in range(array.ndim)]
+    lead = 1
+    while lead < array.ndim and kept[lead] is kept[0]:
+        lead += 1
+    count = math.prod(array.shape[:lead])
+    pieces = _pieces(count, array.size, _PIECE)
+    if not dims or array.nbytes < LARGE or not array.flags.c_contiguous or len(pieces) < 2:
+        return ufunc.reduce(array, axis=dims, keepdims=keepdim, **options)
+    shape = tuple([1 if d in dims else n for d, n in enumerate(array.shape)])
+    folded = array.reshape(count, *array.shape[lead:])
+    axes = tuple([d - lead + 1 for d in dims if d >= lead])
+    rest = shape[lead:]
+    with np.errstate(all="ignore"):
+        if kept[0]:
+            first = ufunc.reduce(folded[pieces[0]], axis=axes, keepdims=True, **options)
+            result = empty((count, *rest), first.dtype)
+            result[pieces[0]] = first
+
+            def work(at: int) -> None:
+                with np.errstate(all="ignore"):
+                    ufunc.reduce(
+                        folded[pieces[at]],
+                        axis=axes,
+                        keepdims=True,
+                        out=result[pieces[at]],
+                        **options,
+                    )
+
+            threads.run(work, list(range(1, len(pieces))))
+        else:
+            parts: list[Any] = [None] * len(pieces)
+
+            def work(at: int) -> None:
+                with np.errstate(all="ignore"):
+                    parts[at] = ufunc.reduce(
+                        folded[pieces[at]], axis=(0, *axes), keepdims=True, **options
+                    )
+
+            threads.run(work, list(range(len(pieces))))
+            result = ufunc.reduce(np.concatenate(parts), axis=0, **options)
+    if not keepdim:
+        shape = tuple([n for d, n in enumerate(array.shape) if d not in dims])
+    return result.reshape(shape)
+
+
+def _pieces(count: int, size: int, most: int) -> list[slice]:
+    """Slices of `count` rows, each of at most `most` of the `size` elements where a row allows it."""
+    step = max(1, most * count // max(1, size))
+    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
+
+
+def rows(
+    kernel: Callable[..., Any], xp: Any, args: tuple, options: dict, dims: tuple[int, ...]
+) -> Any:
+    """A kernel whose results for one index of a dim outside `dims` depend on nothing else, piece by piece.
+
+    Its array arguments have one shape; its results (one or a tuple) have that shape with or without `dims`, or with
+    size 1 there.  NotImplemented where the whole must do.
+    """
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    first = arrays[0]
+    free = [d for d in range(first.ndim) if d not in dims and first.shape[d] > 1]
+    if not free or any(a.shape != first.shape or not a.flags.c_contiguous for a in arrays):
+        return NotImplemented
+    along = free[0]
+    pieces = _pieces(first.shape[along], first.size, _ROWS)
+    if len(pieces) < 2:
+        return NotImplemented
+
+    def piece(at: slice) -> Any:
+        index = (slice(None),) * along + (at,)
+        with np.errstate(all="ignore"):
+            return kernel(
+                xp, *[a[index] if isinstance(a, np.ndarray) else a for a in args], **options
+            )
+
+    found = piece(pieces[0])
+    several = isinstance(found, tuple)
+    targets = []
+    for part in found if several else (found,):
+        d = along if part.ndim == first.ndim else along - sum(r < along for r in dims)
+        shape = (*part.shape[:d], first.shape[along], *part.shape[d + 1 :])
+        target = empty(shape, part.dtype)
+        index = (slice(None),) * d
+        target[(*index, pieces[0])] = part
+        targets.append((target, index))
+
+    def work(at: slice) -> None:
+        parts = piece(at)
+        for part, (target, index) in zip(parts if several else (parts,), targets):
+            target[(*index, at)] = part
+
+    threads.run(work, pieces[1:])
+    return tuple([t for t, _ in targets]) if several else targets[0][0]
