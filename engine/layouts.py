@@ -103,9 +103,18 @@ def _back(ndim: int) -> tuple[int, ...]:
 
 
 def is_channels_last(array: Any) -> bool:
-    """Whether a 4-d or 5-d array lies channels-last and not (also) contiguously."""
-    wanted = {4: channels_last, 5: channels_last_3d}.get(array.ndim)
-    return wanted is not None and not array.flags.c_contiguous and is_in_format(array, wanted)
+    """Whether (N, C, *size) lies as (N, *size, C), densely, and not (also) contiguously."""
+    return array.ndim > 2 and not array.flags.c_contiguous and lies_channels_last(array)
+
+
+def lies_channels_last(array: Any) -> bool:
+    """Whether the memory of (N, C, *size) is that of a contiguous (N, *size, C); dims of size 1 may have any stride."""
+    return bool(array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous)
+
+
+def asks_channels_last(array: Any) -> bool:
+    """Whether a user laid a 4-d or 5-d array channels-last, so that results lie so, too, as torch's do."""
+    return type(array) is not Laid and array.ndim in (4, 5) and is_channels_last(array)
 
 
 # The order of dims in memory, outermost first.

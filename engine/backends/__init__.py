@@ -51,7 +51,7 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-_by_type: dict[type, Backend] = {np.ndarray: host}
+_by_type: dict[type, Backend] = {np.ndarray: host, Laid: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
 
 

@@ -25,7 +25,7 @@ def _floats_only(name: str, input: Any) -> None:
 # --- saturating: sigmoid, tanh and kin
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, output: tanh_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * _conj(output) * -2,
@@ -39,7 +39,7 @@ def tanh_backward(xp, grad_output, output):
     return xp.multiply(grad_output, xp.subtract(1, slope))
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: tanh_backward(grad, result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def tanh(xp, input):
@@ -47,7 +47,7 @@ def tanh(xp, input):
     return xp.tanh(input)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, output: sigmoid_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * (1 - _conj(output) * 2),
@@ -67,7 +67,7 @@ def logistic(xp, input):
     return xp.reciprocal(e)
 
 
-@op(promote="float", inplace=True, names=("special_expit",), half=True)
+@op(promote="float", inplace=True, names=("special_expit",), half=True, laid=True)
 @derivative(input=lambda grad, result: sigmoid_backward(grad, result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def sigmoid(xp, input):
@@ -78,7 +78,7 @@ def sigmoid(xp, input):
 # --- rectifiers
 
 
-@op(**PRIVATE)
+@op(**PRIVATE, laid=True)
 @derivative(
     grad_output=lambda grad, output, threshold: threshold_backward(grad, output, threshold),
     output=lambda grad: zeros_of(grad),
@@ -89,7 +89,7 @@ def threshold_backward(xp, grad_output, output, threshold):
     return xp.where(output <= threshold, grad_output.dtype.type(0), grad_output)
 
 
-@op(inplace=True)
+@op(inplace=True, laid=True)
 @derivative(input=lambda grad, result: threshold_backward(grad, result, 0))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def relu(xp, input):
@@ -110,7 +110,7 @@ def threshold(xp, input, threshold, value):
     return xp.where(input <= threshold, input.dtype.type(value), input)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, negative_slope: leaky_relu_backward(
         grad, input, negative_slope
@@ -123,7 +123,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(
     input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
 )
@@ -155,7 +155,7 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
 
 
-@op(broadcast=True, **PRIVATE, half=True)
+@op(broadcast=True, **PRIVATE, half=True, laid=True)
 @derivative(
     input=lambda grad, input, weight: prelu_slope(grad, input, weight),
     weight=lambda grad, input: keep_where(grad * input, input <= 0),
@@ -220,7 +220,7 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
     return keep_where(grad * curve, input < 0)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(
         grad, input, alpha, scale, input_scale
@@ -236,7 +236,7 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
     return grad_output * xp.where(input <= 0, below, input.dtype.type(scale))
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(
     input=lambda grad, input, alpha, scale, input_scale: elu_backward(
         grad, input, alpha, scale, input_scale
@@ -295,7 +295,7 @@ def celu_(input, alpha=1.0):
 # --- smooth gates
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input: silu_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _silu_curve(input),
@@ -312,7 +312,7 @@ def _silu_curve(x: Tensor) -> Tensor:
     return s * (1 - s) * (2 + x * (1 - s * 2))
 
 
-@op(inplace=True, **PRIVATE, half=True)
+@op(inplace=True, **PRIVATE, half=True, laid=True)
 @derivative(input=lambda grad, input: silu_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def silu(xp, input):
@@ -326,7 +326,7 @@ def softplus_of(xp, x):
     return xp.log1p(xp.exp(-xp.absolute(x))) + xp.maximum(x, 0)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -345,7 +345,7 @@ def _mish_curve(x: Tensor) -> Tensor:
     return slope * 2 + x * (slope * (1 - s) - gate * slope * s * 2)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(input=lambda grad, input: mish_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def mish(xp, input):
@@ -376,7 +376,7 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     )
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
     input=lambda grad, grad_output, input, approximate: (
@@ -397,7 +397,7 @@ def gelu_backward(xp, grad_output, input, approximate):
     )
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True)
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate="none"):
@@ -415,7 +415,7 @@ def gelu(xp, input, *, approximate="none"):
     return found
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(
         grad, input, beta, threshold
@@ -432,7 +432,7 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
     return xp.where(scaled > threshold, grad_output, grad_output * logistic(xp, scaled))
 
 
-@op(**PRIVATE, half=True, refuse="iubc")
+@op(**PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(
     input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold)
 )
@@ -484,7 +484,7 @@ def glu(input, dim=-1):
 # --- piecewise linear
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, low, high, slope: inside_backward(
         grad, input, low, high, slope
@@ -498,7 +498,7 @@ def inside_backward(xp, grad_output, input, low, high, slope):
     return xp.where((input <= low) | (input >= high), grad_output.dtype.type(0), value)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high),
     input=lambda grad: zeros_of(grad),
@@ -509,7 +509,7 @@ def outside_backward(xp, grad_output, input, low, high):
     return xp.where((input >= low) & (input <= high), grad_output.dtype.type(0), grad_output)
 
 
-@op(inplace=True, **PRIVATE, half=True)
+@op(inplace=True, **PRIVATE, half=True, laid=True)
 @derivative(
     input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1)
 )
@@ -534,7 +534,7 @@ def relu6(input):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):
@@ -542,7 +542,7 @@ def hardsigmoid(xp, input):
     return xp.minimum(xp.maximum(input + 3, 0), 6) / 6
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, laid=True)
 @derivative(
     grad_output=lambda grad, input: hardswish_backward(grad, input),
     input=lambda grad, grad_output, input: inside_backward(grad * grad_output, input, -3, 3, 1 / 3),
@@ -556,7 +556,7 @@ def hardswish_backward(xp, grad_output, input):
     )
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
 @derivative(input=lambda grad, input: hardswish_backward(grad, input))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardswish(xp, input):

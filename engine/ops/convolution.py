@@ -84,7 +84,7 @@ def _type_error(input, other, which):
     )
 
 
-def _check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     shape, size = weight.shape, input.shape
     if any(p < 0 for p in padding):
         raise RuntimeError("negative padding is not supported")
@@ -151,6 +151,21 @@ def _check(input, weight, bias, stride, padding, dilation, transposed, output_pa
         )
 
 
+def transposed_shape(input, weight, stride, padding, dilation, output_padding, groups):
+    """The shape of a transposed convolution.  RuntimeError where nothing would be left."""
+    size, kernel = input.shape[2:], weight.shape[2:]
+    out = tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+        for n, s, p, d, k, o in zip(size, stride, padding, dilation, kernel, output_padding)
+    )
+    if any(n < 1 for n in out):
+        raise RuntimeError(
+            f"Given input size per channel: {_cross(size)}. Calculated output size per channel: {_cross(out)}. Output "
+            "size is too small"
+        )
+    return (input.shape[0], weight.shape[1] * groups, *out)
+
+
 def _geometries(t):
     """(spatial dims, kernel, stride, padding, dilation, groups, C/G, O) of the samples."""
     return [
@@ -167,7 +182,7 @@ def _zeros(values):
     return (0,) * len(values)
 
 
-@op(out=False, node="ConvolutionBackward0", method=False)
+@op(out=False, node="ConvolutionBackward0", method=False, laid=True, large=256)
 @joint_derivative("input", "weight", "bias", by=_convolution_grads)
 @samples(
     lambda t: (
@@ -205,28 +220,18 @@ def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilatio
     out = (size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
     """
     stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
-    _check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     x, w, b = _wide(xp, input, weight, bias)
     if not transposed:
         return _narrow(_conv.forward(xp, x, w, b, stride, padding, dilation, groups), input.dtype)
-    size, kernel = input.shape[2:], weight.shape[2:]
-    out = tuple(
-        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
-        for n, s, p, d, k, o in zip(size, stride, padding, dilation, kernel, output_padding)
-    )
-    if any(n < 1 for n in out):
-        raise RuntimeError(
-            f"Given input size per channel: {_cross(size)}. Calculated output size per channel: {_cross(out)}. Output "
-            "size is too small"
-        )
-    whole = (input.shape[0], weight.shape[1] * groups, *out)
+    whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
     result = _conv.backward_input(xp, x, w, whole, stride, padding, dilation, groups)
     if b is not None:
-        result += b.reshape(-1, *(1,) * len(out))
+        result += b.reshape(-1, *(1,) * len(stride))
     return _narrow(result, input.dtype)
 
 
-@op(out=False, public=False, method=False)
+@op(out=False, public=False, method=False, laid=True, large=256)
 @joint_derivative(
     "grad_output", "weight",
     by=lambda grad, grad_output, weight, needs, stride, padding, dilation, groups: (
@@ -257,7 +262,7 @@ def convolution_backward_input(xp, grad_output, weight, size, stride, padding, d
     )
 
 
-@op(out=False, public=False, method=False)
+@op(out=False, public=False, method=False, laid=True, large=256)
 @joint_derivative(
     "grad_output", "input",
     by=lambda grad, grad_output, input, needs, stride, padding, dilation, groups: (
@@ -324,7 +329,7 @@ def _batched(name, n, input, weight):
         raise TypeError(
             f"{name}(): argument '{which}' (position {position}) must be Tensor, not {type(value).__name__}"
         )
-    ndim = input._array.ndim
+    ndim = input.dim()
     if ndim == n + 2:
         return True
     if ndim != n + 1:
@@ -336,9 +341,9 @@ def _batched(name, n, input, weight):
 
 
 def _match(weight, n, stride):
-    if weight._array.ndim != n + 2:
+    if weight.dim() != n + 2:
         raise RuntimeError(
-            f"expected stride to be a single integer value or a list of {weight._array.ndim - 2} values to match the "
+            f"expected stride to be a single integer value or a list of {weight.dim() - 2} values to match the "
             f"convolution dimensions, but got stride={list(stride)}"
         )
 
@@ -364,7 +369,7 @@ def _string_padding(input, weight, padding, stride, dilation):
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     if any(s != 1 for s in stride):
         raise RuntimeError("padding='same' is not supported for strided convolutions")
-    total = [d * (k - 1) for d, k in zip(dilation, weight._array.shape[2:])]
+    total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
     if all(t % 2 == 0 for t in total):
         return input, tuple(t // 2 for t in total)
     warnings.warn(

@@ -107,14 +107,14 @@ def _overflow(dtype: Any, names: Any) -> None:
 # --- copies
 
 
-@op(out=False)
+@op(out=False, laid=True)
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def clone(xp, input, *, memory_format=None):
     """A copy with memory of its own, in the graph.  input (*) -> (*)."""
-    if input.flags.c_contiguous and memory_format is None:
-        return input.copy()
-    return copy_in_format(xp, input, memory_format)
+    if memory_format is None and (input.flags.c_contiguous or type(input) is layouts.Laid):
+        return input.copy("K")
+    return copy_in_format(xp, layouts.plain(input), memory_format)
 
 
 @op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
@@ -300,6 +300,8 @@ def type_named(name: str) -> tuple[dtypes.dtype, device]:
 
 def is_contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> bool:
     """Whether the elements lie in memory in the order of `memory_format`."""
+    if self._laid is not None and memory_format is layouts.contiguous_format:
+        return True
     return layouts.is_in_format(self._array, memory_format)
 
 
@@ -311,8 +313,8 @@ def contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> 
     """The tensor in that memory format; itself if it is, else a copy in the graph.  (*) -> (*)."""
     if memory_format is layouts.preserve_format:
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
-    layouts.check_rank(self._array.ndim, memory_format)
-    if layouts.is_in_format(self._array, memory_format):
+    layouts.check_rank(self.dim(), memory_format)
+    if self.is_contiguous(memory_format):
         return self
     return clone(self, memory_format=memory_format)
 

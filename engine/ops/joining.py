@@ -10,7 +10,15 @@ from typing import Any
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
-from engine.layouts import channels_last, channels_last_3d, empty_in_format, is_in_format
+from engine.layouts import (
+    Laid,
+    channels_last,
+    channels_last_3d,
+    empty_in_format,
+    is_in_format,
+    lay,
+    plain,
+)
 from engine.ops.copying import converted, zeros_like_array
 from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, unsqueeze, view_size
 from engine.tensor import Tensor, wrap
@@ -18,7 +26,7 @@ from engine.tensor import Tensor, wrap
 # --- joining
 
 
-@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"))
+@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), laid=True)
 @derivative(
     tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(
         grad, tensors_shape, tensors_dtype, dim
@@ -71,6 +79,10 @@ def joined(xp, arrays, dim):
     else:
         return xp.concatenate(arrays, axis=dim)
     first = arrays[0]
+    if any(type(a) is Laid for a in arrays):
+        if all(type(a) is Laid or a.flags.c_contiguous for a in arrays):
+            return xp.concatenate([lay(a) for a in arrays], axis=dim)
+        arrays = [plain(a) for a in arrays]
     wanted = {4: channels_last, 5: channels_last_3d}.get(first.ndim)
     if wanted is None or not all(is_in_format(a, wanted) for a in arrays):
         wanted = None
@@ -152,21 +164,6 @@ def stack(tensors, dim=0, *, out=None):
     return stack_tensors(tensors, dim) if out is None else stack_tensors(tensors, dim, out=out)
 
 
-def _at_least(n: int) -> Any:
-    def at_least(*tensors: Any) -> Any:
-        if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
-            return tuple(_grown(x, n) for x in tensors[0])
-        if len(tensors) == 1:
-            return _grown(tensors[0], n)
-        return tuple(_grown(x, n) for x in tensors)
-
-    at_least.__name__ = at_least.__qualname__ = f"atleast_{n}d"
-    at_least.__doc__ = (
-        f"Tensors with at least {n} dims; those that have them as they are.  (*) -> (*)."
-    )
-    return composite(method=False)(at_least)
-
-
 def _grown(x: Tensor, n: int) -> Tensor:
     ndim = x._array.ndim
     if ndim >= n:
@@ -179,7 +176,31 @@ def _grown(x: Tensor, n: int) -> Tensor:
     return unsqueeze(x, -1)
 
 
-atleast_1d, atleast_2d, atleast_3d = _at_least(1), _at_least(2), _at_least(3)
+def _at_least(n: int, tensors: tuple) -> Any:
+    """One tensor, or a tuple of several (or of one sequence), grown to n dims."""
+    if len(tensors) == 1:
+        if not isinstance(tensors[0], list | tuple):
+            return _grown(tensors[0], n)
+        tensors = tensors[0]
+    return tuple(_grown(x, n) for x in tensors)
+
+
+@composite(method=False)
+def atleast_1d(*tensors: Any) -> Any:
+    """Tensors with at least 1 dim; those that have them as they are.  (*), ... -> (*), ..."""
+    return _at_least(1, tensors)
+
+
+@composite(method=False)
+def atleast_2d(*tensors: Any) -> Any:
+    """Tensors with at least 2 dims; those that have them as they are.  (*), ... -> (*), ..."""
+    return _at_least(2, tensors)
+
+
+@composite(method=False)
+def atleast_3d(*tensors: Any) -> Any:
+    """Tensors with at least 3 dims; those that have them as they are.  (*), ... -> (*), ..."""
+    return _at_least(3, tensors)
 
 
 @composite(method=False)
@@ -503,32 +524,39 @@ def tensor_split(input, indices_or_sections, dim=0):
     )
 
 
-def _axis_split(name: str, least: int, dim: int) -> Any:
-    def function(input, indices_or_sections):
-        ndim = input._array.ndim
-        if ndim < least:
-            raise RuntimeError(
-                f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
-                f"{ndim} dimensions!"
-            )
-        along = 0 if name == "hsplit" and ndim == 1 else dim
-        n = input._array.shape[along]
-        if isinstance(indices_or_sections, int) and (
-            indices_or_sections <= 0 or n % indices_or_sections
-        ):
-            raise RuntimeError(
-                f"torch.{name} attempted to split along dimension {along}, but the size of the dimension {n} is not "
-                f"divisible by the split_size {indices_or_sections}!"
-            )
-        return tensor_split(input, indices_or_sections, along)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`tensor_split` along dim {dim}.  input (*) -> (*) ..."
-    return composite(method=True)(function)
+def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int, dim: int) -> Any:
+    """`tensor_split` with the checks of hsplit, vsplit and dsplit; hsplit of a vector is along dim 0."""
+    ndim = input._array.ndim
+    if ndim < least:
+        raise RuntimeError(
+            f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
+            f"{ndim} dimensions!"
+        )
+    along = builtins.min(dim, ndim - 1)
+    n = input._array.shape[along]
+    if isinstance(indices_or_sections, int) and (
+        indices_or_sections <= 0 or n % indices_or_sections
+    ):
+        raise RuntimeError(
+            f"torch.{name} attempted to split along dimension {along}, but the size of the dimension {n} is not "
+            f"divisible by the split_size {indices_or_sections}!"
+        )
+    return tensor_split(input, indices_or_sections, along)
 
 
-hsplit, vsplit, dsplit = (
-    _axis_split("hsplit", 1, 1),
-    _axis_split("vsplit", 2, 0),
-    _axis_split("dsplit", 3, 2),
-)
+@composite(method=True)
+def hsplit(input, indices_or_sections):
+    """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
+    return _split_along("hsplit", input, indices_or_sections, 1, 1)
+
+
+@composite(method=True)
+def vsplit(input, indices_or_sections):
+    """`tensor_split` along dim 0.  input (*) -> (*) ..."""
+    return _split_along("vsplit", input, indices_or_sections, 2, 0)
+
+
+@composite(method=True)
+def dsplit(input, indices_or_sections):
+    """`tensor_split` along dim 2.  input (*) -> (*) ..."""
+    return _split_along("dsplit", input, indices_or_sections, 3, 2)

@@ -12,7 +12,7 @@ from engine import dtypes
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops._vjp import WHY, vjp
-from engine.tensor import Size
+from engine.tensor import Size, lying
 
 _BLOCK = 1 << 17  # elements worked on at a time
 
@@ -113,6 +113,7 @@ def _layer_twin(grad, input, weight, normalized_shape, eps):
     returns=("input", "weight", "bias"),
     tensors=("mean", "rstd"),
     why=WHY,
+    large=2048,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -155,7 +156,9 @@ def native_layer_norm_backward(
     )
 
 
-@op(returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False)
+@op(
+    returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False, large=2048
+)  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
     by=lambda grad0, input, result1, result2, weight, normalized_shape, eps: native_layer_norm_backward(
@@ -176,7 +179,7 @@ def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1
     input (*, S), weight (S), bias (S) -> (*, S), mean (*, 1), rstd (*, 1).
     """
     normalized_shape = tuple(normalized_shape)
-    _check_layer(input, normalized_shape, weight, bias)
+    check_layer(input, normalized_shape, weight, bias)
     count, width = _layer_sizes(input.shape, normalized_shape)
     rows = _wide(input).reshape(count, width)
     out = xp.empty((count, width), rows.dtype)
@@ -193,7 +196,7 @@ def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1
     return result.astype(input.dtype, copy=False), mean.reshape(lead), rstd.reshape(lead)
 
 
-def _check_layer(input, normalized_shape, weight, bias, ending="[*, "):
+def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
     if not normalized_shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
@@ -239,7 +242,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
     normalized_shape = _shape_argument("rms_norm", normalized_shape)
-    _check_layer(
+    check_layer(
         input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
     )
     wide = input.float() if input.dtype.itemsize == 2 else input
@@ -423,6 +426,8 @@ def _batch_twin(grad, input, weight, eps):
     returns=("input", "weight", "bias"),
     tensors=("mean", "rstd"),
     why=WHY,
+    laid=True,
+    large=2048,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -473,7 +478,7 @@ def _channel_dot(xp, a, b):
 
 @op(
     public=False, returns=("output", "mean", "rstd", "var"), nondifferentiable=("mean", "rstd", "var"), out=False,
-    method=False, node="NativeBatchNormBackward0",
+    method=False, node="NativeBatchNormBackward0", laid=True, large=2048,
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
@@ -535,7 +540,7 @@ def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):
     return of_input, of_weight, of_bias
 
 
-@op(public=False, out=False, method=False, node="NativeBatchNormBackward0")
+@op(public=False, out=False, method=False, node="NativeBatchNormBackward0", laid=True, large=2048)
 @joint_derivative("input", "weight", "bias", by=_eval_grads)
 @samples(
     lambda t: [
@@ -576,8 +581,9 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     for label, tensor in named:
         if tensor is not None and tensor.numel() != channels:
             raise RuntimeError(f"{label} should contain {channels} elements not {tensor.numel()}")
-    _floating(input._array, "batch_norm")
-    _same_type(input._array, *(None if x is None else x._array for _, x in named))
+    array = lying(input)
+    _floating(array, "batch_norm")
+    _same_type(array, *(None if x is None else x._array for _, x in named))
 
 
 def _update(running, value, momentum):

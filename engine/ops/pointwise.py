@@ -15,7 +15,7 @@ from engine.dispatch import (
     overload,
     samples,
 )
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, lying, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
 
@@ -105,7 +105,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, laid=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -124,7 +124,7 @@ def _check_sub(arrays: list[Any]) -> None:
         raise RuntimeError(_SUB_BOOL)
 
 
-@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub)
+@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -141,7 +141,7 @@ def sub(xp, input, other, *, alpha=1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(broadcast=True, check=_check_sub, numbers=("other",))
+@op(broadcast=True, check=_check_sub, numbers=("other",), laid=True)
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
@@ -157,7 +157,7 @@ def rsub(xp, input, other, *, alpha=1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(inplace=True, names=("negative",))
+@op(inplace=True, names=("negative",), laid=True)
 @derivative(input=lambda grad: -grad)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def neg(xp, input):
@@ -184,7 +184,7 @@ def positive(xp, input):
 # --- products
 
 
-@op(broadcast=True, inplace=True, names=("multiply",))
+@op(broadcast=True, inplace=True, names=("multiply",), laid=True)
 @derivative(
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
@@ -196,7 +196,7 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(inplace=True)
+@op(inplace=True, laid=True)
 @derivative(input=lambda grad, input: grad * (_conj(input) * 2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
@@ -262,7 +262,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value=1):
 # --- quotients
 
 
-@op(broadcast=True, promote="float", inplace=True, public=False, method=False)
+@op(broadcast=True, promote="float", inplace=True, public=False, method=False, laid=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -576,7 +576,7 @@ def float_power_(input, exponent):
     return input.pow_(exponent if not isinstance(exponent, Tensor) else exponent.to(result.dtype))
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: grad / (_conj(result) * 2))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def sqrt(xp, input):
@@ -584,7 +584,7 @@ def sqrt(xp, input):
     return xp.sqrt(input)
 
 
-@op(promote="float", inplace=True, half=True)
+@op(promote="float", inplace=True, half=True, laid=True)
 @derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def rsqrt(xp, input):
@@ -628,7 +628,10 @@ Tensor.__div__, Tensor.__rdiv__ = Tensor.__truediv__, Tensor.__rtruediv__
 
 
 def _add_in_place(total: Tensor, more: Tensor) -> None:
-    total._array += more._array
+    array, other = lying(total), lying(more)
+    if type(array) is not type(other):
+        array, other = total._array, more._array
+    array += other
     total._vc[0] += 1
 
 

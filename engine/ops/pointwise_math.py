@@ -15,7 +15,7 @@ LN2, LN10 = math.log(2), math.log(10)
 # --- exponentials and logarithms
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: grad * _conj(result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def exp(xp, input):

@@ -31,7 +31,7 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
     return keep_where(grad, (input >= min) & (input <= max))
 
 
-@op(inplace=True, public=False, method=False, node="ClampBackward1")
+@op(inplace=True, public=False, method=False, node="ClampBackward1", laid=True)
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
@@ -68,7 +68,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     return result if result._array.shape == grad._array.shape else result.expand(grad._array.shape)
 
 
-@op(broadcast=True, inplace=True, tensors=("min",), numbers=("min",))
+@op(broadcast=True, inplace=True, tensors=("min",), numbers=("min",), laid=True)
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
     min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
@@ -87,7 +87,7 @@ def clamp_min(xp, input, min):
     return xp.maximum(input, min)
 
 
-@op(broadcast=True, inplace=True, tensors=("max",), numbers=("max",))
+@op(broadcast=True, inplace=True, tensors=("max",), numbers=("max",), laid=True)
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
     max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
@@ -410,7 +410,15 @@ def _cpp(dtype: dtypes.dtype) -> str:
     return names.get(dtype.name, dtype.name)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, plain=("weight",), half=True, node="LerpBackward0")
+@op(
+    broadcast=True,
+    inplace=True,
+    public=False,
+    method=False,
+    plain=("weight",),
+    half=True,
+    node="LerpBackward0",
+)
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),

@@ -35,18 +35,16 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     return _pool.reduce(xp, input, *geometry, out, True)
 
 
-def _max_gradient(grad, input, result, kernel_size, stride, padding, dilation):
-    index = max_pool_indices(
-        input.detach(), result.detach(), kernel_size, stride, padding, dilation
-    )
-    return max_pool_backward(
-        grad, index, tuple(input.shape[2:]), kernel_size, stride, padding, dilation
-    )
-
-
-@op(public=False, out=False, method=False, node="MaxPool2DWithIndicesBackward0")
+@op(
+    public=False,
+    out=False,
+    method=False,
+    node="MaxPool2DWithIndicesBackward0",
+    laid=True,
+    large=256,
+)
 @derivative(
-    input=lambda grad, input, result, kernel_size, stride, padding, dilation: _max_gradient(
+    input=lambda grad, input, result, kernel_size, stride, padding, dilation: max_pool_gradient(
         grad, input, result, kernel_size, stride, padding, dilation
     )
 )
@@ -56,9 +54,16 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     return _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@op(public=False, out=False, method=False, node="MaxPool3DWithIndicesBackward0")
+@op(
+    public=False,
+    out=False,
+    method=False,
+    node="MaxPool3DWithIndicesBackward0",
+    laid=True,
+    large=256,
+)
 @derivative(
-    input=lambda grad, input, result, kernel_size, stride, padding, dilation: _max_gradient(
+    input=lambda grad, input, result, kernel_size, stride, padding, dilation: max_pool_gradient(
         grad, input, result, kernel_size, stride, padding, dilation
     )
 )
@@ -66,6 +71,25 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
 def max_pool3d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     """The maximum of each window.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
     return _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@op(public=False, out=False, method=False, laid=True, large=256)
+@derivative(
+    grad_output=lambda grad, input, output, kernel_size, stride, padding, dilation: pool_gather(
+        grad, max_pool_indices(input.detach(), output.detach(), kernel_size, stride, padding, dilation)
+    )
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(1, 2, 2, 2), t.constant(t.of(range(32)).reshape(1, 2, 4, 4) * 1.0),
+         t.of([[[[5.0, 7.0], [13.0, 15.0]], [[21.0, 23.0], [29.0, 31.0]]]]), (2, 2), (2, 2), (0, 0), (1, 1)),
+    ]
+)  # fmt: skip
+def max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
+    """The gradient of the maximum of each window.  grad_output, output (N, C, *out), input (N, C, *) -> as input."""
+    geometry = (kernel_size, stride, padding, dilation)
+    indices = _pool.window_argmax(xp, input, output, *geometry)
+    return _pool.put_back(xp, grad_output, indices, input.shape[2:], *geometry)
 
 
 @op(public=False, out=False, method=False)
@@ -76,7 +100,7 @@ def max_pool3d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
 )
 def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
     """Where in the flat input each maximum is, the first if several.  input (N, C, *), output (N, C, *out) -> same."""
-    return _pool.argmax(xp, input, output, kernel_size, stride, padding, dilation)
+    return _pool.window_argmax(xp, input, output, kernel_size, stride, padding, dilation)
 
 
 @op(public=False, out=False, method=False)
@@ -107,7 +131,7 @@ def max_pool_backward(xp, grad_output, indices, size, kernel_size, stride, paddi
 @samples(lambda t: [(t(1, 2, 2, 3), t.of([[[0, 5], [1, 1]]]))])
 def pool_gather(xp, input, indices):
     """The elements at flat indices of each channel.  input (N, C, *), indices (N, C, *out) -> (N, C, *out)."""
-    return _pool.gather(xp, input, indices)
+    return _pool.take_flat(xp, input, indices)
 
 
 @op(public=False, out=False, method=False)
@@ -150,7 +174,7 @@ def _avg_samples(t, n):
     ]
 
 
-@op(public=False, out=False, method=False, node="AvgPool2DBackward0")
+@op(public=False, out=False, method=False, node="AvgPool2DBackward0", laid=True, large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -167,7 +191,7 @@ def avg_pool2d_values(
     )
 
 
-@op(public=False, out=False, method=False, node="AvgPool3DBackward0")
+@op(public=False, out=False, method=False, node="AvgPool3DBackward0", laid=True, large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -196,7 +220,7 @@ def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_o
     )
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, laid=True, large=256)
 @derivative(
     grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     _again(grad, grad_output_shape[2:], kernel_size, stride, padding, count_include_pad, divisor_override)

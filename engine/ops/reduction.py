@@ -94,7 +94,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(aliases=KEEP)
+@op(aliases=KEEP, laid=True)
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -200,7 +200,7 @@ def _mean_backward(
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
 
-@op(aliases=KEEP)
+@op(aliases=KEEP, laid=True)
 @derivative(input=_mean_backward)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(2, 0), 0), (t.complex(3),),
                     (t.integers(0, 9, 3), {"dtype": dtypes.float64})])  # fmt: skip

@@ -1,0 +1,160 @@
+"""oneDNN's kernels of convolution and pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi, arrays
+from engine.backends.onednn import convolution as conv
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.layouts import (
+    asks_channels_last,
+    empty_laid,
+    lay,
+    lies_channels_last,
+)
+from engine.ops import _conv, _pool, convolution, pooling
+
+
+def activation(array: Any) -> Any:
+    """The array in channels-last made, as a plain numpy array; a copy unless it lies so."""
+    found = array if lies_channels_last(array) else lay(array)
+    return found.view(np.ndarray)
+
+
+def result(shape: Any, *operands: Any) -> Any:
+    """A channels-last array for a result: laid, or plainly so where the layout of an operand asks for it."""
+    made = empty_laid(shape, "float32")
+    return made.view(np.ndarray) if any(asks_channels_last(a) for a in operands) else made
+
+
+# --- convolution
+
+
+@kernel(convolution.convolution, "onednn")
+def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
+                 output_padding=(0,), groups=1):  # fmt: skip
+    if not usable(input, weight, bias) or input.ndim != weight.ndim:
+        return NotImplemented
+    stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
+    convolution.check(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    if transposed:
+        shape = convolution.transposed_shape(
+            input, weight, stride, padding, dilation, output_padding, groups
+        )
+        made = result(shape, input, weight)
+        if not conv.backward_input(
+            activation(input), weight, made, stride, padding, dilation, groups
+        ):
+            return NotImplemented
+        if bias is not None:
+            made += bias.reshape(-1, *(1,) * len(stride))
+        return made
+    out = _conv.output_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
+    made = result((input.shape[0], weight.shape[0], *out), input, weight)
+    served = conv.forward(activation(input), weight, bias, made, stride, padding, dilation, groups)
+    return made if served else NotImplemented
+
+
+@kernel(convolution.convolution_backward_input, "onednn")
+def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
+    if not usable(grad_output, weight) or not math.prod(size):
+        return NotImplemented
+    made = result(size, grad_output, weight)
+    served = conv.backward_input(
+        activation(grad_output), weight, made, stride, padding, dilation, groups
+    )
+    return made if served else NotImplemented
+
+
+@kernel(convolution.convolution_backward_weight, "onednn")
+def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
+    if not usable(grad_output, input) or not math.prod(size):
+        return NotImplemented
+    made = np.empty(size, "float32")
+    served = conv.backward_weight(
+        activation(grad_output), activation(input), made, stride, padding, dilation, groups
+    )
+    return made if served else NotImplemented
+
+
+# --- pooling
+
+
+def _finite(array: Any) -> bool:
+    """Whether no element is nan or infinite: oneDNN's maximum overlooks nan.  (Or its sum overflows, by chance.)"""
+    flat = array.transpose(0, *range(2, array.ndim), 1) if lies_channels_last(array) else array
+    return math.isfinite(float(np.add.reduce(flat, axis=None)))
+
+
+def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
+    if not usable(input) or not _finite(input):
+        return NotImplemented
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
+    out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(input.shape[2:], zip(*geometry)))
+    made = result((*input.shape[:2], *out), input)
+    served = arrays.pooling(activation(input), made, _abi.POOLING_MAX, *geometry)
+    return made if served else NotImplemented
+
+
+kernel(pooling.max_pool2d_values, "onednn")(_max_pool)
+kernel(pooling.max_pool3d_values, "onednn")(_max_pool)
+
+
+@kernel(pooling.max_pool_gradient, "onednn")
+def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
+    if not usable(grad_output, input, output) or not _finite(input):
+        return NotImplemented
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
+    x, g = activation(input), activation(grad_output)
+    again = empty_laid(output.shape, "float32").view(np.ndarray)
+    kept = arrays.pooling(x, again, _abi.POOLING_MAX, *geometry, keep=True)
+    if kept is False:
+        return NotImplemented
+    made = result(input.shape, input)
+    served = arrays.pooling_backward(g, made, _abi.POOLING_MAX, *geometry, kept)
+    return made if served else NotImplemented
+
+
+def _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):
+    """The algorithm, or None where oneDNN counts otherwise."""
+    if divisor_override is not None or (ceil_mode and count_include_pad):
+        return None
+    return _abi.AVERAGE_WITH_PADDING if count_include_pad else _abi.AVERAGE_WITHOUT_PADDING
+
+
+def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):  # fmt: skip
+    algorithm = _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    if algorithm is None or not usable(input):
+        return NotImplemented
+    ones = (1,) * len(kernel_size)
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), ones)
+    out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(input.shape[2:], zip(*geometry)))
+    made = result((*input.shape[:2], *out), input)
+    served = arrays.pooling(activation(input), made, algorithm, *geometry)
+    return made if served else NotImplemented
+
+
+kernel(pooling.avg_pool2d_values, "onednn")(_avg_pool)
+kernel(pooling.avg_pool3d_values, "onednn")(_avg_pool)
+
+
+@kernel(pooling.avg_pool_backward, "onednn")
+def _avg_pool_backward(
+    xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override
+):
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), (1,) * len(size))
+    floor = [_pool.out_size(n, *g, False) for n, g in zip(size, zip(*geometry))]
+    ceil_mode = floor != list(grad_output.shape[2:])
+    algorithm = _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    if algorithm is None or not usable(grad_output):
+        return NotImplemented
+    made = result((*grad_output.shape[:2], *size), grad_output)
+    served = arrays.pooling_backward(activation(grad_output), made, algorithm, *geometry)
+    return made if served else NotImplemented

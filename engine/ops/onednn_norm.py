@@ -1,0 +1,141 @@
+"""oneDNN's kernels of norms and softmax."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import empty
+from engine.backends.onednn import arrays
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.layouts import Laid, empty_laid, lay, lies_channels_last
+from engine.ops import normalization
+
+
+def _dense(array: Any) -> Any:
+    """The array as numpy's own, contiguous or channels-last; copied only if it is neither."""
+    if array.flags.c_contiguous or (array.ndim > 2 and lies_channels_last(array)):
+        return array.view(np.ndarray)
+    return np.ascontiguousarray(array)
+
+
+def _like(array: Any, wanted: Any) -> Any:
+    """A new array laid out as `array`; of class Laid where `wanted` is."""
+    if array.flags.c_contiguous:
+        return empty(array.shape, array.dtype)
+    made = empty_laid(array.shape, array.dtype)
+    return made if type(wanted) is Laid else made.view(np.ndarray)
+
+
+def _ones(vector: Any, count: int) -> Any:
+    return np.ones(count, "float32") if vector is None else np.ascontiguousarray(vector)
+
+
+def _zeros(vector: Any, count: int) -> Any:
+    return np.zeros(count, "float32") if vector is None else np.ascontiguousarray(vector)
+
+
+def _norm_input(input: Any) -> bool:
+    return usable(input) and 1 < input.ndim < 6
+
+
+@kernel(normalization.batch_norm_train, "onednn")
+def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
+    if not _norm_input(input) or not usable(weight, bias):
+        return NotImplemented
+    channels = input.shape[1]
+    x = _dense(input)
+    made = _like(x, input)
+    mean, var = np.empty(channels, "float32"), np.empty(channels, "float32")
+    if not arrays.batch_norm(
+        x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, False
+    ):
+        return NotImplemented
+    return made, mean, 1 / np.sqrt(var + np.float32(eps)), var
+
+
+@kernel(normalization.batch_norm_backward, "onednn")
+def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
+    if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
+        return NotImplemented
+    channels = input.shape[1]
+    x = _dense(input)
+    g = _dense(grad_output)
+    if g.strides != x.strides:
+        g = _lie_like(grad_output, x)
+    made = _like(x, input)
+    of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
+    var = 1 / (rstd * rstd) - np.float32(eps)
+    if not arrays.batch_norm_backward(
+        g, x, mean, var, _ones(weight, channels), made, of_weight, of_bias, eps
+    ):
+        return NotImplemented
+    return made, of_weight, of_bias
+
+
+def _lie_like(array: Any, like: Any) -> Any:
+    """A copy of `array` in the layout of `like`."""
+    if like.flags.c_contiguous:
+        return np.ascontiguousarray(array).view(np.ndarray)
+    return lay(np.ascontiguousarray(array) if 0 in array.strides else array).view(np.ndarray)
+
+
+@kernel(normalization.batch_norm_eval, "onednn")
+def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
+    if not _norm_input(input) or not usable(running_mean, running_var, weight, bias):
+        return NotImplemented
+    channels = input.shape[1]
+    x = _dense(input)
+    made = _like(x, input)
+    mean, var = np.ascontiguousarray(running_mean), np.ascontiguousarray(running_var)
+    served = arrays.batch_norm(
+        x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True
+    )
+    return made if served else NotImplemented
+
+
+# --- layer norm
+
+
+@kernel(normalization.native_layer_norm, "onednn")
+def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    normalized_shape = tuple(normalized_shape)
+    normalization.check_layer(input, normalized_shape, weight, bias)
+    if not usable(input, weight, bias):
+        return NotImplemented
+    width = prod(normalized_shape)
+    count = input.size // width
+    rows = np.ascontiguousarray(input).reshape(count, width)
+    made = empty((count, width), input.dtype)
+    mean, var = np.empty(count, "float32"), np.empty(count, "float32")
+    scale, shift = _ones(weight, width).reshape(width), _zeros(bias, width).reshape(width)
+    if not arrays.layer_norm(rows, made, mean, var, scale, shift, eps):
+        return NotImplemented
+    lead = (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape))
+    rstd = 1 / np.sqrt(var + np.float32(eps))
+    return made.reshape(input.shape), mean.reshape(lead), rstd.reshape(lead)
+
+
+@kernel(normalization.native_layer_norm_backward, "onednn")
+def _layer_norm_backward(
+    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5
+):
+    if not usable(grad_output, input, mean, rstd, weight):
+        return NotImplemented
+    width = prod(normalized_shape)
+    count = input.size // width
+    x = np.ascontiguousarray(input).reshape(count, width)
+    g = np.ascontiguousarray(grad_output).reshape(count, width)
+    r = rstd.reshape(count)
+    made = empty((count, width), input.dtype)
+    of_weight, of_bias = np.empty(width, "float32"), np.empty(width, "float32")
+    scale = _ones(weight, width).reshape(width)
+    var = 1 / (r * r) - np.float32(eps)
+    m = np.ascontiguousarray(mean.reshape(count))
+    if not arrays.layer_norm_backward(g, x, m, var, scale, made, of_weight, of_bias, eps):
+        return NotImplemented
+    shape = tuple(normalized_shape)
+    return made.reshape(input.shape), of_weight.reshape(shape), of_bias.reshape(shape)
