@@ -22,7 +22,7 @@ from hubcli.spec import RepoSpec
 from hubcli.store import Checkout
 from hubcli.weights import Weight
 
-MAX_REQUESTS = 1000
+MAX_REQUESTS = 256
 _asking = threading.Lock()  # one question at a time on the terminal
 
 

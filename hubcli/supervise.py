@@ -15,7 +15,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +180,8 @@ class Watch:
         except Exception as error:  # what it asks for may be made to break us
             text = f"{type(error).__name__}: {error}"
             answer = {"error": errors.as_document(HubError(f"the request failed: {text[:300]}"))}
-        self.elsewhere += time.monotonic() - started
+        if "answer" in answer:  # what is refused or fails is at the child's own expense
+            self.elsewhere += time.monotonic() - started
         body = json.dumps(answer).encode()
         whole = struct.pack("<I", len(body)) + body
         try:
@@ -223,9 +224,9 @@ class Watch:
         if limit is not None and time.monotonic() - self.started - self.elsewhere > limit:
             return Ended("timeout", f"not done after {limit:g} s (--timeout)")
         tasks, memory = _usage(self.child.pid)
-        if tasks > self.limits.tasks:
+        if len(tasks) > self.limits.tasks:
             return Ended("tasks", f"more than {self.limits.tasks} processes and threads")
-        if memory > self.limits.memory:
+        if memory > self.limits.memory and _shared_once(tasks) > self.limits.memory:
             return Ended("memory", f"more than {output.size(self.limits.memory)} of memory")
         return None
 
@@ -247,9 +248,13 @@ class _Violation(Exception):
     """The child does not speak as `worker` does: foreign code has taken its pipes."""
 
 
-def _usage(root: int) -> tuple[int, int]:
-    """Tasks, and bytes of anonymous and shared memory, of a process and all below it."""
-    tasks, memory = 0, 0
+def _usage(root: int) -> tuple[list[int], int]:
+    """Tasks of a process and all below it, by their process, and bytes of memory that is no file's.
+
+    What forked processes share is counted for each of them.
+    """
+    tasks: list[int] = []
+    memory = 0
     pending = [root]
     seen: set[int] = set()
     while pending and len(seen) < 4096:
@@ -259,13 +264,31 @@ def _usage(root: int) -> tuple[int, int]:
         seen.add(pid)
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-                for line in file:
-                    name, _, value = line.partition(":")
-                    if name in ("RssAnon", "RssShmem"):
-                        memory += int(value.split()[0]) * 1024
-                    elif name == "Threads":
-                        tasks += int(value)
+                memory += sum(_kilobytes(file, ("RssAnon", "RssShmem"))) * 1024
             for task in os.listdir(f"/proc/{pid}/task"):
+                tasks.append(pid)
                 with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                     pending += map(int, file.read().split())
     return tasks, memory
+
+
+def _shared_once(tasks: list[int]) -> int:
+    """The same memory, each page divided among those who share it: exact, and slower."""
+    memory = 0
+    for pid in set(tasks):
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+                memory += sum(_kilobytes(file, ("Pss_Anon", "Pss_Shmem"))) * 1024
+        except FileNotFoundError:  # it has ended
+            continue
+        except OSError:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
+                memory += sum(_kilobytes(file, ("RssAnon", "RssShmem"))) * 1024
+    return memory
+
+
+def _kilobytes(lines: Iterable[str], names: tuple[str, ...]) -> Iterator[int]:
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name in names:
+            yield int(value.split()[0])
