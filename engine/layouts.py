@@ -70,7 +70,9 @@ def plain(array: Any) -> Any:
     """A Laid array as the contiguous array it stands for; anything else as it is."""
     if type(array) is not Laid:
         return array
-    result = np.empty(array.shape, array.dtype)
+    from engine.backends.cpu import empty
+
+    result = empty(array.shape, array.dtype)
     _copy(array, result)
     return result
 
@@ -94,7 +96,9 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 def empty_laid(shape: Sequence[int], dtype: Any) -> Laid:
     """A new Laid array of logical sizes (N, C, *size)."""
-    made = np.empty((shape[0], *shape[2:], shape[1]), dtype)
+    from engine.backends.cpu import empty
+
+    made = empty((shape[0], *shape[2:], shape[1]), np.dtype(dtype))
     return made.transpose(_back(len(shape))).view(Laid)
 
 

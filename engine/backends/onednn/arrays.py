@@ -14,6 +14,7 @@ from engine.backends.onednn.primitives import (
     Desc,
     Plan,
     Primitive,
+    activation_desc,
     address,
     attributes,
     desc_of,
@@ -107,7 +108,7 @@ def batch_norm(
 
     def make() -> Primitive:
         flags = _abi.USE_SCALE | _abi.USE_SHIFT | (_abi.GLOBAL_STATS if given else 0)
-        source, target, each = _desc(x), _desc(out), desc_of(mean.shape, (1,))
+        source, target, each = activation_desc(x), activation_desc(out), desc_of(mean.shape, (1,))
         mode = _abi.INFERENCE if given else _abi.TRAINING
         plan = Plan("batch_normalization_forward", mode, source, target, eps, flags, attributes())
         descs = {_abi.SRC: source, _abi.DST: target}
@@ -130,11 +131,11 @@ def batch_norm_backward(
 
     def make() -> Primitive:
         flags = _abi.USE_SCALE | _abi.USE_SHIFT
-        source, each = _desc(x), desc_of(mean.shape, (1,))
+        source, each = activation_desc(x), desc_of(mean.shape, (1,))
         hint = Plan(
             "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
         )  # fmt: skip
-        of_source, of_target = _desc(of_x), _desc(grad)
+        of_source, of_target = activation_desc(of_x), activation_desc(grad)
         plan = Plan(
             "batch_normalization_backward", _abi.BACKWARD, of_source, of_target, source, eps, flags, hint,
             attributes(),
@@ -235,7 +236,7 @@ def pooling(
     )
 
     def make() -> Primitive:
-        source, target = _desc(x), _desc(out)
+        source, target = activation_desc(x), activation_desc(out)
         mode = _abi.TRAINING if keep else _abi.INFERENCE
         windows = _windows(x, out, kernel, stride, padding, dilation)
         plan = Plan("pooling_forward", mode, algorithm, source, target, *windows, attributes())
@@ -264,7 +265,7 @@ def pooling_backward(
            kept is None)  # fmt: skip
 
     def make() -> Primitive:
-        source, target = _desc(of_x), _desc(grad)
+        source, target = activation_desc(of_x), activation_desc(grad)
         windows = _windows(of_x, grad, kernel, stride, padding, dilation)
         hint = Plan(
             "pooling_forward", _abi.TRAINING, algorithm, source, target, *windows, attributes(), hint=True

@@ -16,6 +16,7 @@ from engine.backends.onednn.primitives import (
     Desc,
     Plan,
     Primitive,
+    activation_desc,
     address,
     any_desc,
     attributes,
@@ -53,7 +54,7 @@ class _Geometry:
     def __init__(
         self, x: np.ndarray, y: np.ndarray, shape: Any, stride: Any, padding: Any, dilation: Any
     ) -> None:
-        self.x, self.y = desc_of(x.shape, strides_of(x)), desc_of(y.shape, strides_of(y))
+        self.x, self.y = activation_desc(x), activation_desc(y)
         kernel = shape[-(x.ndim - 2) :]
         right = _right_padding(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
         self.windows = (list(stride), [d - 1 for d in dilation], list(padding), right)

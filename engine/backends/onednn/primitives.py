@@ -109,6 +109,17 @@ def strides_of(array: np.ndarray) -> tuple[int, ...]:
     return tuple([s // item for s in array.strides])
 
 
+def activation_desc(array: np.ndarray) -> Desc:
+    """The descriptor of (N, C, *size); where dims of size 1 leave it open, that of channels-last memory."""
+    if array.ndim > 2 and array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous:
+        strides, step = [0] * array.ndim, 1
+        for d in (1, *range(array.ndim - 1, 1, -1), 0):
+            strides[d] = step
+            step *= array.shape[d]
+        return desc_of(array.shape, strides)
+    return desc_of(array.shape, strides_of(array))
+
+
 def desc_of(shape: Sequence[int], strides: Sequence[int]) -> Desc:
     """A descriptor with given strides."""
     return Desc(shape, strides)
