@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from engine import backends
 from engine.grad_mode import mode
 from engine.hooks import HookDict, RemovableHandle
 
@@ -212,7 +213,7 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
         # references to a private array: the tensor's attribute, the name `array`, the argument
         if (
             stealable
-            and array.base is None
+            and backends.owns(array)
             and sys.getrefcount(array) == 3
             and _same_layout(array, variable._array)
         ):

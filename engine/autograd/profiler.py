@@ -31,7 +31,7 @@ from engine.autograd.profiler_util import (
     Kernel,
     format_time,
 )
-from engine.backends import is_array, registered
+from engine.backends import is_array, owns, registered
 from engine.dispatch import Op
 
 __all__ = [
@@ -144,7 +144,7 @@ def _stack() -> list[str]:
 def _bytes(result: Any) -> int:
     """Bytes of the arrays of a result that own their memory."""
     results = result if isinstance(result, tuple | list) else (result,)
-    return sum(int(r.nbytes) for r in results if is_array(r) and r.base is None)
+    return sum(int(r.nbytes) for r in results if is_array(r) and owns(r))
 
 
 def _kernel_wrapper(record: Op, kernel: Any) -> Any:

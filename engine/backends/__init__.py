@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends._lease import Lease
 from engine.device import CPU, device
 from engine.layouts import Laid
 
@@ -95,6 +96,12 @@ def of_device(where: device) -> Backend:
         else:
             raise RuntimeError(f"device '{where}' is not supported")
     return found
+
+
+def owns(array: Any) -> bool:
+    """Whether `array` is no view: its memory is its own, or a block of the cache that began with it."""
+    base = array.base
+    return base is None or base.__class__ is Lease
 
 
 def registered() -> list[Backend]:

@@ -5,9 +5,9 @@ Nothing here is imported before the first large array.  Small operations call nu
 
 from __future__ import annotations
 
-from engine.backends.cpu.allocator import LARGE, empty, owns
+from engine.backends.cpu.allocator import LARGE, empty
 
-__all__ = ["LARGE", "empty", "get_cpu_capability", "owns"]
+__all__ = ["LARGE", "empty", "get_cpu_capability"]
 
 
 def get_cpu_capability() -> str:

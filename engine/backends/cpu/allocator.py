@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends._lease import Lease
+
 __all__ = [
     "LARGE",
     "Lease",
@@ -56,30 +58,6 @@ class Block:
         self.size = size
         self.address: int = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
         self.freed = 0
-
-
-class Lease:
-    """The base of an array over a block: gives the block back when nothing refers to it any more."""
-
-    __slots__ = ("__array_interface__", "__weakref__", "block", "cache", "nbytes")
-
-    def __init__(self, cache: Cache, block: Block, nbytes: int) -> None:
-        self.cache, self.block, self.nbytes = cache, block, nbytes
-
-    def array(
-        self, shape: Sequence[int], dtype: np.dtype, strides: tuple[int, ...] | None
-    ) -> np.ndarray:
-        """The one array over the block."""
-        plain = dtype.kind != "V"
-        self.__array_interface__ = {
-            "version": 3, "data": (self.block.address, False), "shape": tuple(shape), "strides": strides,
-            "typestr": dtype.str if plain else f"<u{dtype.itemsize}",
-        }  # fmt: skip
-        made = np.asarray(self)
-        return made if plain else made.view(dtype)
-
-    def __del__(self) -> None:
-        self.cache.give_back(self.block, self.nbytes)
 
 
 class Cache:
@@ -255,12 +233,6 @@ def empty(
             step *= shape[d]
         strides = tuple(found)
     return _cache.take(nbytes).array(shape, dtype, strides)
-
-
-def owns(array: Any) -> bool:
-    """Whether `array` is no view: its memory is its own, or a block that no other array started from."""
-    base = array.base
-    return base is None or base.__class__ is Lease
 
 
 def empty_cache() -> int:

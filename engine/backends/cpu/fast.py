@@ -85,9 +85,9 @@ class Fast:
         return _filled(np.ones, shape, dtype, 1, options)
 
     @staticmethod
-    def matmul(a: Any, b: Any) -> Any:
+    def matmul(a: Any, b: Any, out: Any = None) -> Any:
         """np.matmul into memory from the cache."""
-        if a.ndim >= 2 and b.ndim >= 2 and a.dtype == b.dtype and a.dtype.kind in "fc":
+        if out is None and a.ndim >= 2 and b.ndim >= 2 and a.dtype == b.dtype and a.dtype.kind in "fc":
             try:
                 lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
             except ValueError:
@@ -95,7 +95,7 @@ class Fast:
             shape = (*lead, a.shape[-2], b.shape[-1])
             if math.prod(shape) * a.itemsize >= LARGE:
                 return np.matmul(a, b, out=empty(shape, a.dtype))
-        return np.matmul(a, b)
+        return np.matmul(a, b, out=out)
 
     @staticmethod
     def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
@@ -107,8 +107,10 @@ class Fast:
         return made
 
     @staticmethod
-    def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Any) -> Any:
         """np.concatenate into memory from the cache."""
+        if options:
+            return np.concatenate(arrays, axis, **options)
         first = arrays[0]
         total = sum(a.nbytes for a in arrays)
         if total < LARGE or any(a.dtype != first.dtype or a.ndim != first.ndim for a in arrays):

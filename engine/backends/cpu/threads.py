@@ -41,15 +41,21 @@ def get_num_threads() -> int:
     """
     global _count
     if _count is None:
-        _count = _default()
-    return _count
+        given = _asked("ENGINE_NUM_THREADS")
+        if given:
+            set_num_threads(given)
+        else:  # the libraries read OMP_NUM_THREADS themselves
+            _count = _asked("OMP_NUM_THREADS") or _processors()
+    return _count  # type: ignore[return-value]
 
 
-def _default() -> int:
-    for name in ("ENGINE_NUM_THREADS", "OMP_NUM_THREADS"):
-        given = os.environ.get(name, "").split(",")[0].strip()  # OMP's may be a list, one a level
-        if given.isdigit() and int(given) > 0:
-            return int(given)
+def _asked(name: str) -> int:
+    """A number of threads from the environment; 0 for none.  OMP's may be a list, one a level."""
+    given = os.environ.get(name, "").split(",")[0].strip()
+    return int(given) if given.isdigit() else 0
+
+
+def _processors() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -57,9 +63,15 @@ def _default() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let one operation use `count` threads."""
+    """Let one operation use `count` threads: here, in BLAS and in oneDNN."""
     global _count
     _count = count
+    import threadpoolctl
+
+    from engine.backends.onednn import library
+
+    threadpoolctl.threadpool_limits(count, user_api="blas")
+    library.set_num_threads(count)
 
 
 class _Task:
