@@ -259,9 +259,9 @@ def create(db: Path) -> None:
     (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
 
 
-def ref_in_db(resolved: Resolved) -> str:
+def ref_in_db(kind: str, name: str) -> str:
     """The name that a remote's ref has in the cache's database; flat, so that names never clash."""
-    return f"{OBJECTS}/{resolved.kind}/{quote(resolved.name, safe='')}"
+    return f"{OBJECTS}/{kind}/{quote(name, safe='')}"
 
 
 def identify(db: Path, name: str) -> tuple[str, str]:
@@ -269,6 +269,37 @@ def identify(db: Path, name: str) -> tuple[str, str]:
     command = ["rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}"]
     commit, tree = _local_run(command, _local(db)).split()
     return commit, tree
+
+
+def tag_object(db: Path, name: str, commit: str) -> bytes | None:
+    """The annotated tag that `name` (a full refname) is in `db`, empty for a plain one.
+
+    None where the database has no such name, or one that leads to another commit.
+    """
+    command = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    status, out, _ = _execute(command, _local(db))
+    if status or out.strip() != commit:
+        return None
+    status, out, _ = _execute(["cat-file", "tag", name], _local(db))
+    return b"" if status else os.fsencode(out)
+
+
+def changed_files(db: Path, old: str, new: str) -> list[tuple[str, str]] | None:
+    """(A, M, D or T; path) of what differs between two commits; None where `db` lacks one."""
+    if not (_COMMIT.match(old) and _COMMIT.match(new)):
+        return None
+    command = ["diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--name-status", old, new]
+    status, out, _ = _execute(command, _local(db))
+    parts = out.split("\0")
+    return None if status else list(zip(parts[::2], parts[1::2]))
+
+
+def allowed_signers() -> str | None:
+    """The user's own gpg.ssh.allowedSignersFile."""
+    command = ["config", "--includes", "--type=path", "--get", "gpg.ssh.allowedSignersFile"]
+    environment = {**_NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"}
+    status, out, _ = _execute(command, environment)
+    return None if status else out.rstrip("\n")
 
 
 def entries(db: Path, commit: str) -> Iterator[Entry]:

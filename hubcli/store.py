@@ -458,7 +458,7 @@ def _publish(
     """Fetch one ref at depth 1 into `db`, and publish its tree."""
     from hubcli import git
 
-    name = git.ref_in_db(resolved)
+    name = git.ref_in_db(resolved.kind, resolved.name)
     shown = bar if bar.shown else None
     try:
         remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)

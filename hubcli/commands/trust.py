@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from hubcli import output, store
@@ -36,6 +38,16 @@ def add(spec: str, scope: str) -> None:
         raise UsageError(f"{spec} is a folder of your own: it is trusted", spec=spec)
     commit = None if scope == "repo" else store.ensure(parsed).commit
     _show((records.add(parsed, commit, "command"),), "")
+
+
+@trust.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def import_(file: Path) -> None:
+    """Let the repositories of torch.hub's trusted_list run code: owner_repo a line, any commit.
+
+    hub itself never reads that list; it lies in torch's hub folder, ~/.cache/torch/hub.
+    """
+    _show(records.import_list(file), "nothing new in it")
 
 
 @trust.command()

@@ -245,8 +245,9 @@ class TestEnvironment:
         git.create(db)
         remote = git.Remote.of(url(server))
         found = remote.resolve("main")
-        remote.fetch(db, f"+{found.source}:{git.ref_in_db(found)}", "--depth=1")
-        assert git.identify(db, git.ref_in_db(found))[0] == commit
+        name = git.ref_in_db(found.kind, found.name)
+        remote.fetch(db, f"+{found.source}:{name}", "--depth=1")
+        assert git.identify(db, name)[0] == commit
         (tmp_path / "out").mkdir()
         git.checkout(db, commit, tmp_path / "out")
         assert os.listdir(tmp_path / "out") == ["a"]

@@ -41,7 +41,7 @@ def test_without_a_terminal_the_way_out_is_named(checkout):
         trust.require(checkout, "thing")
     assert caught.value.status == 7
     assert checkout.commit in str(caught.value)
-    assert "hub trust add o/r:v1 --commit" in str(caught.value.hint)
+    assert f"hub trust add o/r:{checkout.commit} (or run again with" in str(caught.value.hint)
 
 
 def test_folders_of_ones_own_are_trusted(sample_folder, hub_root):
@@ -97,8 +97,18 @@ def test_the_prompt(checkout, monkeypatch, text):
     screen = answer(monkeypatch, text)
     trust.require(checkout, "thing")
     shown = screen.getvalue()
-    for part in ("'thing'", "o/r:v1", "tag v1", str(checkout.commit), str(checkout.path)):
+    for part in (
+        "o/r:v1 wants to run code on this machine",
+        f"repository    o/r  ({checkout.url})",
+        "ref           tag v1",
+        f"commit        {checkout.commit}",
+        "signature     not signed",
+        "entrypoint    thing(*args, **kwargs)",
+        "dependencies  torch, json",
+        f"code          {checkout.path}",
+    ):
         assert part in shown
+    assert "since then" not in shown
     assert [entry.how for entry in trust.entries()] == ([] if text[0] == "o" else ["prompt"])
 
 
@@ -107,6 +117,102 @@ def test_the_prompt_is_declined(checkout, monkeypatch, text):
     answer(monkeypatch, text)
     with pytest.raises(UntrustedError):
         trust.require(checkout, "thing")
+    assert trust.entries() == ()
+
+
+def test_what_changed_since_another_commit_was_trusted(checkout, sample, monkeypatch):
+    trust.require(checkout, "thing", "commit")
+    (when,) = [entry.when for entry in trust.entries()]
+    sample.git("rm", "-q", "helpers.py")
+    hubconf = (sample.work / "hubconf.py").read_text().replace("Sample", "Other")
+    sample.commit({"hubconf.py": hubconf, "new.py": "", "a\nb\x1b[2J.txt": ""}, tag="v2")
+    other = store.ensure(RepoSpec.parse("o/r:v2"))
+    with pytest.raises(UntrustedError, match=f"commit {checkout.commit} of it is, since {when}"):
+        trust.require(other, "thing")
+    screen = answer(monkeypatch, "n")
+    with pytest.raises(UntrustedError):
+        trust.require(other, "thing")
+    lines = screen.getvalue().splitlines()
+    start = lines.index(f"  trusted       commit {checkout.commit}, since {when}")
+    assert [line.strip() for line in lines[start + 1 : start + 6]] == [
+        "since then    files: 1 changed, 2 added, 1 removed; hubconf.py CHANGED",
+        "M  hubconf.py",
+        "D  helpers.py",
+        "A  new.py",
+        "A  a?b?[2J.txt",
+    ]
+    assert "\x1b" not in screen.getvalue()
+
+
+def test_changes_of_other_files_only(checkout, sample, monkeypatch):
+    trust.require(checkout, "thing", "commit")
+    sample.commit({f"{number:02}.txt": "" for number in range(12)}, tag="v2")
+    other = store.ensure(RepoSpec.parse("o/r:v2"))
+    asked = trust.request(other, "thing")
+    assert len(asked.changes) == 12
+    screen = answer(monkeypatch, "n")
+    with pytest.raises(UntrustedError):
+        trust.require(other, "thing")
+    assert "files: 12 added; hubconf.py is the same" in screen.getvalue()
+    assert "and 2 more" in screen.getvalue() and "10.txt" not in screen.getvalue()
+
+
+def test_what_changed_may_not_be_known(checkout, sample, monkeypatch, hub_root):
+    trust.require(checkout, "thing", "commit")
+    document = json.loads((hub_root / "trust.json").read_text())
+    document["trusted"][0]["commit"] = "--output=x"
+    (hub_root / "trust.json").write_text(json.dumps(document))
+    screen = answer(monkeypatch, "n")
+    with pytest.raises(UntrustedError):
+        trust.require(checkout, "no_such_thing")
+    assert "that commit is no longer in the cache" in screen.getvalue()
+    assert "entrypoint    no_such_thing\n" in screen.getvalue()
+
+
+def test_a_branch_has_no_signature(sample_server):
+    branch = store.ensure(RepoSpec.parse("o/r"))
+    assert trust.request(branch, "").signature is None
+    # the commit is there through the branch: its tag was never fetched
+    tag = store.ensure(RepoSpec.parse("o/r:v1"))
+    assert trust.request(tag, "").signature == "unknown: the cache has the commit, not the tag"
+
+
+TORCH_LIST = "pytorch_vision\n\nsnakers4_silero-models\nfacebookresearch_pytorch_video\n"
+
+
+def test_torchs_list_is_imported_when_asked(checkout, hub_root, tmp_path):
+    (hub_root / "trusted_list").write_text("o_r\n")
+    with pytest.raises(UntrustedError):  # never silently honoured
+        trust.require(checkout, "thing")
+    (tmp_path / "list").write_text(TORCH_LIST)
+    made = trust.import_list(tmp_path / "list")
+    names = ["pytorch/vision", "snakers4/silero-models", "facebookresearch/pytorch_video"]
+    assert [(one.spec, one.commit, one.how) for one in made] == [
+        (name, None, "import") for name in names
+    ]
+    assert trust.entries() == made
+    assert trust.import_list(tmp_path / "list") == ()
+    assert len(trust.import_list(hub_root / "trusted_list")) == 1
+    trust.require(checkout, "thing")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a_b\nnothing\n", "line 2: 'nothing' is not owner_repo"),
+        (b"a_b\n../.._x\n", "line 2: "),
+        (b"a_b\n_x\n", "line 2: '_x' is not owner_repo"),
+        (b"~_x\n", "line 1: '~_x' is not owner_repo"),
+        (b"host_owner/repo\n", "line 1: .* is not owner_repo"),
+        (b"\xff\xfe", "is not text"),
+    ],
+)
+def test_a_list_is_imported_whole_or_not(content, message, tmp_path):
+    (tmp_path / "list").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        trust.import_list(tmp_path / "list")
+    with pytest.raises(NotFoundError):
+        trust.import_list(tmp_path / "nowhere")
     assert trust.entries() == ()
 
 

@@ -38,7 +38,8 @@ def test_untrusted(model):
     assert result.exit_code == 7
     error = json.loads(result.stdout)["error"]
     assert (error["code"], error["spec"]) == ("untrusted", "o/m:v1")
-    assert "hub trust add o/m:v1 --commit" in error["hint"]
+    commit = model.repository.git("rev-parse", "v1")
+    assert f"hub trust add o/m:{commit} " in error["hint"]
 
 
 def test_document(model):

@@ -46,6 +46,28 @@ def test_remove(sample_server):
     assert hub("trust", "rm", "o/r:nowhere", "--commit").exit_code == 2
 
 
+def test_torchs_list_is_imported(sample_server, tmp_path):
+    (tmp_path / "trusted_list").write_text("o_r\n")
+    result = hub("--json", "trust", "import", str(tmp_path / "trusted_list"))
+    assert result.exit_code == 0, result.output
+    (entry,) = json.loads(result.stdout)["trusted"]
+    assert (entry["spec"], entry["commit"], entry["scope"]) == ("o/r", None, "repo")
+    assert hub("load", "o/r:v1", "thing").exit_code == 0
+    again = hub("trust", "import", str(tmp_path / "trusted_list"))
+    assert again.stdout == "nothing new in it\n"
+    assert hub("trust", "import", str(tmp_path / "nowhere")).exit_code == 3
+
+
+def test_the_command_that_an_error_names_allows_it(sample, sample_server):
+    hint = hub("load", "o/r", "thing").stderr.splitlines()[-1]
+    command = hint.partition("hub trust add ")[2].partition(" (or")[0]
+    sample.commit({"x": "y"})  # the branch moves on; the consent is for what was seen
+    assert hub("trust", "add", command).exit_code == 0
+    assert hub("load", "o/r", "thing").exit_code == 0
+    hub("pull", "o/r", "--force-reload")
+    assert hub("load", "o/r", "thing").exit_code == 7
+
+
 def test_folders_need_none(sample_folder):
     result = hub("trust", "add", str(sample_folder))
     assert result.exit_code == 2
