@@ -234,3 +234,19 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
             parts.append(", " + suffix)
             used += len(suffix) + 2
     return "".join(parts) + ")"
+
+
+# the names that packages which print subclasses of Tensor use
+
+
+def _tensor_str(self: Any, indent: int) -> str:
+    array = self._array
+    return contents(backends.of_array(array).to_host(array), indent)
+
+
+def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    return _with_suffixes(tensor_str, suffixes, indent)
+
+
+def _str_intern(inp: Any, *, tensor_contents: str | None = None) -> str:
+    return tensor_repr(inp, tensor_contents)

@@ -4,16 +4,70 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import compiler, dtypes
-from engine._names import TOP_LEVEL
+import engine as torch  # noqa: F401: `torch.torch`, which some annotations say
+from engine import _foreach, compiler, dtypes
+from engine._names import FOREACH, TOP_LEVEL
+from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.tensor import Tensor
 
-__all__ = TOP_LEVEL.split()
+__all__ = [*TOP_LEVEL.split(), *FOREACH]
+
+globals().update({name: getattr(_foreach, name) for name in FOREACH})
+AcceleratorError = RuntimeError
 
 
 def _assert(condition: Any, message: str) -> None:
     """`assert condition, message`."""
     assert condition, message
+
+
+def _check_with(error: type[Exception], condition: Any, message: Any = None) -> None:
+    if not condition:
+        text = "Expected cond to be True, but got False." if message is None else message()
+        raise error(text)
+
+
+def _check(cond: Any, message: Any = None) -> None:
+    """RuntimeError with the text of message() unless `cond`."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_index(cond: Any, message: Any = None) -> None:
+    """IndexError with the text of message() unless `cond`."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: Any = None) -> None:
+    """ValueError with the text of message() unless `cond`."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: Any = None) -> None:
+    """TypeError with the text of message() unless `cond`."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Any = None) -> None:
+    """NotImplementedError with the text of message() unless `cond`."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_tensor_all_with(error: type[Exception], cond: Tensor, message: Any = None) -> None:
+    """`error` with the text of message() unless every element of `cond`, bool (*), is True."""
+    _check_with(error, bool(cond.all()), message)
+
+
+def _check_tensor_all(cond: Tensor, message: Any = None) -> None:
+    """RuntimeError with the text of message() unless every element of `cond`, bool (*), is True."""
+    _check_tensor_all_with(RuntimeError, cond, message)
+
+
+def _assert_async(condition: Tensor, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """RuntimeError where the one element of `condition` is zero.  condition: (1) or ()."""
+    if condition.numel() != 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    if not condition:
+        raise RuntimeError(message)
 
 
 def _has_compatible_shallow_copy_type(input: Tensor, other: Tensor) -> bool:
@@ -42,23 +96,28 @@ def compile(model: Any = None, **kwargs: Any) -> Any:
     return compiler.compile(model, **kwargs)
 
 
-# --- threads: BLAS's own
+# --- threads
 
 
 def get_num_threads() -> int:
-    """The threads that BLAS uses, 1 where that is not known."""
-    import threadpoolctl
+    """How many threads one operation may use: see ENGINE_NUM_THREADS in the README."""
+    from engine.backends.cpu import threads
 
-    return max((pool["num_threads"] for pool in threadpoolctl.threadpool_info()), default=1)
+    return threads.get_num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Let BLAS use so many threads.  RuntimeError unless positive."""
-    import threadpoolctl
+    """Let one operation use so many threads, in the engine's own loops, in BLAS and in oneDNN.
 
+    Results do not depend on it, but for products of matrices.  RuntimeError unless positive.
+    """
+    from engine.backends.cpu import threads
+
+    if isinstance(int, bool) or not isinstance(int, type(0)):
+        raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
-    threadpoolctl.threadpool_limits(int)
+    threads.set_num_threads(int)
 
 
 def get_num_interop_threads() -> int:
@@ -167,6 +226,16 @@ class SymBool:
 
 sym_int, sym_float = int, float
 sym_max, sym_min = max, min
+
+
+def sym_sum(args: Any) -> Any:
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_ite(b: bool, t: Any, f: Any) -> Any:
+    """`t if b else f`."""
+    return t if b else f
 
 
 def sym_not(a: Any) -> bool:

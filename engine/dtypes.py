@@ -26,6 +26,12 @@ __all__ = [
     "dtype",
     "finfo",
     "float",
+    "float4_e2m1fn_x2",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
     "float16",
     "float32",
     "float64",
@@ -38,6 +44,9 @@ __all__ = [
     "int32",
     "int64",
     "long",
+    "qint8",
+    "qint32",
+    "quint8",
     "set_default_dtype",
     "short",
     "uint8",
@@ -112,6 +121,17 @@ complex32 = dtype("complex32", COMPLEX, 4, 1)
 complex64 = dtype("complex64", COMPLEX, 8, 2)
 complex128 = dtype("complex128", COMPLEX, 16, 3)
 
+# Types that exist by name alone, for code that compares with them: tensors of them are refused.
+float8_e4m3fn = dtype("float8_e4m3fn", FLOATING, 1, 0)
+float8_e5m2 = dtype("float8_e5m2", FLOATING, 1, 0)
+float8_e4m3fnuz = dtype("float8_e4m3fnuz", FLOATING, 1, 0)
+float8_e5m2fnuz = dtype("float8_e5m2fnuz", FLOATING, 1, 0)
+float8_e8m0fnu = dtype("float8_e8m0fnu", FLOATING, 1, 0, signed=False)
+float4_e2m1fn_x2 = dtype("float4_e2m1fn_x2", FLOATING, 1, 0)
+qint8 = dtype("qint8", INTEGER, 1, 0)
+quint8 = dtype("quint8", INTEGER, 1, 0, signed=False)
+qint32 = dtype("qint32", INTEGER, 4, 0)
+
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 chalf, cfloat, cdouble = complex32, complex64, complex128
@@ -137,11 +157,12 @@ del _d
 
 
 def to_numpy(dtype: dtype) -> np.dtype:
-    """The numpy dtype that stores `dtype`.  Raises TypeError for complex32, which numpy lacks."""
+    """The numpy dtype that stores `dtype`.  Raises TypeError for complex32 and others that numpy lacks."""
     found = dtype._np
     if found is None:
         if dtype is not bfloat16:
-            raise TypeError(f"{dtype!r} is not supported: numpy has no such type, use complex64")
+            instead = "complex64" if dtype is complex32 else "float16 or int8"
+            raise TypeError(f"{dtype!r} is not supported: numpy has no such type, use {instead}")
         import ml_dtypes
 
         found = bfloat16._np = np.dtype(ml_dtypes.bfloat16)
@@ -261,10 +282,10 @@ class finfo:
                 f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'"
             )
         real = type.to_real()
-        if real is bfloat16:
+        if real is bfloat16 or real.itemsize == 1:
             import ml_dtypes
 
-            info: Any = ml_dtypes.finfo(ml_dtypes.bfloat16)
+            info: Any = ml_dtypes.finfo(getattr(ml_dtypes, real.name))
         else:
             info = np.finfo(to_numpy(real))
         self.bits = real.itemsize * 8

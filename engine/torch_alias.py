@@ -10,9 +10,12 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import runpy
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +39,26 @@ class _Loader(importlib.abc.Loader):
         module.__spec__, module.__loader__ = self.kept
 
 
+class _Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata` tells of `torch`: libraries look there whether it is installed, and how new it is."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            version = importlib.import_module("engine.version").__version__
+            return f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        return "torch\n" if filename == "top_level.txt" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(__file__).parent / path
+
+
 class _Finder(importlib.abc.MetaPathFinder):
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterator[importlib.metadata.Distribution]:
+        if context is None or context.name in (None, "torch"):
+            yield _Distribution()
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch" and not name.startswith("torch."):
             return None
@@ -108,7 +130,7 @@ def main(arguments: list[str]) -> int:
     # this module runs as __main__: the finder that counts is the importable module's
     importlib.import_module("engine.torch_alias").install()
     sys.argv[:] = arguments
-    sys.path[0] = str(importlib.import_module("pathlib").Path(arguments[0]).resolve().parent)
+    sys.path[0] = str(Path(arguments[0]).resolve().parent)
     runpy.run_path(arguments[0], run_name="__main__")
     return 0
 

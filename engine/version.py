@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TorchVersion", "__version__", "engine_version", "torch_version"]
+__all__ = [
+    "TorchVersion", "__version__", "cuda", "debug", "engine_version", "git_version", "hip", "rocm", "torch_version",
+    "xpu",
+]  # fmt: skip
 
 engine_version = "0.1.0"
 
@@ -38,3 +41,6 @@ class TorchVersion(str):
 
 torch_version = "2.13.0"
 __version__ = TorchVersion(f"{torch_version}+engine.{engine_version}")  # a local version: nobody mistakes it
+# what torch's own build was made for: nothing here is compiled
+cuda = hip = rocm = xpu = git_version = None
+debug = False

@@ -34,11 +34,11 @@ def graph_break(msg: str = "") -> None:
     """Nothing."""
 
 
-def mark_dynamic(t: Any, index: Any, **kwargs: Any) -> None:
+def mark_dynamic(t: Any, index: Any = None, **kwargs: Any) -> None:
     """Nothing."""
 
 
-mark_static = maybe_mark_dynamic = mark_dynamic
+mark_static = mark_static_address = maybe_mark_dynamic = mark_dynamic
 
 
 def optimize(*args: Any, **kwargs: Any) -> Any:

@@ -376,3 +376,22 @@ def stream(stream: Stream | None) -> Iterator[None]:
 
 
 StreamContext = stream
+
+
+def is_current_stream_capturing() -> bool:
+    """False: nothing is captured into graphs."""
+    return False
+
+
+class CUDAGraph:
+    """NotImplementedError when it is made: kernels are launched one by one."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        raise NotImplementedError("torch.cuda.CUDAGraph is not supported: kernels are launched one by one")
+
+
+class graph:
+    """NotImplementedError: see `CUDAGraph`."""
+
+    def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any) -> None:
+        raise NotImplementedError("torch.cuda.graph is not supported: kernels are launched one by one")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from enum import Enum
 from typing import Any
 
@@ -109,3 +110,12 @@ isend, irecv = map(_refuse, ["isend", "irecv"])
 all_gather_object, broadcast_object_list = map(_refuse, ["all_gather_object", "broadcast_object_list"])
 all_gather_into_tensor, reduce_scatter_tensor = map(_refuse, ["all_gather_into_tensor", "reduce_scatter_tensor"])
 all_reduce_multigpu, all_gather_multigpu = map(_refuse, ["all_reduce_multigpu", "all_gather_multigpu"])
+
+
+def __getattr__(name: str) -> Any:
+    """The sub-modules, imported at first use."""
+    if name in ("device_mesh", "fsdp", "nn", "rpc", "tensor"):
+        return importlib.import_module(f"engine.distributed.{name}")
+    if name in ("DeviceMesh", "init_device_mesh"):
+        return getattr(importlib.import_module("engine.distributed.device_mesh"), name)
+    raise AttributeError(f"module 'engine.distributed' has no attribute '{name}'")

@@ -25,3 +25,15 @@ from engine.ops import (  # noqa: F401
     shape,
     strides,
 )
+
+
+def __getattr__(name: str) -> object:
+    """A family that is not imported yet, or a namespace of `torch.ops`."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if name.startswith("_"):
+        raise AttributeError(f"module 'engine.ops' has no attribute '{name}'")
+    if find_spec(f"engine.ops.{name}") is not None:
+        return import_module(f"engine.ops.{name}")
+    return globals().setdefault(name, import_module("engine._ops").OpNamespace(name))

@@ -3,7 +3,7 @@
 `optimizer.py` holds the base, `_update.py` runs the kernels in cache-sized blocks.
 """
 
-from engine.optim import lr_scheduler
+from engine.optim import lr_scheduler, swa_utils
 from engine.optim.adadelta import Adadelta
 from engine.optim.adagrad import Adagrad
 from engine.optim.adam import Adam
@@ -21,5 +21,5 @@ from engine.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "SparseAdam", "lr_scheduler",
+    "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ class _RequiredParameter:
 
 
 required = _RequiredParameter()
+ParamsT = Iterable[Any]  # what an optimizer takes: Tensors, (name, Tensor) pairs, or dicts of a group
 
 _global_optimizer_pre_hooks = HookDict()
 _global_optimizer_post_hooks = HookDict()
@@ -41,6 +42,31 @@ _HOOKS = (
     "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
     "_optimizer_load_state_dict_post_hooks",
 )  # fmt: skip
+
+
+# What optimizers of other packages import from here.
+
+
+def _use_grad_for_differentiable(func: Callable) -> Callable:
+    """`step` without gradients: no step of the engine is differentiable."""
+    return no_grad()(func)
+
+
+def _get_value(x: Any) -> Any:
+    """The number in a Tensor ()."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """The device types where `capturable=True` may be asked for."""
+    return ["cuda"]
+
+
+def _default_to_fused_or_foreach(
+    params: list[Tensor], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """(fused, foreach): neither, the plain loop is as fast."""
+    return False, False
 
 
 def _register(hooks: OrderedDict, hook: Callable, prepend: bool = False) -> RemovableHandle:

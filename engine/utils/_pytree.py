@@ -11,13 +11,60 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 __all__ = [
-    "LeafSpec", "PyTree", "TreeSpec", "register_pytree_node", "tree_all", "tree_all_only", "tree_any",
-    "tree_any_only", "tree_flatten", "tree_iter", "tree_leaves", "tree_map", "tree_map_", "tree_map_only",
-    "tree_map_only_", "tree_structure", "tree_unflatten",
+    "Context", "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "keystr",
+    "register_pytree_node", "tree_all", "tree_all_only", "tree_any",
+    "tree_any_only", "tree_flatten", "tree_flatten_with_path", "tree_is_leaf", "tree_iter", "tree_leaves",
+    "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_", "tree_map_with_path",
+    "tree_structure", "tree_unflatten",
 ]  # fmt: skip
 
 PyTree = Any
+Context = Any  # what a container needs beside its children to be put together again
 _IsLeaf = Callable[[Any], bool] | None
+
+
+class SequenceKey(NamedTuple):
+    """The way to a child of a list or tuple: its index."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, sequence: Any) -> Any:
+        """The child of `sequence`."""
+        return sequence[self.idx]
+
+
+class MappingKey(NamedTuple):
+    """The way to a child of a dict: its key."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        """The child of `mapping`."""
+        return mapping[self.key]
+
+
+class GetAttrKey(NamedTuple):
+    """The way to a child of a named tuple: its name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, obj: Any) -> Any:
+        """The child of `obj`."""
+        return getattr(obj, self.name)
+
+
+def keystr(path: Iterable[Any]) -> str:
+    """A path as it is written in Python: `[0]['weight'].grad`."""
+    return "".join(map(str, path))
 
 
 class NodeDef(NamedTuple):
@@ -26,10 +73,19 @@ class NodeDef(NamedTuple):
     type: type
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
     unflatten_fn: Callable[[Iterable[Any], Any], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None
 
 
 def _dict_flatten(d: Any) -> tuple[list[Any], Any]:
     return list(d.values()), list(d.keys())
+
+
+def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(MappingKey(key), value) for key, value in d.items()], list(d.keys())
+
+
+def _dict_unflatten(values: Iterable[Any], context: Any) -> dict[Any, Any]:
+    return dict(zip(context, values))
 
 
 SUPPORTED_NODES: dict[type, NodeDef] = {}
@@ -37,27 +93,38 @@ SUPPORTED_NODES: dict[type, NodeDef] = {}
 
 def register_pytree_node(
     cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]], unflatten_fn: Callable[[Iterable[Any], Any], Any],
-    **_: Any,
+    *, flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None, **_: Any,
 ) -> None:  # fmt: skip
     """Make `cls` a container: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x.
+
+    flatten_with_keys_fn(x) -> ([(key, child)], context) gives the keys of paths; without it they are SequenceKeys.
 
     ValueError when it is one already.
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
 _register_pytree_node = register_pytree_node
 
-register_pytree_node(dict, _dict_flatten, lambda values, keys: dict(zip(keys, values)))
+register_pytree_node(dict, _dict_flatten, _dict_unflatten, flatten_with_keys_fn=_dict_flatten_with_keys)
 register_pytree_node(list, lambda x: (x, None), lambda values, _: list(values))
 register_pytree_node(tuple, lambda x: (list(x), None), lambda values, _: tuple(values))
-register_pytree_node(OrderedDict, _dict_flatten, lambda values, keys: OrderedDict(zip(keys, values)))
+register_pytree_node(
+    OrderedDict,
+    _dict_flatten,
+    lambda values, keys: OrderedDict(zip(keys, values)),
+    flatten_with_keys_fn=_dict_flatten_with_keys,
+)
 register_pytree_node(
     defaultdict,
     lambda d: (list(d.values()), (d.default_factory, list(d.keys()))),
     lambda values, context: defaultdict(context[0], zip(context[1], values)),
+    flatten_with_keys_fn=lambda d: (
+        _dict_flatten_with_keys(d)[0],
+        (d.default_factory, list(d.keys())),
+    ),
 )
 register_pytree_node(deque, lambda d: (list(d), d.maxlen), lambda values, maxlen: deque(values, maxlen))
 
@@ -66,7 +133,12 @@ def _is_namedtuple(x: Any) -> bool:
     return isinstance(x, tuple) and hasattr(type(x), "_fields") and hasattr(type(x), "_make")
 
 
-_NAMED = NodeDef(tuple, lambda x: (list(x), type(x)), lambda values, kind: kind._make(values))
+_NAMED = NodeDef(
+    tuple,
+    lambda x: (list(x), type(x)),
+    lambda values, kind: kind._make(values),
+    lambda x: ([(GetAttrKey(name), value) for name, value in zip(x._fields, x)], type(x)),
+)
 
 
 def _node_def(x: Any) -> NodeDef | None:
@@ -129,6 +201,44 @@ def tree_flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[Any], TreeSpe
     leaves: list[Any] = []
     spec = _walk(tree, leaves, is_leaf)
     return leaves, spec
+
+
+def _walk_paths(tree: Any, path: tuple[Any, ...], found: list[tuple[tuple[Any, ...], Any]], is_leaf: _IsLeaf) -> None:
+    node = None if is_leaf is not None and is_leaf(tree) else _node_def(tree)
+    if node is None:
+        found.append((path, tree))
+        return
+    if node.flatten_with_keys_fn is not None:
+        children = node.flatten_with_keys_fn(tree)[0]
+    else:
+        children = [(SequenceKey(i), child) for i, child in enumerate(node.flatten_fn(tree)[0])]
+    for key, child in children:
+        _walk_paths(child, (*path, key), found, is_leaf)
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: _IsLeaf = None) -> list[tuple[tuple[Any, ...], Any]]:
+    """(path, leaf) in order; a path is a tuple of SequenceKey, MappingKey and GetAttrKey."""
+    found: list[tuple[tuple[Any, ...], Any]] = []
+    _walk_paths(tree, (), found, is_leaf)
+    return found
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: _IsLeaf = None
+) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
+    """(`tree_leaves_with_path`, structure)."""
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+
+
+def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: _IsLeaf = None) -> Any:
+    """As `tree_map`, with func(path, leaf, *leaves of rests)."""
+    paths = iter([path for path, _ in tree_leaves_with_path(tree, is_leaf)])
+    return tree_map(lambda *leaves: func(next(paths), *leaves), tree, *rests, is_leaf=is_leaf)
+
+
+def tree_is_leaf(tree: Any, is_leaf: _IsLeaf = None) -> bool:
+    """Whether `tree` is no container."""
+    return (is_leaf is not None and is_leaf(tree)) or _node_def(tree) is None
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:

@@ -44,7 +44,15 @@ distributed.get_rank func.functional_call func.grad_and_value func.vmap fft.rfft
 onnx.export fx.wrap multiprocessing.Queue multiprocessing.Pool multiprocessing.spawn
 multiprocessing.get_context overrides.has_torch_function overrides.handle_torch_function types.Device
 types.Number types.Storage storage.UntypedStorage serialization.load functional.einsum functional.Tensor
-version.__version__ _utils._rebuild_tensor_v2 _C._log_api_usage_once random.fork_rng return_types.max
+version.__version__ version.cuda version.hip jit.annotations.List accelerator.is_available nested.nested_tensor
+profiler.ProfilerActivity profiler.schedule signal.windows.hann optim.swa_utils.AveragedModel torch.Tensor
+nn.attention.flex_attention.BlockMask distributed.nn.all_gather distributed.tensor.DTensor distributed.rpc.init_rpc
+distributed.device_mesh.DeviceMesh distributed.fsdp.FullyShardedDataParallel autograd.graph.save_on_cpu
+autograd.graph.increment_version cuda.CUDAGraph cuda.graph cuda.is_current_stream_capturing optim.optimizer.ParamsT
+optim.optimizer._default_to_fused_or_foreach float8_e4m3fn float8_e5m2 qint8 OutOfMemoryError Stream Event
+_check _assert_async sym_sum _tensor_str._tensor_str _dynamo.mark_static_address ops.aten
+_dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex
+_utils._rebuild_tensor_v2 _C._log_api_usage_once random.fork_rng return_types.max
 """
 
 
@@ -210,3 +218,50 @@ def test_spawn(tmp_path: Path) -> None:
     assert sorted(p.read_text() for p in folder.iterdir()) == ["0", "2"]
     with pytest.raises(engine.multiprocessing.ProcessRaisedException, match="number 0"):
         engine.multiprocessing.spawn(_fail, nprocs=1)
+
+
+def test_operators_by_their_internal_names() -> None:
+    aten = engine.ops.aten
+    x = engine.tensor([3.0, 4.0])
+    assert engine.equal(aten.add.Tensor(x, x), x + x) and engine.equal(aten.relu.default(-x), engine.zeros(2))
+    assert engine.equal(aten.add_(x.clone(), 1), x + 1) and aten.mul.overloads() == ["default"]
+    assert repr(aten.add) == "<OpOverload(op='aten::add')>" and aten.add is aten.add
+    with pytest.raises(NotImplementedError, match="aten._to_copy is not supported"):
+        aten._to_copy.default(x)
+    with pytest.raises(AttributeError, match="'_OpNamespace' 'torchvision' object has no attribute 'nms'"):
+        engine.ops.torchvision.nms  # noqa: B018
+    assert not hasattr(engine.ops, "__path_of_no_module__")
+
+
+def test_checks() -> None:
+    engine._check(True)
+    for name, error in (("", RuntimeError), ("_index", IndexError), ("_value", ValueError), ("_type", TypeError)):
+        with pytest.raises(error, match="too long"):
+            getattr(engine, f"_check{name}")(False, lambda: "too long")
+    engine._assert_async(engine.tensor(1))
+    with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
+        engine._assert_async(engine.tensor([0]))
+
+
+def test_dtypes_that_are_names_only() -> None:
+    assert engine.finfo(engine.float8_e4m3fn).max == 448 and engine.finfo(engine.float8_e5m2).max == 57344
+    assert engine.float8_e4m3fn.is_floating_point and repr(engine.qint8) == "torch.qint8"
+    with pytest.raises(TypeError, match="float8_e4m3fn is not supported"):
+        engine.zeros(2, dtype=engine.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: engine.nested.nested_tensor([engine.ones(1)]),
+        lambda: engine.cuda.CUDAGraph(),
+        lambda: engine.autograd.graph.saved_tensors_hooks(None, None),
+        lambda: engine.distributed.nn.all_reduce(engine.ones(1)),
+        lambda: engine.distributed.fsdp.FullyShardedDataParallel(engine.nn.Linear(1, 1)),
+        lambda: engine.distributed.init_device_mesh("cpu", (1,)),
+        lambda: engine.distributed.rpc.init_rpc("me"),
+    ],
+)
+def test_what_cannot_work_names_itself(call) -> None:
+    with pytest.raises(NotImplementedError, match="is not supported"):
+        call()

@@ -142,3 +142,24 @@ def test_version_comparisons() -> None:
     assert __version__ < "3" and __version__ <= "9.9" and isinstance(__version__, str) and "+engine." in __version__
     assert tuple(int(p) for p in __version__.split(".")[:2]) >= (2, 0)
     assert TorchVersion("1.10.0") > "1.9.1" and TorchVersion("1.10.0") == "1.10.0"
+
+
+def test_metadata_says_that_torch_is_installed() -> None:
+    run(
+        """
+        import importlib.metadata, importlib.util
+        try:
+            importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            pass
+        else:
+            raise SystemExit("torch itself is installed")
+        import engine.torch_alias
+        engine.torch_alias.install()
+        import torch
+        assert importlib.metadata.version("torch") == torch.__version__
+        assert "torch" in importlib.metadata.packages_distributions()
+        assert importlib.util.find_spec("torch") is not None
+        assert [d.metadata["Name"] for d in importlib.metadata.distributions() if d.name == "torch"] == ["torch"]
+        """
+    )

@@ -36,16 +36,21 @@ def pickled(obj: Any) -> bytes:
     return Pickler().dump(obj)
 
 
+def entry(name: str) -> zipfile.ZipInfo:
+    """An entry of 1980: the bytes, which name tests too, are the same at any time."""
+    return zipfile.ZipInfo(name)
+
+
 def zipped(data: bytes, storages: dict[str, bytes] | None = None, **entries: bytes) -> bytes:
     """A zip checkpoint around a data.pkl, by the standard library."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as z:
-        z.writestr("archive/data.pkl", data)
+        z.writestr(entry("archive/data.pkl"), data)
         for name, content in entries.items():
-            z.writestr(f"archive/{name}", content)
+            z.writestr(entry(f"archive/{name}"), content)
         for key, content in ({"0": FLOATS} if storages is None else storages).items():
-            z.writestr(f"archive/data/{key}", content)
-        z.writestr("archive/version", b"3\n")
+            z.writestr(entry(f"archive/data/{key}"), content)
+        z.writestr(entry("archive/version"), b"3\n")
     return out.getvalue()
 
 
@@ -55,7 +60,7 @@ def zip_entries(entries: list[tuple[str, bytes]], method: int = zipfile.ZIP_STOR
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w", method) as z:
         warnings.simplefilter("ignore")
         for name, content in entries:
-            z.writestr(name, content)
+            z.writestr(entry(name), content, method)
     return out.getvalue()
 
 

@@ -36,3 +36,19 @@ def test_errors():
         pytree.tree_map(max, [1, 2], [1])
     with pytest.raises(ValueError, match="already registered"):
         pytree.register_pytree_node(list, None, None)
+
+
+def test_paths():
+    Pair = namedtuple("Pair", "left right")
+    tree = {"a": [1, (2,)], "b": Pair(3, OrderedDict(x=4))}
+    found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_leaves_with_path(tree)}
+    assert found == {"['a'][0]": 1, "['a'][1][0]": 2, "['b'].left": 3, "['b'].right['x']": 4}
+    (path, _), *_ = pytree.tree_flatten_with_path(tree)[0]
+    value = tree
+    for key in path:
+        value = key.get(value)
+    assert value == 1
+    assert pytree.tree_map_with_path(lambda path, a, b: (len(path), a + b), [1, [2]], [10, [20]]) == [
+        (1, 11), [(2, 22)],
+    ]  # fmt: skip
+    assert pytree.tree_is_leaf(3) and not pytree.tree_is_leaf([3])

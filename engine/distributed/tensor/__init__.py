@@ -1,0 +1,44 @@
+"""torch.distributed.tensor's names: no tensor is spread over processes, so nothing is a DTensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_tensor"]
+
+
+class DTensor:
+    """A tensor spread over processes; there is none."""
+
+    @staticmethod
+    def from_local(*args: Any, **kwargs: Any) -> Any:
+        """NotImplementedError."""
+        return distribute_tensor(*args, **kwargs)
+
+
+class DeviceMesh:
+    """Devices in rows and columns; none are joined."""
+
+
+class Placement:
+    """How a tensor lies on a mesh."""
+
+
+class Replicate(Placement):
+    """Whole on every device."""
+
+
+class Partial(Placement):
+    """To be summed over the devices."""
+
+
+class Shard(Placement):
+    """Cut along `dim`."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+
+def distribute_tensor(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError."""
+    raise NotImplementedError("torch.distributed.tensor is not supported: the engine runs in one process")

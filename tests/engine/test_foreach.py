@@ -1,0 +1,71 @@
+"""`_foreach_*`: the plain function of each tensor, new or in place."""
+
+from __future__ import annotations
+
+import pytest
+
+import engine
+from engine._names import FOREACH, FOREACH_BINARY, FOREACH_TERNARY, FOREACH_UNARY
+
+
+def tensors(shift: float = 0.0) -> list[engine.Tensor]:
+    return [engine.tensor([0.25, 0.5]) + shift, engine.tensor([[0.75]]) + shift]
+
+
+def same(made, wanted) -> bool:
+    return len(made) == len(wanted) and all(engine.equal(a, b) for a, b in zip(made, wanted))
+
+
+def both(name: str, *more) -> list[engine.Tensor]:
+    """The result of the form that makes new tensors, checked against the one in place."""
+    start = tensors()
+    made = getattr(engine, f"_foreach_{name}")(start, *more)
+    assert same(start, tensors())
+    assert getattr(engine, f"_foreach_{name}_")(start, *more) is None
+    assert same(start, made)
+    return made
+
+
+@pytest.mark.parametrize("name", FOREACH_UNARY.split())
+def test_unary(name):
+    assert same(both(name), [getattr(engine, name)(t) for t in tensors()])
+
+
+@pytest.mark.parametrize("name", FOREACH_BINARY.split())
+def test_binary(name):
+    function, others = getattr(engine, name), tensors(1.0)
+    assert same(both(name, others), [function(t, o) for t, o in zip(tensors(), others)])
+    if name not in ("maximum", "minimum"):
+        assert same(both(name, 2.0), [function(t, 2.0) for t in tensors()])
+        assert same(both(name, [2.0, 3.0]), [function(t, o) for t, o in zip(tensors(), (2.0, 3.0))])
+
+
+@pytest.mark.parametrize("name", FOREACH_TERNARY.split())
+def test_ternary(name):
+    a, b = tensors(1.0), tensors(2.0)
+    if name == "lerp":
+        assert same(both(name, a, 0.25), [engine.lerp(t, x, 0.25) for t, x in zip(tensors(), a)])
+        return
+    function = getattr(engine, name)
+    assert same(both(name, a, b), [function(*row) for row in zip(tensors(), a, b)])
+    assert same(both(name, a, b, 0.5), [function(*row, value=0.5) for row in zip(tensors(), a, b)])
+    assert same(both(name, a, b, [2.0, 3.0]), [function(*r, value=v) for *r, v in zip(tensors(), a, b, (2.0, 3.0))])
+
+
+def test_the_others():
+    target = tensors()
+    engine._foreach_copy_(target, tensors(1.0))
+    assert same(target, tensors(1.0))
+    assert [x.item() for x in engine._foreach_max(target)] == [1.5, 1.75]
+    assert [x.item() for x in engine._foreach_norm([engine.tensor([3.0, 4.0])])] == [5.0]
+    engine._foreach_zero_(target)
+    assert all(not t.any() for t in target)
+    scaled = engine._foreach_add(tensors(), tensors(), alpha=2)
+    assert same(scaled, [t * 3 for t in tensors()])
+    assert same(engine._foreach_pow(2.0, tensors()), [engine.pow(2.0, t) for t in tensors()])
+    with pytest.raises(RuntimeError, match="must have the same number of tensors, got 2 and 1"):
+        engine._foreach_add(tensors(), [1.0])
+
+
+def test_all_are_names_of_the_top_level():
+    assert all(callable(getattr(engine, name)) for name in FOREACH)

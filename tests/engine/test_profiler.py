@@ -1,0 +1,84 @@
+"""torch.profiler: schedules, what is recorded in which step, and traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import engine
+from engine.profiler import (
+    ProfilerAction,
+    ProfilerActivity,
+    profile,
+    record_function,
+    schedule,
+    supported_activities,
+    tensorboard_trace_handler,
+)
+
+
+def test_schedule():
+    actions = schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
+    letters = "".join({0: "-", 1: "w", 2: "r", 3: "s"}[actions(i).value] for i in range(11))
+    assert letters == "--wrs-wrs--"
+    endless = schedule(wait=1, warmup=0, active=1, skip_first_wait=1)
+    assert [endless(i) for i in range(3)] == [
+        ProfilerAction.RECORD_AND_SAVE, ProfilerAction.NONE, ProfilerAction.RECORD_AND_SAVE,
+    ]  # fmt: skip
+    for bad in ({"active": 0}, {"wait": -1}):
+        with pytest.raises(AssertionError, match="Invalid profiler schedule arguments"):
+            schedule(**{"wait": 0, "warmup": 0, "active": 1, **bad})
+
+
+def test_everything_without_a_schedule():
+    x = engine.ones(3)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as prof, record_function("mine"):
+        x.mul(2)
+    names = [event.name for event in prof.events()]
+    assert names[0] == "mine" and "aten::mul" in names
+    assert "aten::mul" in prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=5)
+
+
+def test_steps():
+    x, seen = engine.ones(3), []
+
+    def ready(prof):
+        seen.append({(e.name, e.count) for e in prof.key_averages()})
+
+    with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=2), on_trace_ready=ready) as prof:
+        for step in range(8):
+            (engine.exp if step % 4 == 0 else engine.sin)(x)
+            prof.step()
+    assert [sorted(one) for one in seen] == [
+        [("ProfilerStep#2", 1), ("ProfilerStep#3", 1), ("aten::sin", 2)],
+        [("ProfilerStep#6", 1), ("ProfilerStep#7", 1), ("aten::sin", 2)],
+    ]
+
+
+def test_start_and_stop():
+    prof = profile()
+    with pytest.raises(RuntimeError, match="recorded nothing yet"):
+        prof.events()
+    prof.start()
+    engine.ones(2).neg()
+    prof.stop()
+    count = len(prof.events())
+    engine.ones(2).neg()
+    assert count == len(prof.events()) > 0
+
+
+def test_traces(tmp_path):
+    with profile(on_trace_ready=tensorboard_trace_handler(str(tmp_path / "log"), "me", use_gzip=True)) as prof:
+        engine.ones(2).neg()
+    (file,) = (tmp_path / "log").iterdir()
+    assert file.name.startswith("me.") and file.name.endswith(".pt.trace.json.gz")
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert json.loads(gzip.decompress(file.read_bytes())) == json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_activities():
+    assert ProfilerActivity.CPU in supported_activities()
+    with pytest.raises(AssertionError, match="No valid profiler activities"):
+        profile(activities=[])
