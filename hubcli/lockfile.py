@@ -94,9 +94,8 @@ class Repo:
                 raise LockMismatchError(
                     f"{self.spec} is not what the lock file says: {what} must be {wanted}, "
                     f"is {found}",
-                    hint=f"the cache or the lock file was changed by hand: "
-                    f"`hub pull {shlex.quote(self.spec)} --force-reload` fetches anew, "
-                    f"`hub lock {shlex.quote(self.spec)}` pins anew",
+                    hint="the cache or the lock file was changed by hand: hub cache verify --repair "
+                    f"mends the cache, hub lock {shlex.quote(self.spec)} pins anew",
                     spec=self.spec,
                 )
 

@@ -24,6 +24,7 @@ _LIBRARIES = (
     "rich",
     "safetensors",
     "threadpoolctl",
+    "tomli-w",
     "torch",
 )
 # backend: distributions that bring it

@@ -1,0 +1,59 @@
+"""`hub outdated`: which refs are elsewhere than where hub.lock pins them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from hubcli import lockfile, output
+from hubcli.commands import _options
+from hubcli.errors import ExitStatus
+from hubcli.lockfile import Outdated
+from hubcli.spec import RepoSpec
+
+
+@click.command()
+@click.argument("specs", nargs=-1, metavar="SPEC...")
+@click.option(
+    "--lock-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Another lock file than ./hub.lock.",
+)
+@click.pass_context
+def outdated(ctx: click.Context, specs: tuple[str, ...], lock_file: Path | None) -> None:
+    """Ask the remotes which locked specs (all, or these) have moved; nothing is fetched.
+
+    Status 6 if a tag is among them: tags should not move.
+    """
+    lock = lockfile.require(_options.lock_path(lock_file))
+    found = lockfile.outdated(lock, [RepoSpec.parse(spec) for spec in specs])
+    moved = [one for one in found if one.kind == "tag" and one.current is not None]
+    for one in moved:
+        name = shlex.quote(one.spec)
+        output.warning(
+            f"{one.spec}: a tag should stay, and this one moved from {one.locked} to {one.current}; "
+            f"to accept it: hub pull {name} --accept-changed && hub lock {name}"
+        )
+    output.Output.current().result(
+        {
+            "outdated": [
+                {
+                    "spec": one.spec,
+                    "kind": one.kind,
+                    "locked": one.locked,
+                    "current": one.current,
+                }
+                for one in found
+            ]
+        },
+        lambda: output.table([_row(one) for one in found]) or "nothing has moved",
+    )
+    if moved:
+        ctx.exit(ExitStatus.INTEGRITY)
+
+
+def _row(one: Outdated) -> tuple[str, ...]:
+    current = one.current[:12] if one.current is not None else "gone"
+    return (one.spec, one.kind, one.locked[:12], "->", current)
