@@ -28,150 +28,224 @@ def previous(xp: Any, h0: Any, output: Any, order: Any) -> Any:
     return result
 
 
-def _sigmoid(xp: Any, x: Any) -> None:
-    x *= 0.5
-    xp.tanh(x, out=x)
-    x *= 0.5
-    x += 0.5
+def _accumulate(xp: Any) -> Any:
+    """`add(a, b, out)`: out += a @ b, the product in memory of its own that is used again."""
+    scratch: list[Any] = []
+
+    def add(a: Any, b: Any, out: Any) -> None:
+        if not scratch or scratch[0].shape[0] < out.shape[0]:
+            scratch[:] = [xp.empty(out.shape, out.dtype)]
+        share = scratch[0][: out.shape[0]]
+        xp.matmul(a, b, out=share)
+        out += share
+
+    return add
 
 
-def lstm(
-    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool
-) -> Any:
-    """gates (rows, 4H), h0 (N, P), c0 (N, H), w (4H, P), w_out (P, H) or None -> output, h, c, activations, cells."""
+# Note [Gates at once]
+# sigmoid(x) is (tanh(x / 2) + 1) / 2.  With the sigmoid gates' share of input and weight halved beforehand, which
+# loses nothing, one tanh over all gates of a step serves, and one multiplication and addition by column finish them.
+
+
+def _halves(xp: Any, size: int, count: int, plain: int, dtype: Any) -> tuple[Any, Any]:
+    """By column 0.5 and 0.5 of the sigmoid gates, 1 and 0 of gate number `plain`: factors and summands."""
+    factor, summand = xp.full(size * count, 0.5, dtype), xp.full(size * count, 0.5, dtype)
+    factor[plain * size : (plain + 1) * size] = 1
+    summand[plain * size : (plain + 1) * size] = 0
+    return factor, summand
+
+
+def lstm_forward(
+    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool, add: Any = None
+) -> Any:  # fmt: skip
+    """gates (rows, 4H), h0 (N, P), c0 (N, H), w (4H, P), w_out (P, H) or None -> output, h, c, activations, cells.
+
+    `add(a, b, out)`: out += a @ b, the backend's own.
+    """
     size = c0.shape[1]
-    act = gates.copy()
+    add = add or _accumulate(xp)
+    factor, summand = _halves(xp, size, 4, 2, gates.dtype)
+    act = gates * factor
     cells = xp.empty((gates.shape[0], size), gates.dtype)
     output = xp.empty((gates.shape[0], h0.shape[1]), gates.dtype)
     h, c = h0.copy(), c0.copy()
-    turned = xp.ascontiguousarray(w.T)
+    turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
     turned_out = None if w_out is None else xp.ascontiguousarray(w_out.T)
+    scratch = xp.empty(c0.shape, gates.dtype)
     for start, n in steps(batch_sizes, reverse):
-        rows = slice(start, start + n)
-        a, cell = act[rows], c[:n]
-        a += xp.matmul(h[:n], turned)
-        _sigmoid(xp, a[:, : 2 * size])
-        new = a[:, 2 * size : 3 * size]
-        xp.tanh(new, out=new)
-        _sigmoid(xp, a[:, 3 * size :])
-        cell *= a[:, size : 2 * size]
-        cell += a[:, :size] * new
-        cells[rows] = cell
-        hidden = xp.tanh(cell)
-        hidden *= a[:, 3 * size :]
-        if turned_out is not None:
-            hidden = xp.matmul(hidden, turned_out)
-        output[rows] = hidden
-        h[:n] = hidden
+        a, hidden, cell, t = act[start : start + n], h[:n], c[:n], scratch[:n]
+        add(hidden, turned, a)
+        xp.tanh(a, out=a)
+        a *= factor
+        a += summand
+        i, f, new, o = (a[:, k * size : (k + 1) * size] for k in range(4))
+        cell *= f
+        xp.multiply(i, new, out=t)
+        cell += t
+        cells[start : start + n] = cell
+        xp.tanh(cell, out=t)
+        if turned_out is None:
+            xp.multiply(t, o, out=hidden)
+        else:
+            t *= o
+            xp.matmul(t, turned_out, out=hidden)
+        output[start : start + n] = hidden
     return output, h, c, act, cells
+
+
+def _added(incoming: Any, carried: Any) -> Any:
+    """The gradient of a step's state: what later steps left, with what comes from above added to it."""
+    if incoming is not None:
+        carried += incoming
+    return carried
 
 
 def lstm_backward(
     xp: Any, g_out: Any, g_h: Any, g_c: Any, h0: Any, c0: Any, w: Any, w_out: Any, output: Any, act: Any, cells: Any,
-    batch_sizes: Any, reverse: bool,
+    batch_sizes: Any, reverse: bool, product: Any = None,
 ) -> Any:  # fmt: skip
-    """The gradients of gates, h0, c0, w, w_out (None without projection)."""
+    """The gradients of gates, h0, c0, w, w_out (None without projection).  `product(a, b, out)`: out = a @ b."""
     size = c0.shape[1]
+    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
     order = steps(batch_sizes, reverse)
     before = previous(xp, c0, cells, order)
     of_gates = xp.empty_like(act)
-    dh = xp.zeros_like(h0) if g_h is None else g_h.astype(act.dtype)
-    dc = xp.zeros_like(c0) if g_c is None else g_c.astype(act.dtype)
-    hidden_grads = None if w_out is None else xp.empty((act.shape[0], h0.shape[1]), act.dtype)
+    dtype = act.dtype
+    dh = xp.zeros(h0.shape, dtype) if g_h is None else g_h.astype(dtype)
+    dc = xp.zeros(c0.shape, dtype) if g_c is None else g_c.astype(dtype)
+    hidden_grads = None if w_out is None else xp.empty((act.shape[0], h0.shape[1]), dtype)
+    squashed, through = xp.empty(c0.shape, dtype), xp.empty(c0.shape, dtype)
     for start, n in reversed(order):
         rows = slice(start, start + n)
-        a, target = act[rows], of_gates[rows]
-        d = dh[:n] if g_out is None else dh[:n] + g_out[rows]
+        a, target, cell, s = act[rows], of_gates[rows], dc[:n], squashed[:n]
+        carried = _added(None if g_out is None else g_out[rows], dh[:n])
+        d = carried
         if w_out is not None:
-            hidden_grads[rows] = d
-            d = xp.matmul(d, w_out)
+            hidden_grads[rows] = carried
+            d = through[:n]
+            product(carried, w_out, d)
         i, f, new, o = (a[:, k * size : (k + 1) * size] for k in range(4))
-        squashed = xp.tanh(cells[rows])
-        d_cell = d * o * (1 - squashed * squashed) + dc[:n]
-        target[:, :size] = d_cell * new * i * (1 - i)
-        target[:, size : 2 * size] = d_cell * before[rows] * f * (1 - f)
-        target[:, 2 * size : 3 * size] = d_cell * i * (1 - new * new)
-        target[:, 3 * size :] = d * squashed * o * (1 - o)
-        dc[:n] = d_cell * f
-        dh[:n] = xp.matmul(target, w)
-    of_w = xp.matmul(of_gates.T, previous(xp, h0, output, order))
+        t_i, t_f, t_new, t_o = (target[:, k * size : (k + 1) * size] for k in range(4))
+        # slopes: of a sigmoid x - x^2, of tanh 1 - x^2
+        xp.multiply(a, a, out=target)
+        xp.subtract(a[:, : 2 * size], target[:, : 2 * size], out=target[:, : 2 * size])
+        xp.subtract(1, t_new, out=t_new)
+        xp.subtract(o, t_o, out=t_o)
+        xp.tanh(cells[rows], out=s)
+        t_o *= s
+        t_o *= d
+        s *= s
+        xp.subtract(1, s, out=s)
+        s *= o
+        s *= d
+        cell += s
+        t_i *= new
+        t_i *= cell
+        t_f *= before[rows]
+        t_f *= cell
+        t_new *= i
+        t_new *= cell
+        cell *= f
+        product(target, w, carried)
+    of_w = xp.empty(w.shape, dtype)
+    product(of_gates.T, previous(xp, h0, output, order), of_w)
     of_out = None
     if w_out is not None:
         of_out = xp.matmul(hidden_grads.T, act[:, 3 * size :] * xp.tanh(cells))
     return of_gates, dh, dc, of_w, of_out
 
 
-def gru(xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, reverse: bool) -> Any:
-    """gates (rows, 3H): r, z, n; h0 (N, H), w (3H, H), bias (3H) or None -> output, h, activations, inner n."""
+def gru_forward(
+    xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, reverse: bool, product: Any = None
+) -> Any:  # fmt: skip
+    """gates (rows, 3H): r, z, n; h0 (N, H), w (3H, H), bias (3H) or None -> output, h, activations, inner n.
+
+    `product(a, b, out)`: out = a @ b, the backend's own.
+    """
     size = h0.shape[1]
-    act = gates.copy()
+    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
+    factor, _ = _halves(xp, size, 3, 2, gates.dtype)
+    act = gates * factor
     inner = xp.empty((gates.shape[0], size), gates.dtype)  # W_hn h + b_hn
     output = xp.empty_like(inner)
     h = h0.copy()
-    turned = xp.ascontiguousarray(w.T)
+    turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
+    if bias is not None:
+        bias = bias * factor
+    shares = xp.empty((h0.shape[0], 3 * size), gates.dtype)
     for start, n in steps(batch_sizes, reverse):
-        rows = slice(start, start + n)
-        a = act[rows]
-        share = xp.matmul(h[:n], turned)
+        a, share, state = act[start : start + n], shares[:n], h[:n]
+        product(state, turned, share)
         if bias is not None:
             share += bias
-        a[:, : 2 * size] += share[:, : 2 * size]
-        _sigmoid(xp, a[:, : 2 * size])
-        inner[rows] = share[:, 2 * size :]
-        new = a[:, 2 * size :]
-        new += a[:, :size] * share[:, 2 * size :]
+        gate, new, hidden = a[:, : 2 * size], a[:, 2 * size :], share[:, 2 * size :]
+        gate += share[:, : 2 * size]
+        xp.tanh(gate, out=gate)
+        gate *= 0.5
+        gate += 0.5
+        inner[start : start + n] = hidden
+        hidden *= a[:, :size]
+        new += hidden
         xp.tanh(new, out=new)
-        state = h[:n]
         state -= new
         state *= a[:, size : 2 * size]
         state += new
-        output[rows] = state
+        output[start : start + n] = state
     return output, h, act, inner
 
 
 def gru_backward(
-    xp: Any,
-    g_out: Any,
-    g_h: Any,
-    h0: Any,
-    w: Any,
-    output: Any,
-    act: Any,
-    inner: Any,
-    batch_sizes: Any,
-    reverse: bool,
-) -> Any:
-    """The gradients of gates, h0, w and bias."""
+    xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, act: Any, inner: Any, batch_sizes: Any,
+    reverse: bool, product: Any = None,
+) -> Any:  # fmt: skip
+    """The gradients of gates, h0, w and bias.  `product(a, b, out)`: out = a @ b."""
     size = h0.shape[1]
+    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
     order = steps(batch_sizes, reverse)
     before = previous(xp, h0, output, order)
     of_gates, of_share = xp.empty_like(act), xp.empty_like(act)
-    dh = xp.zeros_like(h0) if g_h is None else g_h.astype(act.dtype)
+    dtype = act.dtype
+    dh = xp.zeros(h0.shape, dtype) if g_h is None else g_h.astype(dtype)
+    kept, through = xp.empty(h0.shape, dtype), xp.empty(h0.shape, dtype)
     for start, n in reversed(order):
         rows = slice(start, start + n)
         a, target, share = act[rows], of_gates[rows], of_share[rows]
-        d = dh[:n] if g_out is None else dh[:n] + g_out[rows]
+        d = _added(None if g_out is None else g_out[rows], dh[:n])
         r, z, new = (a[:, k * size : (k + 1) * size] for k in range(3))
-        d_new = d * (1 - z) * (1 - new * new)
-        target[:, 2 * size :] = d_new
-        target[:, size : 2 * size] = d * (before[rows] - new) * z * (1 - z)
-        target[:, :size] = d_new * inner[rows] * r * (1 - r)
+        t_r, t_z, t_new = (target[:, k * size : (k + 1) * size] for k in range(3))
+        keep, s = kept[:n], through[:n]
+        # slopes: of a sigmoid x - x^2, of tanh 1 - x^2
+        xp.multiply(a, a, out=target)
+        xp.subtract(a[:, : 2 * size], target[:, : 2 * size], out=target[:, : 2 * size])
+        xp.subtract(1, t_new, out=t_new)
+        xp.multiply(d, z, out=keep)
+        xp.subtract(d, keep, out=s)
+        t_new *= s
+        xp.subtract(before[rows], new, out=s)
+        t_z *= s
+        t_z *= d
+        t_r *= inner[rows]
+        t_r *= t_new
         share[:, : 2 * size] = target[:, : 2 * size]
-        share[:, 2 * size :] = d_new * r
-        dh[:n] = d * z + xp.matmul(share, w)
-    return of_gates, dh, xp.matmul(of_share.T, before), of_share.sum(axis=0)
+        xp.multiply(t_new, r, out=share[:, 2 * size :])
+        product(share, w, d)
+        d += keep
+    of_w = xp.empty(w.shape, dtype)
+    product(of_share.T, before, of_w)
+    return of_gates, dh, of_w, of_share.sum(axis=0)
 
 
 def simple(
-    xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool
-) -> Any:
-    """gates (rows, H), h0 (N, H), w (H, H) -> output, h."""
+    xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool, add: Any = None
+) -> Any:  # fmt: skip
+    """gates (rows, H), h0 (N, H), w (H, H) -> output, h.  `add(a, b, out)`: out += a @ b."""
+    add = add or _accumulate(xp)
     output = gates.copy()
     h = h0.copy()
     turned = xp.ascontiguousarray(w.T)
     for start, n in steps(batch_sizes, reverse):
         a = output[start : start + n]
-        a += xp.matmul(h[:n], turned)
+        add(h[:n], turned, a)
         if relu:
             xp.maximum(a, 0, out=a)
         else:
@@ -181,24 +255,25 @@ def simple(
 
 
 def simple_backward(
-    xp: Any,
-    g_out: Any,
-    g_h: Any,
-    h0: Any,
-    w: Any,
-    output: Any,
-    relu: bool,
-    batch_sizes: Any,
-    reverse: bool,
-) -> Any:
-    """The gradients of gates, h0 and w."""
+    xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, relu: bool, batch_sizes: Any, reverse: bool,
+    product: Any = None,
+) -> Any:  # fmt: skip
+    """The gradients of gates, h0 and w.  `product(a, b, out)`: out = a @ b."""
+    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
     order = steps(batch_sizes, reverse)
     of_gates = xp.empty_like(output)
-    dh = xp.zeros_like(h0) if g_h is None else g_h.astype(output.dtype)
+    dh = xp.zeros(h0.shape, output.dtype) if g_h is None else g_h.astype(output.dtype)
     for start, n in reversed(order):
         rows = slice(start, start + n)
         a, target = output[rows], of_gates[rows]
-        d = dh[:n] if g_out is None else dh[:n] + g_out[rows]
-        target[...] = d * (a > 0) if relu else d * (1 - a * a)
-        dh[:n] = xp.matmul(target, w)
-    return of_gates, dh, xp.matmul(of_gates.T, previous(xp, h0, output, order))
+        d = _added(None if g_out is None else g_out[rows], dh[:n])
+        if relu:
+            xp.multiply(d, a > 0, out=target)
+        else:
+            xp.multiply(a, a, out=target)
+            xp.subtract(1, target, out=target)
+            target *= d
+        product(target, w, d)
+    of_w = xp.empty(w.shape, output.dtype)
+    product(of_gates.T, previous(xp, h0, output, order), of_w)
+    return of_gates, dh, of_w

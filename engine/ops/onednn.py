@@ -1,7 +1,7 @@
 """oneDNN's kernels of ops, in front of their own for large float32 arrays; imported when the library is there.
 
-A kernel here returns NotImplemented for what oneDNN lacks or does more slowly, and its twin in the op's own file answers.
+A kernel here returns NotImplemented for what oneDNN lacks or does more slowly; its twin in the op's own file answers.
 Activations (N, C, *size) are computed channels-last: see Note [Laid tensors] in layouts.py.
 """
 
-from engine.ops import onednn_conv, onednn_norm  # noqa: F401
+from engine.ops import onednn_blas, onednn_conv, onednn_norm, onednn_rnn  # noqa: F401

@@ -1,7 +1,7 @@
 """LSTM, GRU and plain recurrent networks, and their cells.
 
 One direction of one layer is one op (`_rnn.py`), its backward another; double backward goes through the same
-recurrence written with small ops.
+recurrence written with small ops.  Kernels with oneDNN's products: `onednn_rnn.py`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _lstm_samples(t, projected=False):
 
 @op(
     public=False, method=False, out=False, returns=("gates", "h0", "c0", "weight", "projection"),
-    tensors=("grad_h", "grad_c", "h0", "c0", "projection", "activations", "cells"), why=WHY,
+    tensors=("grad_h", "grad_c", "h0", "c0", "projection", "activations", "cells"), why=WHY, large=4096,
 )  # fmt: skip
 @joint_derivative(
     "grad_output", "grad_h", "grad_c", "gates", "h0", "c0", "weight", "projection",
@@ -152,7 +152,7 @@ def _lstm_formula(
 
 @op(
     public=False, method=False, out=False, returns=("output", "h", "c", "activations", "cells"),
-    nondifferentiable=("activations", "cells"), tensors=("h0", "c0"),
+    nondifferentiable=("activations", "cells"), tensors=("h0", "c0"), large=4096,
 )  # fmt: skip
 @joint_derivative("gates", "h0", "c0", "weight", "projection", by=_lstm_formula)
 @samples(lambda t: _lstm_samples(t) + _lstm_samples(t, True))
@@ -164,12 +164,12 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     """
     dtype = gates.dtype
     x, h, c, w, w_out = _wide(gates, h0, c0, weight, projection)
-    return _like(_rnn.lstm(xp, x, h, c, w, w_out, batch_sizes, reverse), dtype)
+    return _like(_rnn.lstm_forward(xp, x, h, c, w, w_out, batch_sizes, reverse), dtype)
 
 
 @op(
     public=False, method=False, out=False, returns=("gates", "h0", "weight", "bias"),
-    tensors=("grad_h", "h0", "activations", "inner"), why=WHY,
+    tensors=("grad_h", "h0", "activations", "inner"), why=WHY, large=4096,
 )  # fmt: skip
 @joint_derivative(
     "grad_output", "grad_h", "gates", "h0", "weight", "bias",
@@ -212,7 +212,7 @@ def _gru_formula(
 
 @op(
     public=False, method=False, out=False, returns=("output", "h", "activations", "inner"),
-    nondifferentiable=("activations", "inner"), tensors=("h0",),
+    nondifferentiable=("activations", "inner"), tensors=("h0",), large=4096,
 )  # fmt: skip
 @joint_derivative("gates", "h0", "weight", "bias", by=_gru_formula)
 @samples(
@@ -229,7 +229,7 @@ def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     inner (rows, H).
     """
     x, h, w, b = _wide(gates, h0, weight, bias)
-    return _like(_rnn.gru(xp, x, h, w, b, batch_sizes, reverse), gates.dtype)
+    return _like(_rnn.gru_forward(xp, x, h, w, b, batch_sizes, reverse), gates.dtype)
 
 
 @op(
@@ -239,6 +239,7 @@ def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     returns=("gates", "h0", "weight"),
     tensors=("grad_h", "h0"),
     why=WHY,
+    large=4096,
 )
 @joint_derivative(
     "grad_output", "grad_h", "gates", "h0", "weight",
@@ -263,7 +264,7 @@ def _rnn_formula(grad0, grad1, gates, h0, weight, result0, how, batch_sizes, rev
     return rnn_layer_backward(grad0, grad1, gates, h0, weight, zero, how, batch_sizes, reverse)
 
 
-@op(public=False, method=False, out=False, returns=("output", "h"), tensors=("h0",))
+@op(public=False, method=False, out=False, returns=("output", "h"), tensors=("h0",), large=4096)
 @joint_derivative("gates", "h0", "weight", by=_rnn_formula)
 @samples(
     lambda t: [

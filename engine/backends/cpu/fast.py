@@ -87,7 +87,13 @@ class Fast:
     @staticmethod
     def matmul(a: Any, b: Any, out: Any = None) -> Any:
         """np.matmul into memory from the cache."""
-        if out is None and a.ndim >= 2 and b.ndim >= 2 and a.dtype == b.dtype and a.dtype.kind in "fc":
+        if (
+            out is None
+            and a.ndim >= 2
+            and b.ndim >= 2
+            and a.dtype == b.dtype
+            and a.dtype.kind in "fc"
+        ):
             try:
                 lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
             except ValueError:
