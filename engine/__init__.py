@@ -42,7 +42,15 @@ from engine.layouts import (  # noqa: E402, F401
     sparse_csr,
     strided,
 )
-from engine.random import Generator, default_generator  # noqa: E402, F401
+from engine.random import (  # noqa: E402, F401
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from engine.storage import Storage, UntypedStorage  # noqa: E402, F401
 from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
 from engine.version import __version__  # noqa: E402, F401

@@ -125,6 +125,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "check",
         "deterministic",
         "gradgrad",
+        "form",
         "half",
         "inplace",
         "integer_result",
@@ -202,6 +203,7 @@ class Op:
         count = code.co_argcount
         self.name: str = function.__name__
         self.kernel: Any = function
+        self.called: str = options.get("form") or self.name  # in errors and profiles
         self.kernels: dict[str, Callable[..., Any]] = {}
         self.namespaces: list[dict[str, Any]] = []
         positional = code.co_varnames[1:count]
@@ -222,6 +224,7 @@ class Op:
         self.formulas: dict[str, Any] = attached.get("derivative", {})
         self.joint: tuple[tuple[str, ...], Any] | None = attached.get("joint")
         self.samples: Any = attached.get("samples")
+        self.array_formulas: dict[str, Any] | None = attached.get("array_derivative")
         named = self.joint[0] if self.joint else self.formulas
         found, lists = [], []
         for p in params:
@@ -237,7 +240,7 @@ class Op:
         if "promote" not in options:
             self.promote: str | None = "default" if self.broadcast else None
         if "label" not in options:
-            self.label: str = self.name + "_cpu"
+            self.label: str = self.called + "_cpu"
         if self.half:
             self.kernel = in_single(self.kernel)
         if self.refuse:
@@ -245,18 +248,20 @@ class Op:
         if self.view:
             self.out = False
         if "method" not in options:
-            self.method: bool | str = params[:1] == ("input",)
+        if "form" in options:
+            self.public = False
+            self.method: bool | str = self.called is self.name and params[:1] == ("input",)
         if returns == "many":
             self.many = True
         elif returns:
             self.outputs = tuple(returns)
         self.saves_integer: bool = options.get("integer_result", "dtype" in params)
-        self.node_name: str = node or camel(self.name) + "Backward0"
+        self.node_name: str = node or camel(self.called) + "Backward0"
 
     @functools.cached_property
     def result_type(self) -> Any:
         """The named tuple of several outputs; made at first use, since making one costs 100 us."""
-        return _result_type(self.name, self.outputs) if self.outputs else None
+        return _result_type(self.called, self.outputs) if self.outputs else None
 
     def signature(self) -> str:
         """The public parameters as Python text, without `out`."""
@@ -320,7 +325,6 @@ def refusing(function: Any, kinds: str, label: str) -> Any:
 
 def _result_type(name: str, outputs: Sequence[str]) -> type:
     """A named tuple that prints as torch's: `torch.return_types.max(` and a line a field."""
-    name = name.removesuffix("_dim")
 
     def show(self: Any) -> str:
         lines = ",\n".join(f"{field}={value!r}" for field, value in zip(outputs, self))
@@ -349,6 +353,20 @@ def derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def joint_derivative(*inputs: str, by: Callable[..., Any]) -> Callable[[Any], Any]:
+def array_derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in binder.py.
+
+    Those not given are the formulas of `derivative` themselves, where they are written with operators only.  They may
+    read what those read.
+    """
+
+    def attach(function: Any) -> Any:
+        function.array_derivative = formulas
+        return function
+
+    return attach
+
+
     """One formula that returns the gradients of several inputs as a tuple (entries may be None)."""
 
     def attach(function: Any) -> Any:
@@ -378,6 +396,7 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
+    form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
@@ -389,9 +408,9 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
         if record.name in OPS:
             raise ValueError(f"op {record.name} is defined twice")
         OPS[record.name] = record
-        record.function = _lazy(record, record.name, inplace=False)
+        record.function = _lazy(record, record.called, inplace=False)
         if record.inplace:
-            record.inplace_function = _lazy(record, record.name + "_", inplace=True)
+            record.inplace_function = _lazy(record, record.called + "_", inplace=True)
         for name in (record.name, *record.names):
             _publish(name, record.function, record.method, record.public)
             if record.inplace:
@@ -475,7 +494,8 @@ def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> Func
 
 def operator_form(name: str, inplace: bool = False) -> FunctionType:
     """The op as a Python operator: NotImplemented, not TypeError, for an operand it does not know."""
-    return _lazy(OPS[name], name + "_" * inplace, inplace, unsupported=NotImplemented)
+    record = OPS[name]
+    return _lazy(record, record.called + "_" * inplace, inplace, unsupported=NotImplemented)
 
 
 # --- type promotion (torch 2.13): see dtypes.py for the order of the categories

@@ -14,10 +14,11 @@ from engine import dtypes
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
 from engine.ops import contractions, lapack, lapack_factor, lapack_spectral
-from engine.ops.blas import conj, scalar_name, store
 from engine.ops.blas import matmul as _matmul
+from engine.ops.blas import scalar_name, store
 from engine.ops.lapack import LinAlgError, check_square
 from engine.ops.norms import linalg_vector_norm
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 __all__ = [

@@ -287,7 +287,7 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
             tensors += [t for t in a if isinstance(t, Tensor)]
     if mode.enabled and any(t.requires_grad for t in tensors + outs):
         raise RuntimeError(
-            f"{record.name}(): functions with out=... arguments don't support automatic differentiation, but "
+            f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but "
             f"one of the "
             "arguments requires grad."
         )
@@ -298,11 +298,11 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
         mode.enabled = enabled
     results = list(result) if isinstance(result, tuple) else [result]
     if len(results) != len(outs):
-        raise TypeError(f"{record.name}(): out must hold {len(results)} Tensors, got {len(outs)}")
+        raise TypeError(f"{record.called}(): out must hold {len(results)} Tensors, got {len(outs)}")
     for target, value in zip(outs, results):
         if not isinstance(target, Tensor):
             raise TypeError(
-                f"{record.name}(): argument 'out' must be Tensor, not {type(target).__name__}"
+                f"{record.called}(): argument 'out' must be Tensor, not {type(target).__name__}"
             )
         have, want = value.dtype, target.dtype
         if not dtypes.can_cast(have, want):

@@ -16,7 +16,7 @@ from typing import Any
 from engine import backends, dtypes, layouts
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
-from engine.ops.coo import coo_mm, group_sum, linear
+from engine.ops.coo import coo_mm, group_sum, linear_index
 from engine.tensor import Size, Tensor, wrap
 
 __all__ = [
@@ -144,7 +144,7 @@ class SparseTensor(Tensor):
         d = array.shape[0]
         if array.shape[1] < 2:
             return _make(self._i, self._v, self._size, True)
-        flat = linear(xp, array, self._size[:d])
+        flat = linear_index(xp, array, self._size[:d])
         unique, first, groups = xp.unique(flat, return_index=True, return_inverse=True)
         values = group_sum(self._v, wrap(groups.reshape(-1)), int(unique.shape[0]))
         return _make(wrap(xp.ascontiguousarray(array[:, first])), values, self._size, True)
@@ -159,7 +159,7 @@ class SparseTensor(Tensor):
             bool((array < 0).any()) or bool((array.max(1) >= xp.asarray(sizes)).any())
         ):
             raise RuntimeError("size is inconsistent with indices: an index lies outside of it")
-        dense = group_sum(self._v, wrap(linear(xp, array, sizes)), numel(sizes)).view(self._size)
+        dense = group_sum(self._v, wrap(linear_index(xp, array, sizes)), numel(sizes)).view(self._size)
         return dense if dtype is None else dense.to(dtype)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
@@ -580,7 +580,7 @@ def _normalised(input: SparseTensor, dim: int, dtype: Any, log: bool) -> SparseT
     array = a._i._array
     xp = backends.xp_of(array)
     kept = [x for x in range(a.sparse_dim()) if x != d]
-    flat = linear(xp, array[kept], [a._size[x] for x in kept])
+    flat = linear_index(xp, array[kept], [a._size[x] for x in kept])
     unique, groups = xp.unique(flat, return_inverse=True)
     groups = groups.reshape(-1)
     n = int(unique.shape[0])

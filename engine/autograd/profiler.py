@@ -149,7 +149,7 @@ def _bytes(result: Any) -> int:
 
 def _kernel_wrapper(record: Op, kernel: Any) -> Any:
     """`kernel` with an event round it."""
-    name = "aten::" + record.name
+    name = "aten::" + record.called
 
     def timed(xp: Any, *args: Any, **kwargs: Any) -> Any:
         event = _begin(name, args)

@@ -35,11 +35,11 @@ def padded(xp: Any, x: Any, padding: Any, fill: Any = 0) -> Any:
         if fill
         else xp.zeros((*x.shape[:2], *size), x.dtype)
     )
-    result[inner(x.shape[2:], padding)] = x
+    result[unpadded(x.shape[2:], padding)] = x
     return result
 
 
-def inner(size: Any, padding: Any) -> tuple[Any, ...]:
+def unpadded(size: Any, padding: Any) -> tuple[Any, ...]:
     """The index of the unpadded part of a padded array."""
     return (slice(None), slice(None), *(slice(p, p + n) for n, p in zip(size, padding)))
 
@@ -253,7 +253,7 @@ def backward_input(
                 target[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
     if list(reach) == list(space):
         return wide
-    return xp.ascontiguousarray(wide[inner(space, padding)])
+    return xp.ascontiguousarray(wide[unpadded(space, padding)])
 
 
 def backward_weight(

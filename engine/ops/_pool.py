@@ -125,7 +125,7 @@ def bases(xp: Any, size: Any, out: Any, stride: Any) -> Any:
     return total
 
 
-def argmax(xp: Any, x: Any, y: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+def window_argmax(xp: Any, x: Any, y: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     """The flat index of the first element of each window that equals its maximum y.  -> (N, C, *out) int64."""
     size, out = x.shape[2:], y.shape[2:]
     result = xp.zeros(y.shape, "int64")
@@ -161,7 +161,7 @@ def put_back(
     return result
 
 
-def gather(xp: Any, x: Any, index: Any) -> Any:
+def take_flat(xp: Any, x: Any, index: Any) -> Any:
     """The elements at flat indices.  x (N, C, *size), index (N, C, *out) -> (N, C, *out)."""
     rows = prod(x.shape[:2])
     return xp.take_along_axis(x.reshape(rows, -1), index.reshape(rows, -1), axis=1).reshape(

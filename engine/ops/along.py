@@ -253,7 +253,7 @@ def index_copy(xp, input, dim, index, source, *, out=None):
     return result
 
 
-@op(inplace=True, public=False, method=False, node="IndexFillBackward0", plain=("value",))
+@op(inplace=True, form="index_fill", node="IndexFillBackward0", plain=("value",))
 @derivative(input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0))
 @samples(
     lambda t: [
@@ -282,7 +282,7 @@ def _check_fill(input, dim, index):
     return dim
 
 
-@op(inplace=True, public=False, method=False, node="IndexFillBackward1", tensors=("value",))
+@op(inplace=True, form="index_fill", node="IndexFillBackward1", tensors=("value",))
 @derivative(
     input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0),
     value=lambda grad, dim, index: index_select(grad, dim, unique_index(index)).sum(),

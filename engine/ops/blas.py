@@ -13,7 +13,9 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
-from engine.dispatch import composite, derivative, op, overload, samples
+from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
+from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import summed_to
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
@@ -110,14 +112,9 @@ def check_same(a: Any, b: Any) -> None:
 # --- helpers of formulas
 
 
-def adjoint(x: Tensor) -> Tensor:
+def mH(x: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims; a view for real tensors."""
     x = x.transpose(-2, -1)
-    return x.conj() if x._array.dtype.kind == "c" else x
-
-
-def conj(x: Tensor) -> Tensor:
-    """The conjugate; `x` itself for real tensors."""
     return x.conj() if x._array.dtype.kind == "c" else x
 
 
@@ -132,8 +129,12 @@ def flat(x: Tensor) -> Tensor:
 
 @op()
 @derivative(
-    input=lambda grad, mat2: mm(grad, adjoint(mat2)),
-    mat2=lambda grad, input: mm(adjoint(input), grad),
+    input=lambda grad, mat2: mm(grad, mH(mat2)),
+    mat2=lambda grad, input: mm(mH(input), grad),
+)
+@array_derivative(
+    input=lambda grad, mat2: np.matmul(grad, mat2.T),
+    mat2=lambda grad, input: np.matmul(input.T, grad),
 )
 @samples(lambda t: [(t(2, 3), t(3, 4)), (t(4, 1), t(1, 2)), (t(2, 0), t(0, 3)), (t(0, 2), t(2, 3))])
 def mm(xp, input, mat2):
@@ -160,8 +161,8 @@ def mm(xp, input, mat2):
 
 @op(method=True)
 @derivative(
-    input=lambda grad, mat2: bmm(grad, adjoint(mat2)),
-    mat2=lambda grad, input: bmm(adjoint(input), grad),
+    input=lambda grad, mat2: bmm(grad, mH(mat2)),
+    mat2=lambda grad, input: bmm(mH(input), grad),
 )
 @samples(
     lambda t: [
@@ -216,7 +217,7 @@ def check_mv(name: str, mat: Any, vec: Any, out: int, *more: Any) -> None:
 @op()
 @derivative(
     input=lambda grad, vec: grad.unsqueeze(1) * conj(vec),
-    vec=lambda grad, input: mv(adjoint(input), grad),
+    vec=lambda grad, input: mv(mH(input), grad),
 )
 @samples(lambda t: [(t(2, 3), t(3)), (t(2, 0), t(0)), (t(0, 3), t(3)), (t(1, 1), t(1))])
 def mv(xp, input, vec):
@@ -278,16 +279,16 @@ def vdot(xp, input, other):
 
 def _batched_input(grad: Tensor, other: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(grad._array.shape) > len(shape) or other._array.ndim > 2:
-        return batched(grad, adjoint(other)).sum_to_size(shape)
-    return batched(grad, adjoint(other))
+        return batched(grad, mH(other)).sum_to_size(shape)
+    return batched(grad, mH(other))
 
 
 def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(shape) == 2:  # every batch shared it: one product over all rows
         rows = numel(input._array.shape[:-1])
         if rows == numel(grad._array.shape[:-1]):
-            return mm(adjoint(flat(input)), flat(grad))
-    return batched(adjoint(input), grad).sum_to_size(shape)
+            return mm(mH(flat(input)), flat(grad))
+    return batched(mH(input), grad).sum_to_size(shape)
 
 
 @op(public=False, method=False, node="BmmBackward0")
@@ -409,7 +410,7 @@ Tensor.__rmatmul__ = _rmatmul
 
 def _linear_weight(grad: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -> Tensor:
     if len(weight_shape) == 1:
-        return mv(adjoint(flat(input)), grad.reshape(-1))
+        return mv(mH(flat(input)), grad.reshape(-1))
     return mm(flat(grad).t(), conj(flat(input)))
 
 

@@ -9,15 +9,14 @@ from typing import Any
 
 from engine.dispatch import OPS, PUBLIC, derivative, op, samples
 from engine.ops.blas import (
-    adjoint,
     batched,
     bmm,
     check_batches,
     check_matrices,
     check_mv,
-    conj,
     cpp_name,
     expandable,
+    mH,
     mm,
     mv,
     refuse_dtype,
@@ -25,6 +24,7 @@ from engine.ops.blas import (
     straight,
     widened,
 )
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 
@@ -63,11 +63,11 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
         )
 
 
-@op(inplace=True)
+@op(inplace=True, large=64)
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    mat1=lambda grad, mat2, alpha: scale(mm(grad, adjoint(mat2)), alpha),
-    mat2=lambda grad, mat1, alpha: scale(mm(adjoint(mat1), grad), alpha),
+    mat1=lambda grad, mat2, alpha: scale(mm(grad, mH(mat2)), alpha),
+    mat2=lambda grad, mat1, alpha: scale(mm(mH(mat1), grad), alpha),
 )
 @samples(
     lambda t: [
@@ -99,7 +99,7 @@ def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat=lambda grad, vec, alpha: scale(grad.unsqueeze(1) * conj(vec), alpha),
-    vec=lambda grad, mat, alpha: scale(mv(adjoint(mat), grad), alpha),
+    vec=lambda grad, mat, alpha: scale(mv(mH(mat), grad), alpha),
 )
 @samples(
     lambda t: [
@@ -166,8 +166,8 @@ def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
 @op(inplace=True)
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    batch1=lambda grad, batch2, alpha: scale(batched(grad, adjoint(batch2)), alpha),
-    batch2=lambda grad, batch1, alpha: scale(batched(adjoint(batch1), grad), alpha),
+    batch1=lambda grad, batch2, alpha: scale(batched(grad, mH(batch2)), alpha),
+    batch2=lambda grad, batch1, alpha: scale(batched(mH(batch1), grad), alpha),
 )
 @samples(
     lambda t: [
@@ -206,8 +206,8 @@ def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
 @op(inplace=True)
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
-    batch1=lambda grad, batch2, alpha: scale(bmm(grad, adjoint(batch2)), alpha),
-    batch2=lambda grad, batch1, alpha: scale(bmm(adjoint(batch1), grad), alpha),
+    batch1=lambda grad, batch2, alpha: scale(bmm(grad, mH(batch2)), alpha),
+    batch2=lambda grad, batch1, alpha: scale(bmm(mH(batch1), grad), alpha),
 )
 @samples(
     lambda t: [

@@ -113,7 +113,7 @@ def view_as_complex(xp, input):
 # --- conjugation
 
 
-@op(inplace=True, public=False, method=False)
+@op(inplace=True, form="conj_physical")
 @derivative(input=lambda grad: conj_physical(grad))
 @samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
 def conjugate(xp, input):

@@ -12,7 +12,8 @@ from typing import Any
 from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
-from engine.ops.blas import bmm, conj, cpp_name, matmul, mm, scalar_name, store
+from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name, store
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 # --- einsum
@@ -624,7 +625,7 @@ def matrix_power(input, n, *, out=None):
         return store(out, "matrix_power", matrix_power, input, n)
     lapack.check_square(input._array, "linalg.matrix_power")
     if n == 0:
-        return input.masked_fill((input == input) | (input != input), 0) + lapack.eye(input)
+        return input.masked_fill((input == input) | (input != input), 0) + lapack.eye_like(input)
     if n < 0:
         input, n = lapack.inverse(input), -n
     if n == 1:

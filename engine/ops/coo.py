@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.dispatch import derivative, op, samples
-from engine.ops.blas import conj
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 
@@ -69,7 +69,7 @@ def group_sum(xp, values, groups, n):
     return result
 
 
-def linear(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
+def linear_index(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
     """Coordinates as one number each, row-major.  indices (d, nnz) -> (nnz)."""
     result = xp.zeros(indices.shape[1], xp.int64)
     for row, size in zip(indices, shape):

@@ -99,7 +99,7 @@ def _extreme_samples(t: Any) -> list[Any]:
     return [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 2, 3),), (t.boolean(3),)]
 
 
-@op(public=False, method=False, node="MaxBackward1")
+@op(form="max", node="MaxBackward1")
 @derivative(input=lambda grad, input, result: _among(grad, input, result, None, False, True))
 @samples(_extreme_samples)
 def max_all(xp, input):
@@ -109,7 +109,7 @@ def max_all(xp, input):
     return input.max()
 
 
-@op(public=False, method=False, node="MinBackward1")
+@op(form="min", node="MinBackward1")
 @derivative(input=lambda grad, input, result: _among(grad, input, result, None, False, True))
 @samples(_extreme_samples)
 def min_all(xp, input):
@@ -130,7 +130,7 @@ def _dim_samples(t: Any) -> list[Any]:
 
 
 @op(
-    public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
+    form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
 )  # fmt: skip
 @derivative(
     input=lambda grad0, result1, input_shape, dim, keepdim: at_index(
@@ -147,7 +147,7 @@ def max_dim(xp, input, dim, keepdim=False):
 
 
 @op(
-    public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
+    form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
 )  # fmt: skip
 @derivative(
     input=lambda grad0, result1, input_shape, dim, keepdim: at_index(

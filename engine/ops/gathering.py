@@ -173,7 +173,7 @@ def apply_cells(xp: Any, result: Any, index: Any, dim: int, change: Any) -> Any:
     return result
 
 
-@op(inplace=True, public=False, method=False, node="ScatterBackward0", tensors=("src",))
+@op(inplace=True, form="scatter", node="ScatterBackward0", tensors=("src",))
 @derivative(
     input=lambda grad, dim, index: scatter_zero(grad, dim, index),
     src=lambda grad, dim, index, src_shape: widen(grad.gather(dim, index), src_shape),
@@ -197,7 +197,7 @@ def scatter_src(xp, input, dim, index, src, *, out=None):
     return apply_cells(xp, result, index, dim, change)
 
 
-@op(inplace=True, public=False, method=False, node="ScatterBackward1", plain=("value",))
+@op(inplace=True, form="scatter", node="ScatterBackward1", plain=("value",))
 @derivative(input=lambda grad, dim, index: scatter_zero(grad, dim, index))
 @samples(lambda t: [(t(3, 4), 1, t.of([[0, 2], [1, 3]]), 2.5), (t(), 0, t.of(0), 2.5)])
 def scatter_value(xp, input, dim, index, value, *, out=None):

@@ -14,7 +14,8 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.ops.blas import adjoint, conj, matmul, scalar_name, store
+from engine.ops.blas import matmul, mH, scalar_name, store
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor, wrap
 
 # --- errors and checks
@@ -198,7 +199,7 @@ def _lu_solved(xp: Any, lu: Any, order: Any, b: Any) -> Any:
 
 
 @op()
-@derivative(input=lambda grad, result: -matmul(adjoint(result), matmul(grad, adjoint(result))))
+@derivative(input=lambda grad, result: -matmul(mH(result), matmul(grad, mH(result))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t(0, 0),), (t.complex(2, 2),)])
 def inverse(xp, input):
     """The inverse of square matrices.  input (*, n, n) -> (*, n, n).
@@ -218,7 +219,7 @@ def inverse(xp, input):
     returns=("inverse", "info"),
     nondifferentiable=("info",),
 )
-@derivative(A=lambda grad, result0: -matmul(adjoint(result0), matmul(grad, adjoint(result0))))
+@derivative(A=lambda grad, result0: -matmul(mH(result0), matmul(grad, mH(result0))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),)])
 def linalg_inv_ex(xp, A, *, check_errors=False):
     """The inverse, and instead of an error where it failed: the first zero pivot, from 1.
@@ -254,17 +255,17 @@ def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     """grad * conj(adjugate)^T: through a linear system, or the SVD where a matrix is singular."""
     factor = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1)
     if not _near_singular(A._array, result._array):
-        return linalg_solve_system(adjoint(A), eye(A) * factor)
+        return linalg_solve_system(mH(A), eye_like(A) * factor)
     from engine.ops.lapack_spectral import linalg_svd
 
     u, s, vh = linalg_svd(A, False)
     n = s._array.shape[-1]
-    others = s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye(A) != 0, 1).prod(-1)
+    others = s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
     alpha = conj(linalg_det(u) * linalg_det(vh)) * grad
     return matmul(u * (others * alpha.unsqueeze(-1)).unsqueeze(-2), vh)
 
 
-def eye(like: Tensor) -> Tensor:
+def eye_like(like: Tensor) -> Tensor:
     """The identity of the last dim's size, in the dtype and on the device of `like`."""
     return identity(like, like._array.shape[-1])
 
@@ -309,7 +310,7 @@ def _slogdet_slope(g_sign: Tensor | None, g_log: Tensor | None, A: Tensor, sign:
     if scale is None:
         return None
     return linalg_solve_system(
-        adjoint(A), eye(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled
+        mH(A), eye_like(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled
     )
 
 
@@ -356,17 +357,17 @@ def _lu_slope(grad: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
     m, n = LU._array.shape[-2:]
     k = builtins.min(m, n)
     P, L, U = lu_unpack(LU, pivots)
-    Lh, Uh = adjoint(L[..., :k, :]), adjoint(U[..., :k])
+    Lh, Uh = mH(L[..., :k, :]), mH(U[..., :k])
     low, high = grad[..., :k].tril(-1), grad[..., :k, :].triu()
     if m >= n:
         middle = matmul(Lh, low[..., :k, :]).tril(-1)
-        above = matmul(high, adjoint(U))
+        above = matmul(high, mH(U))
         if m > n:
-            above = above - matmul(adjoint(L[..., k:, :]), low[..., k:, :])
+            above = above - matmul(mH(L[..., k:, :]), low[..., k:, :])
         middle = middle + above.triu()
     else:
         beyond = grad[..., k:]
-        middle = (matmul(Lh, low) - matmul(beyond, adjoint(U[..., k:]))).tril(-1) + matmul(
+        middle = (matmul(Lh, low) - matmul(beyond, mH(U[..., k:]))).tril(-1) + matmul(
             high[..., :k], Uh
         ).triu()
     middle = linalg_solve_triangular(Uh, middle, upper=False, left=False)
@@ -469,11 +470,11 @@ def _triangular_slope(
     needs: Any,
 ) -> tuple[Tensor | None, Tensor | None]:
     g = linalg_solve_triangular(
-        adjoint(A), grad, upper=not upper, left=left, unitriangular=unitriangular
+        mH(A), grad, upper=not upper, left=left, unitriangular=unitriangular
     )
     slope = None
     if needs[0]:
-        slope = -(matmul(g, adjoint(result)) if left else matmul(adjoint(result), g))
+        slope = -(matmul(g, mH(result)) if left else matmul(mH(result), g))
         slope = slope.triu(int(unitriangular)) if upper else slope.tril(-int(unitriangular))
         slope = slope.sum_to_size(A._array.shape)
     return slope, g.sum_to_size(B._array.shape)
@@ -531,10 +532,10 @@ def _check_system(A: Any, B: Any, name: str, left: bool) -> None:
 def _system_slope(
     grad: Tensor, A: Tensor, B: Tensor, result: Tensor, left: bool, needs: Any
 ) -> tuple[Tensor | None, Tensor | None]:
-    g = linalg_solve_system(adjoint(A), grad, left=left, check=False)
+    g = linalg_solve_system(mH(A), grad, left=left, check=False)
     slope = None
     if needs[0]:
-        slope = -(matmul(g, adjoint(result)) if left else matmul(adjoint(result), g))
+        slope = -(matmul(g, mH(result)) if left else matmul(mH(result), g))
         slope = slope.sum_to_size(A._array.shape)
     return slope, g.sum_to_size(B._array.shape) if needs[1] else None
 

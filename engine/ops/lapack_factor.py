@@ -8,19 +8,20 @@ from typing import Any
 
 from engine import dtypes
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.ops.blas import adjoint, conj, matmul, scalar_name
+from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import (
     LinAlgError,
     check_floating,
     check_matrix,
     check_square,
-    eye,
+    eye_like,
     failed,
     linalg_solve_triangular,
     old_check,
     singular,
     triangular,
 )
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 # --- Cholesky
@@ -54,18 +55,18 @@ def _cholesky_arrays(xp: Any, a: Any) -> tuple[Any, Any]:
 
 def _cholesky_slope(grad: Tensor, L: Tensor) -> Tensor:
     """The gradient, symmetric, of A from that of its lower factor."""
-    phi = matmul(adjoint(L), grad)
+    phi = matmul(mH(L), grad)
     strict = phi.tril(-1)
     diagonal = phi.diagonal(0, -2, -1)
     if diagonal._array.dtype.kind == "c":
         diagonal = (diagonal + conj(diagonal)) * 0.5
-    middle = strict + adjoint(strict) + diagonal.diag_embed()
-    middle = linalg_solve_triangular(adjoint(L), middle, upper=True)
+    middle = strict + mH(strict) + diagonal.diag_embed()
+    middle = linalg_solve_triangular(mH(L), middle, upper=True)
     return linalg_solve_triangular(L, middle, upper=False, left=False) * 0.5
 
 
 def _cholesky_ex_slope(grad: Tensor, L: Tensor, upper: bool) -> Tensor:
-    return _cholesky_slope(adjoint(grad), adjoint(L)) if upper else _cholesky_slope(grad, L)
+    return _cholesky_slope(mH(grad), mH(L)) if upper else _cholesky_slope(grad, L)
 
 
 def _positive(t: Any, *shape: int) -> Any:
@@ -136,8 +137,8 @@ def _cholesky_solve_slope(
     g = cholesky_solve(grad, L, upper)
     slope = None
     if needs[1]:
-        common = matmul(g, adjoint(result))
-        common = common + adjoint(common)
+        common = matmul(g, mH(result))
+        common = common + mH(common)
         slope = -(matmul(L, common) if upper else matmul(common, L)).sum_to_size(L._array.shape)
     return g.sum_to_size(input._array.shape) if needs[0] else None, slope
 
@@ -173,7 +174,7 @@ def cholesky_solve(xp, input, L, upper=False):
 
 
 def _cholesky_inverse_slope(grad: Tensor, input: Tensor, upper: bool, result: Tensor) -> Tensor:
-    common = matmul(result, matmul(grad + adjoint(grad), result))
+    common = matmul(result, matmul(grad + mH(grad), result))
     return -(matmul(input, common) if upper else matmul(common, input))
 
 
@@ -213,19 +214,19 @@ def _halved(x: Tensor) -> Tensor:
     diagonal = x.diagonal(0, -2, -1)
     if diagonal._array.dtype.kind == "c":
         diagonal = (diagonal + conj(diagonal)) * 0.5
-    return strict + adjoint(strict) + diagonal.diag_embed()
+    return strict + mH(strict) + diagonal.diag_embed()
 
 
 def _tall_slope(gQ: Tensor | None, gR: Tensor | None, Q: Tensor, R: Tensor) -> Tensor:
     """The gradient of A (m >= n): [gQ + Q sym(triu(gR R^H - Q^H gQ))] R^-H."""
-    middle = None if gR is None else matmul(gR, adjoint(R))
+    middle = None if gR is None else matmul(gR, mH(R))
     if gQ is not None:
-        inner = matmul(adjoint(Q), gQ)
+        inner = matmul(mH(Q), gQ)
         middle = -inner if middle is None else middle - inner
     total = matmul(Q, _halved(middle))
     if gQ is not None:
         total = total + gQ
-    return linalg_solve_triangular(adjoint(R), total, upper=False, left=False)
+    return linalg_solve_triangular(mH(R), total, upper=False, left=False)
 
 
 def _qr_slope(
@@ -249,7 +250,7 @@ def _qr_slope(
     gU = gV = None
     if gR is not None:
         gU, gV = gR[..., :m], gR[..., m:]
-        more = matmul(A[..., m:], adjoint(gV))
+        more = matmul(A[..., m:], mH(gV))
         gQ = more if gQ is None else gQ + more
     gX = _tall_slope(gQ, gU, Q, R[..., :m])
     gY = matmul(Q, gV) if gV is not None else A[..., m:] * 0
@@ -320,7 +321,7 @@ def _reflectors(input: Tensor) -> Tensor:
     """The Householder vectors as columns: 1 on the diagonal, 0 above."""
     m, n = input._array.shape[-2:]
     low = input.tril(-1)
-    unit = eye(input) if m == n else PUBLIC["cat"]([eye(input), input.new_zeros((m - n, n))], 0)
+    unit = eye_like(input) if m == n else PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
     return low + unit
 
 
@@ -331,7 +332,7 @@ def _reflected(
     for i in order:
         v = vectors[..., i : i + 1]
         factor = tau[..., i : i + 1].unsqueeze(-1)
-        other = other - (conj(factor) if turn else factor) * matmul(v, matmul(adjoint(v), other))
+        other = other - (conj(factor) if turn else factor) * matmul(v, matmul(mH(v), other))
     return other
 
 
@@ -372,7 +373,7 @@ def linalg_householder_product(input, tau):
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:
         raise NotImplementedError(f"\"orgqr_cpu\" not implemented for '{scalar_name(a)}'")
     vectors = _reflectors(input)
-    start = PUBLIC["cat"]([eye(input), input.new_zeros((m - n, n))], 0) if m > n else eye(input)
+    start = PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0) if m > n else eye_like(input)
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
     return result.clone() if not b.shape[-1] else result
@@ -414,8 +415,8 @@ def ormqr(input, tau, other, left=True, transpose=False):
         _reflectors(input) if a.shape[-1] <= a.shape[-2] else _reflectors(input[..., : a.shape[-2]])
     )
     if not left:
-        other = adjoint(other)
+        other = mH(other)
     turn = transpose == left
     order = range(k) if turn else range(k - 1, -1, -1)
     result = _reflected(vectors, tau, other, order, turn)
-    return result if left else adjoint(result)
+    return result if left else mH(result)

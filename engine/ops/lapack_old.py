@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine.dispatch import PUBLIC, composite, op, samples
-from engine.ops.blas import adjoint
+from engine.ops.blas import mH
 from engine.ops.lapack import (
     linalg_lu_factor_ex,
     linalg_lu_solve,
@@ -140,7 +140,7 @@ def lstsq(input, A):
     solution = linalg_lstsq(A, input).solution
     if m > n:
         q, _ = PUBLIC["qr"](A, False)
-        rest = PUBLIC["matmul"](adjoint(q[..., n:]), input)
+        rest = PUBLIC["matmul"](mH(q[..., n:]), input)
         solution = PUBLIC["cat"]([solution, rest], -2)
     return _Gels(solution, geqrf(A.detach()).a)
 

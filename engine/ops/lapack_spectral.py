@@ -8,15 +8,16 @@ from typing import Any
 
 from engine import dtypes
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.ops.blas import adjoint, conj, matmul, scalar_name
+from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import LinAlgError, check_floating, check_matrix, check_square, failed
+from engine.ops.pointwise import conj_if_complex as conj
 from engine.tensor import Tensor
 
 # --- helpers
 
 
 def _skew(x: Tensor) -> Tensor:
-    return x - adjoint(x)
+    return x - mH(x)
 
 
 def _gaps(values: Tensor) -> Tensor:
@@ -26,9 +27,9 @@ def _gaps(values: Tensor) -> Tensor:
 
 
 def _diagonal_mask(square: Tensor) -> Tensor:
-    from engine.ops.lapack import eye
+    from engine.ops.lapack import eye_like
 
-    return eye(square) != 0
+    return eye_like(square) != 0
 
 
 def _off_diagonal(x: Tensor) -> Tensor:
@@ -75,8 +76,8 @@ def _svd_slope(
     if gU is None and gVh is None:
         return matmul(U * gS.unsqueeze(-2), Vh)
     inner = None
-    skew_u = None if gU is None else _skew(matmul(adjoint(U), gU))
-    skew_v = None if gVh is None else _skew(matmul(Vh, adjoint(gVh)))
+    skew_u = None if gU is None else _skew(matmul(mH(U), gU))
+    skew_v = None if gVh is None else _skew(matmul(Vh, mH(gVh)))
     if S._array.dtype != U._array.dtype:
         total = [x for x in (skew_u, skew_v) if x is not None]
         both = total[0] + total[1] if len(total) == 2 else total[0]
@@ -94,12 +95,12 @@ def _svd_slope(
     result = None
     if m > k and gU is not None:
         scaled = gU / S.unsqueeze(-2)
-        result = matmul(matmul(U, inner) + scaled - matmul(U, matmul(adjoint(U), scaled)), Vh)
+        result = matmul(matmul(U, inner) + scaled - matmul(U, matmul(mH(U), scaled)), Vh)
         if n > k and gVh is not None:
             raise AssertionError("k is min(m, n)")
     elif n > k and gVh is not None:
         scaled = gVh / S.unsqueeze(-1)
-        result = matmul(U, matmul(inner, Vh) + scaled - matmul(matmul(scaled, adjoint(Vh)), Vh))
+        result = matmul(U, matmul(inner, Vh) + scaled - matmul(matmul(scaled, mH(Vh)), Vh))
     else:
         result = matmul(matmul(U, inner), Vh)
     return result
@@ -185,7 +186,7 @@ def svd(input, some=True, compute_uv=True):
         values = linalg_svdvals(input)
         return _SVD(input.new_zeros((*lead, m, m)), values, input.new_zeros((*lead, n, n)))
     U, S, Vh = linalg_svd(input, not some)
-    return _SVD(U, S, adjoint(Vh))
+    return _SVD(U, S, mH(Vh))
 
 
 # --- eigenvalues
@@ -194,7 +195,7 @@ def svd(input, some=True, compute_uv=True):
 def _eigh_slope(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> Tensor | None:
     if gL is None and gV is None:
         return None
-    Vh = adjoint(V)
+    Vh = mH(V)
     if gV is None:
         return matmul(V * gL.unsqueeze(-2), Vh)
     inner = matmul(Vh, gV)
@@ -269,7 +270,7 @@ def _eig_slope(
 
     if gL is None and gV is None:
         return None
-    Vh = adjoint(V)
+    Vh = mH(V)
     if gV is None:
         inner = gL.unsqueeze(-1) * Vh
     else:
@@ -332,12 +333,12 @@ def linalg_eigvals(xp, A):
 def _pinv_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     """Golub and Pereyra 1973, as torch orders the products."""
     m, n = A._array.shape[-2:]
-    P, Ph, gh = result, adjoint(result), adjoint(grad)
+    P, Ph, gh = result, mH(result), mH(grad)
     if m <= n:
         K = matmul(gh, P)
         KPh = matmul(K, Ph)
         return (
-            -adjoint(matmul(P, K))
+            -mH(matmul(P, K))
             + KPh
             - matmul(matmul(A, P), KPh)
             + matmul(matmul(Ph, P), gh - matmul(K, A))
@@ -345,7 +346,7 @@ def _pinv_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     K = matmul(P, gh)
     PhK = matmul(Ph, K)
     return (
-        -adjoint(matmul(K, P))
+        -mH(matmul(K, P))
         + matmul(matmul(gh - matmul(A, K), P), Ph)
         + PhK
         - matmul(matmul(PhK, P), A)
@@ -525,7 +526,7 @@ _PADE = (
 def _exp_slope(grad: Tensor, A: Tensor) -> Tensor:
     """The differential of exp at A^H in the direction grad: the upper right block of exp of [[A^H, grad], [0, A^H]]."""
     cat = PUBLIC["cat"]
-    Ah = adjoint(A)
+    Ah = mH(A)
     n = A._array.shape[-1]
     block = cat([cat([Ah, grad], -1), cat([Ah * 0, Ah], -1)], -2)
     return matrix_exp(block)[..., :n, n:]

@@ -33,7 +33,7 @@ def _fill_mask(mask: Any) -> None:
         )
 
 
-@op(inplace=True, public=False, method=False, node="MaskedFillBackward0", plain=("value",))
+@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", plain=("value",))
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape)
 )
@@ -77,7 +77,7 @@ def back_to(grad, shape):
     return grad if grad._array.shape == tuple(shape) else grad.sum_to_size(shape)
 
 
-@op(inplace=True, public=False, method=False, node="MaskedFillBackward1", tensors=("value",))
+@op(inplace=True, form="masked_fill", node="MaskedFillBackward1", tensors=("value",))
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape),
     value=lambda grad, mask: masked_fill_value(grad, ~mask, 0).sum(),

@@ -262,7 +262,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value=1):
 # --- quotients
 
 
-@op(broadcast=True, promote="float", inplace=True, public=False, method=False, laid=True)
+@op(broadcast=True, promote="float", inplace=True, form="div", laid=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -270,12 +270,9 @@ def addcdiv(xp, input, tensor1, tensor2, *, value=1):
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(), t.positive(2)), (t(3), 2.5),
                     (1.5, t.positive(3)), (t(0, 3), t(3)), (t.complex(2, 1), t.complex(3)),
                     (t.integers(1, 9, 3), t.integers(1, 9, 3)), (t.integers(1, 9, 3), 2)])  # fmt: skip
-def div(xp, input, other):
+def true_div(xp, input, other):
     """input / other; integers divide as the default float.  input (*a), other (*b) or number -> (broadcast)."""
     return xp.true_divide(input, other)
-
-
-true_div = div
 
 
 def _check_divisor(xp: Any, other: Any, integer: bool) -> None:
@@ -330,7 +327,7 @@ def floor_div(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, half=True)
+@op(broadcast=True, inplace=True, form="div", half=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -594,7 +591,7 @@ def rsqrt(xp, input):
 
 # --- operators of Tensor
 
-_div_operator = operator_form("div")
+_div_operator = operator_form("true_div")
 _pow_operator = operator_form("pow")
 _floor_operator = operator_form("floor_divide")
 _mod_operator = operator_form("remainder")
@@ -617,7 +614,7 @@ Tensor.__pos__ = positive
 Tensor.__iadd__ = operator_form("add", inplace=True)
 Tensor.__isub__ = operator_form("sub", inplace=True)
 Tensor.__imul__ = operator_form("mul", inplace=True)
-Tensor.__itruediv__ = Tensor.__idiv__ = operator_form("div", inplace=True)
+Tensor.__itruediv__ = Tensor.__idiv__ = operator_form("true_div", inplace=True)
 Tensor.__ifloordiv__ = operator_form("floor_divide", inplace=True)
 Tensor.__imod__ = operator_form("remainder", inplace=True)
 Tensor.__ipow__ = operator_form("pow", inplace=True)

@@ -31,7 +31,7 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
     return keep_where(grad, (input >= min) & (input <= max))
 
 
-@op(inplace=True, public=False, method=False, node="ClampBackward1", laid=True)
+@op(inplace=True, form="clamp", node="ClampBackward1", laid=True)
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
@@ -45,7 +45,7 @@ def clamp_numbers(xp, input, min=None, max=None):
     return input
 
 
-@op(broadcast=True, inplace=True, tensors=("min", "max"), public=False, method=False)
+@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp")
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
@@ -237,7 +237,7 @@ def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
     return found if found._array.shape == shape else found.sum_to_size(shape)
 
 
-@op(tensors=("condition",), public=False, method=False, node="WhereBackward0")
+@op(tensors=("condition",), form="where", node="WhereBackward0")
 @derivative(
     input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
     other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
@@ -413,8 +413,7 @@ def _cpp(dtype: dtypes.dtype) -> str:
 @op(
     broadcast=True,
     inplace=True,
-    public=False,
-    method=False,
+    form="lerp",
     plain=("weight",),
     half=True,
     node="LerpBackward0",
@@ -434,7 +433,7 @@ def lerp_number(xp, input, end, weight):
     return xp.subtract(end, gap * (1 - weight))
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, half=True)
+@op(broadcast=True, inplace=True, form="lerp", half=True)
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),

@@ -10,31 +10,54 @@ from engine.storage import UntypedStorage
 from engine.tensor import Tensor
 
 
-def _asked(name: str) -> Any:
-    method = getattr(Tensor, name)
-
-    def question(input):
-        if not isinstance(input, Tensor):
-            raise TypeError(
-                f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-            )
-        return method(input)
-
-    question.__name__ = question.__qualname__ = name
-    question.__doc__ = method.__doc__
-    return composite(method=False)(question)
+def _checked(name: str, input: Any) -> Tensor:
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
+    return input
 
 
-for _name in (
-    "numel",
-    "is_floating_point",
-    "is_complex",
-    "is_signed",
-    "is_conj",
-    "is_neg",
-    "is_inference",
-):
-    _asked(_name)
+@composite(method=False)
+def numel(input):
+    """The number of elements.  input (*)."""
+    return _checked("numel", input).numel()
+
+
+@composite(method=False)
+def is_floating_point(input):
+    """Whether the dtype is a floating point one.  input (*)."""
+    return _checked("is_floating_point", input).is_floating_point()
+
+
+@composite(method=False)
+def is_complex(input):
+    """Whether the dtype is complex.  input (*)."""
+    return _checked("is_complex", input).is_complex()
+
+
+@composite(method=False)
+def is_signed(input):
+    """Whether the dtype has negative numbers.  input (*)."""
+    return _checked("is_signed", input).is_signed()
+
+
+@composite(method=False)
+def is_conj(input):
+    """False: conjugation is never lazy.  input (*)."""
+    return _checked("is_conj", input).is_conj()
+
+
+@composite(method=False)
+def is_neg(input):
+    """False: negation is never lazy.  input (*)."""
+    return _checked("is_neg", input).is_neg()
+
+
+@composite(method=False)
+def is_inference(input):
+    """False: inference mode makes ordinary tensors.  input (*)."""
+    return _checked("is_inference", input).is_inference()
 
 
 @composite(method=True)

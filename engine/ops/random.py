@@ -117,31 +117,23 @@ def integers(xp: Any, generator: Generator, low: int, high: int, shape: Any, dty
 # --- factories
 
 
-def _drawn(name: str, draw: Any, doc: str) -> Any:
-    def factory(
-        *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
-        requires_grad=False, names=None,
-    ):  # fmt: skip
-        shape = size_of(*sizes) if size is None else size_of(size)
-        for n in shape:
-            if n < 0:
-                raise RuntimeError(
-                    f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-                )
-        target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
-        if target.kind not in "fcV":
-            raise NotImplementedError(
-                f"\"{_KERNELS[name]}\" not implemented for '{_scalar_name(target)}'"
+def _drawn(
+    name: str, draw: Any, sizes: tuple, generator: Any, out: Any, dtype: Any, where: Any, requires_grad: Any
+) -> Tensor:  # fmt: skip
+    """A tensor of `sizes` from `draw(xp, generator, shape, numpy dtype)`: rand or randn."""
+    shape = size_of(*sizes)
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
             )
-        xp, where = place_of(device)
-        with inside(xp, where):
-            return finish(
-                draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out
-            )
-
-    factory.__name__ = factory.__qualname__ = name
-    factory.__doc__ = doc
-    return composite(method=False)(factory)
+    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+    _check_inexact(name, target)
+    xp, where = place_of(where)
+    with inside(xp, where):
+        return finish(
+            draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out
+        )
 
 
 _KERNELS = {
@@ -154,34 +146,65 @@ def _scalar_name(dtype: Any) -> str:
     return dtypes.scalar_name(dtypes.from_numpy(dtype))
 
 
-rand = _drawn("rand", uniform_array, "Uniform numbers in [0, 1).  rand(*size) -> (*size).")
-randn = _drawn("randn", normal_array, "Standard normal numbers.  randn(*size) -> (*size).")
-
-
-def _drawn_like(name: str, draw: Any) -> Any:
-    def factory(
-        input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
-        generator=None,
-    ):  # fmt: skip
-        array = like_array(input._array, dtype, device, memory_format)
-        if array.dtype.kind not in "fcV":
-            raise NotImplementedError(
-                f"\"{_KERNELS[name[:-5]]}\" not implemented for '{_scalar_name(array.dtype)}'"
-            )
-        array[...] = draw(
-            backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype
+def _check_inexact(name: str, dtype: Any) -> None:
+    if dtype.kind not in "fcV":
+        raise NotImplementedError(
+            f"\"{_KERNELS[name]}\" not implemented for '{_scalar_name(dtype)}'"
         )
-        return finish(array, requires_grad)
-
-    factory.__name__ = factory.__qualname__ = name
-    factory.__doc__ = f"`{name[:-5]}` in the shape, dtype and device of `input`.  input (*) -> (*)."
-    return composite(method=False)(factory)
 
 
-rand_like, randn_like = (
-    _drawn_like("rand_like", uniform_array),
-    _drawn_like("randn_like", normal_array),
-)
+@composite(method=False)
+def rand(
+    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False, names=None,
+):  # fmt: skip
+    """Uniform numbers in [0, 1).  rand(*size) -> (*size)."""
+    sizes = sizes if size is None else (size,)
+    return _drawn("rand", uniform_array, sizes, generator, out, dtype, device, requires_grad)
+
+
+@composite(method=False)
+def randn(
+    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False, names=None,
+):  # fmt: skip
+    """Standard normal numbers.  randn(*size) -> (*size)."""
+    sizes = sizes if size is None else (size,)
+    return _drawn("randn", normal_array, sizes, generator, out, dtype, device, requires_grad)
+
+
+def _drawn_like(
+    name: str, draw: Any, input: Tensor, generator: Any, dtype: Any, where: Any, requires_grad: Any, memory_format: Any
+) -> Tensor:  # fmt: skip
+    """A tensor as `input` from `draw`: rand_like or randn_like."""
+    array = like_array(input._array, dtype, where, memory_format)
+    _check_inexact(name, array.dtype)
+    array[...] = draw(
+        backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype
+    )
+    return finish(array, requires_grad)
+
+
+@composite(method=False)
+def rand_like(
+    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    generator=None,
+):  # fmt: skip
+    """Uniform numbers in [0, 1) in the shape, dtype and device of `input`.  input (*) -> (*)."""
+    return _drawn_like(
+        "rand", uniform_array, input, generator, dtype, device, requires_grad, memory_format
+    )
+
+
+@composite(method=False)
+def randn_like(
+    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    generator=None,
+):  # fmt: skip
+    """Standard normal numbers in the shape, dtype and device of `input`.  input (*) -> (*)."""
+    return _drawn_like(
+        "randn", normal_array, input, generator, dtype, device, requires_grad, memory_format
+    )
 
 
 def _check_span(low: int, high: int) -> None:
@@ -264,8 +287,7 @@ def randperm(
 @op(
     deterministic=False,
     out=False,
-    public=False,
-    method=False,
+    form="bernoulli",
     node="BernoulliBackward0",
     why="a draw: torch defines its gradient as zero, and it has no samples to compare",
 )
@@ -317,7 +339,7 @@ def poisson(xp, input, generator=None):
     return xp.asarray(np.asarray(drawn)).astype(input.dtype)
 
 
-@op(deterministic=False, public=False, method=False, node="NormalBackward3", tensors=("mean", "std"), out=False,
+@op(deterministic=False, form="normal", node="NormalBackward3", tensors=("mean", "std"), out=False,
     why="a draw: torch defines its gradient as zero, and it has no samples to compare")  # fmt: skip
 @derivative(
     mean=lambda grad, mean_shape: zeros_like_array(grad).sum_to_size(mean_shape),
@@ -619,14 +641,3 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 Tensor.random_, Tensor.bernoulli_ = random_, bernoulli_
-
-
-# --- generators
-
-
-def _function(name: str) -> Any:
-    return composite(method=False)(getattr(source, name))
-
-
-for _name in ("manual_seed", "initial_seed", "seed", "get_rng_state", "set_rng_state"):
-    _function(_name)

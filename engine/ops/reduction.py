@@ -295,7 +295,7 @@ def _product(xp: Any, input: Any, axis: Any, keepdim: bool, dtype: Any) -> Any:
     return found if to else found.astype(input.dtype)
 
 
-@op(public=False, method=False, node="ProdBackward0")
+@op(form="prod", node="ProdBackward0")
 @derivative(input=_prod_all_backward)
 @samples(
     lambda t: [
@@ -312,7 +312,7 @@ def prod_all(xp, input, *, dtype=None):
     return _product(xp, input, None, False, dtype)
 
 
-@op(public=False, method=False, node="ProdBackward1")
+@op(form="prod", node="ProdBackward1")
 @derivative(input=_prod_dim_backward)
 @samples(
     lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)]
@@ -381,7 +381,7 @@ def _moment_samples(t: Any) -> list[Any]:
     return [(t(3, 4),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), 0, True), (t.complex(3, 2), 0)]
 
 
-@op(public=False, method=False, node="VarBackward0")
+@op(form="var", node="VarBackward0")
 @derivative(input=_var_backward)
 @samples(_moment_samples)
 def var_of(xp, input, dim=None, correction=1, keepdim=False):
@@ -389,7 +389,7 @@ def var_of(xp, input, dim=None, correction=1, keepdim=False):
     return _moments(xp, input, dim, correction, keepdim)[0]
 
 
-@op(public=False, method=False, node="StdBackward0")
+@op(form="std", node="StdBackward0")
 @derivative(input=_std_backward)
 @samples(_moment_samples)
 def std_of(xp, input, dim=None, correction=1, keepdim=False):

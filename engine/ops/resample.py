@@ -27,54 +27,120 @@ def resampled_backward(xp, grad_output, spec):
     return _resample.resample(xp, grad_output, spec, True)
 
 
-def _named(name, node, entries):
-    """The resampling op under one of torch's names."""
-
-    def kernel(xp, input, spec):
-        """input resampled by one `spec` entry a dim (`_resample.py`).  input (N, C, *) -> (N, C, *out)."""
-        return _resample.resample(xp, input, spec)
-
-    kernel.__name__ = kernel.__qualname__ = name
-    kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in entries])(kernel)
-    kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
-    return op(public=False, out=False, method=False, node=node)(kernel)
-
-
-def _specs(kind, n, pairs=((4, 7), (5, 3))):
+def _resampling(kind, n, node):
+    """The decorator of one of torch's resampling ops: over n dims, its `spec` entries of one kind."""
     corners = (False, True) if kind in ("linear", "cubic") else (False,)
-    return [
+    specs = [
         tuple((kind, a, b, c, None) for _ in range(n))
-        for a, b in pairs[: 3 - n + 1]
+        for a, b in ((4, 7), (5, 3))[: 3 - n + 1]
         for c in corners
     ]
 
+    def register(kernel):
+        kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(
+            kernel
+        )
+        kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
+        function = _OPS[kind, n] = op(public=False, out=False, method=False, node=node)(kernel)
+        return function
 
-_OPS = {}
-for _n, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
-    _OPS["nearest", _n] = _named(
-        f"upsample_nearest{_n}d", f"UpsampleNearest{_n}DBackward0", _specs("nearest", _n)
-    )
-    _OPS["nearest-exact", _n] = _named(
-        f"_upsample_nearest_exact{_n}d",
-        f"UpsampleNearestExact{_n}DBackward0",
-        _specs("nearest-exact", _n),
-    )
-    _OPS["linear", _n] = _named(
-        f"upsample_{_linear}",
-        f"Upsample{_linear[:-1].capitalize()}DBackward0",
-        _specs("linear", _n),
-    )
-    _OPS["adaptive", _n] = _named(
-        f"adaptive_average{_n}d", f"AdaptiveAvgPool{_n}DBackward0", _specs("adaptive", _n)
-    )
-_OPS["cubic", 2] = _named("upsample_bicubic2d", "UpsampleBicubic2DBackward0", _specs("cubic", 2))
-_OPS["linear-aa", 2] = _named(
-    "_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", _specs("linear-aa", 2)
-)
-_OPS["cubic-aa", 2] = _named(
-    "_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", _specs("cubic-aa", 2)
-)
-resampled = _OPS["linear", 2]
+    return register
+
+
+_OPS = {}  # (kind, number of dims) -> the op
+
+
+@_resampling("nearest", 1, "UpsampleNearest1DBackward0")
+def upsample_nearest1d(xp, input, spec):
+    """The element at floor(i * scale).  input (N, C, L) -> (N, C, L')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("nearest", 2, "UpsampleNearest2DBackward0")
+def upsample_nearest2d(xp, input, spec):
+    """The element at floor(i * scale) of each dim.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("nearest", 3, "UpsampleNearest3DBackward0")
+def upsample_nearest3d(xp, input, spec):
+    """The element at floor(i * scale) of each dim.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("nearest-exact", 1, "UpsampleNearestExact1DBackward0")
+def _upsample_nearest_exact1d(xp, input, spec):
+    """The element whose centre is nearest.  input (N, C, L) -> (N, C, L')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("nearest-exact", 2, "UpsampleNearestExact2DBackward0")
+def _upsample_nearest_exact2d(xp, input, spec):
+    """The element whose centre is nearest.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("nearest-exact", 3, "UpsampleNearestExact3DBackward0")
+def _upsample_nearest_exact3d(xp, input, spec):
+    """The element whose centre is nearest.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("linear", 1, "UpsampleLinear1DBackward0")
+def upsample_linear1d(xp, input, spec):
+    """Linear interpolation.  input (N, C, L) -> (N, C, L')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("linear", 2, "UpsampleBilinear2DBackward0")
+def upsample_bilinear2d(xp, input, spec):
+    """Linear interpolation along both dims.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("linear", 3, "UpsampleTrilinear3DBackward0")
+def upsample_trilinear3d(xp, input, spec):
+    """Linear interpolation along three dims.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("cubic", 2, "UpsampleBicubic2DBackward0")
+def upsample_bicubic2d(xp, input, spec):
+    """Cubic convolution (Keys 1981, a = -0.75) along both dims.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("linear-aa", 2, "UpsampleBilinear2DAaBackward0")
+def _upsample_bilinear2d_aa(xp, input, spec):
+    """`upsample_bilinear2d`, the triangle widened where it shrinks.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("cubic-aa", 2, "UpsampleBicubic2DAaBackward0")
+def _upsample_bicubic2d_aa(xp, input, spec):
+    """Cubic (a = -0.5), the kernel widened where it shrinks.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("adaptive", 1, "AdaptiveAvgPool1DBackward0")
+def adaptive_average1d(xp, input, spec):
+    """The mean of each of L' parts.  input (N, C, L) -> (N, C, L')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("adaptive", 2, "AdaptiveAvgPool2DBackward0")
+def adaptive_average2d(xp, input, spec):
+    """The mean of each of H' x W' parts.  input (N, C, H, W) -> (N, C, H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+@_resampling("adaptive", 3, "AdaptiveAvgPool3DBackward0")
+def adaptive_average3d(xp, input, spec):
+    """The mean of each of D' x H' x W' parts.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
+    return _resample.resample(xp, input, spec)
+
+
+resampled = upsample_bilinear2d  # any of them resamples by any spec
 
 
 def adaptive_average(n):

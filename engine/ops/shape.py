@@ -27,7 +27,7 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 # --- sizes
 
 
-@op(view=True, public=False, method=False, node="ViewBackward0")
+@op(view=True, form="view", node="ViewBackward0")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
 def view_size(xp, input, size):
@@ -249,7 +249,7 @@ def t(xp, input):
 
 
 @op(view=True, varargs="dims")
-@derivative(input=lambda grad, dims: grad.permute(inverse(dims)))
+@derivative(input=lambda grad, dims: grad.permute(inverse_permutation(dims)))
 @samples(lambda t: [(t(2, 3, 4), (2, 0, 1)), (t(2, 3), (-1, 0)), (t(), ())])
 def permute(xp, input, dims):
     """Dims in the order `dims`.  input (*) -> (*)."""
@@ -265,7 +265,7 @@ def permute(xp, input, dims):
     return input.transpose(dims) if ndim else input[...]
 
 
-def inverse(dims):
+def inverse_permutation(dims):
     """The permutation that undoes `dims`."""
     result = [0] * len(dims)
     for i, d in enumerate(dims):

@@ -182,7 +182,7 @@ def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
     return _picked(xp, flat, order, place, 0, False)[0].copy()
 
 
-@op(public=False, method=False, node="MedianBackward0")
+@op(form="median", node="MedianBackward0")
 @derivative(input=_shared)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t.integers(0, 9, 5),)])
 def median_all(xp, input):
@@ -190,7 +190,7 @@ def median_all(xp, input):
     return _median_of_all(xp, input, False)
 
 
-@op(public=False, method=False)
+@op(form="nanmedian")
 @derivative(input=_shared)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t.of([1.0, float("nan"), 3]),)])
 def nanmedian_all(xp, input):
@@ -217,7 +217,7 @@ def _median_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1")
+@op(form="median", returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1")
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def median_dim(xp, input, dim, keepdim=False):
@@ -225,7 +225,7 @@ def median_dim(xp, input, dim, keepdim=False):
     return _median_along(xp, "median", input, dim, keepdim)
 
 
-@op(public=False, method=False, returns=("values", "indices"), nondifferentiable=("indices",))
+@op(form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",))
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def nanmedian_dim(xp, input, dim, keepdim=False):
@@ -353,7 +353,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 # --- searches
 
 
-@op(public=False, method=False, tensors=("sorted_sequence", "sorter"))
+@op(form="searchsorted", tensors=("sorted_sequence", "sorter"))
 @samples(
     lambda t: [
         (t.of([1.0, 2, 3]), t(2, 3), False, None, True),

@@ -167,7 +167,7 @@ def _trigamma_of(xp: Any, x: Any) -> Any:
     return xp.where(x < 0.5, (math.pi / sine) ** 2 - found, found)
 
 
-@op(promote="float", inplace=True, public=False, method=False)
+@op(promote="float", inplace=True, form="polygamma")
 @derivative(input=lambda grad, input, n: grad * polygamma(n + 1, input))
 @samples(
     lambda t: [

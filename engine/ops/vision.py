@@ -68,7 +68,7 @@ def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
         wide[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
     if not any(padding):
         return wide
-    return xp.ascontiguousarray(wide[_conv.inner(output_size, padding)])
+    return xp.ascontiguousarray(wide[_conv.unpadded(output_size, padding)])
 
 
 def _check_blocks(geometry):

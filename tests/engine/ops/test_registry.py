@@ -11,6 +11,7 @@ import pickle
 import re
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,22 @@ def test_every_op_has_samples_and_a_docstring_with_shapes() -> None:
         if not function.__doc__:
             lacking.append(f"{name}: no docstring")
     assert not lacking, "\n".join(lacking)
+
+
+def test_every_name_is_defined_once() -> None:
+    """A search for `def NAME(` in engine/ops finds an op at one place."""
+    places: dict[str, list[str]] = {}
+    folder = Path(engine.ops.__path__[0])
+    for path in sorted(folder.glob("*.py")):
+        for name in re.findall(r"^def (\w+)\(", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(path.name)
+    functions = {n: r.kernel for n, r in OPS.items()} | COMPOSITES
+    names = [
+        n for n, f in functions.items() if f.__module__.startswith("engine.ops.") and n[-1] != "_"
+    ]
+    assert len(names) > 500
+    wrong = {n: places.get(n, []) for n in names if len(places.get(n, [])) != 1}
+    assert not wrong
 
 
 def test_exemptions_have_reasons() -> None:
