@@ -124,8 +124,8 @@ _OPTIONS = frozenset(  # of `op`, below
         "broadcast",
         "check",
         "deterministic",
-        "gradgrad",
         "form",
+        "gradgrad",
         "half",
         "inplace",
         "integer_result",
@@ -202,8 +202,8 @@ class Op:
         code = function.__code__
         count = code.co_argcount
         self.name: str = function.__name__
-        self.kernel: Any = function
         self.called: str = options.get("form") or self.name  # in errors and profiles
+        self.kernel: Any = function
         self.kernels: dict[str, Callable[..., Any]] = {}
         self.namespaces: list[dict[str, Any]] = []
         positional = code.co_varnames[1:count]
@@ -247,9 +247,9 @@ class Op:
             self.kernel = refusing(self.kernel, self.refuse, self.label)
         if self.view:
             self.out = False
-        if "method" not in options:
         if "form" in options:
             self.public = False
+        if "method" not in options:
             self.method: bool | str = self.called is self.name and params[:1] == ("input",)
         if returns == "many":
             self.many = True
@@ -395,8 +395,8 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
-    tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node.
+    tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
