@@ -28,7 +28,8 @@ from engine.layouts import Laid, lay, plain
 from engine.tensor import Tensor
 
 __all__ = [
-    "OPS", "PUBLIC", "Op", "composite", "derivative", "joint_derivative", "kernel", "op", "overload", "samples",
+    "OPS", "PUBLIC", "Op", "array_derivative", "composite", "derivative", "joint_derivative", "kernel", "op", "overload",
+    "samples",
 ]  # fmt: skip
 
 
@@ -223,8 +224,8 @@ class Op:
         attached = function.__dict__
         self.formulas: dict[str, Any] = attached.get("derivative", {})
         self.joint: tuple[tuple[str, ...], Any] | None = attached.get("joint")
-        self.samples: Any = attached.get("samples")
         self.array_formulas: dict[str, Any] | None = attached.get("array_derivative")
+        self.samples: Any = attached.get("samples")
         named = self.joint[0] if self.joint else self.formulas
         found, lists = [], []
         for p in params:
@@ -352,7 +353,6 @@ def derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
     return attach
 
 
-def joint_derivative(*inputs: str, by: Callable[..., Any]) -> Callable[[Any], Any]:
 def array_derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
     """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in binder.py.
 
@@ -367,6 +367,7 @@ def array_derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
     return attach
 
 
+def joint_derivative(*inputs: str, by: Callable[..., Any]) -> Callable[[Any], Any]:
     """One formula that returns the gradients of several inputs as a tuple (entries may be None)."""
 
     def attach(function: Any) -> Any:
