@@ -4,6 +4,7 @@ from builtins import bool as _bool, bytes as _bytes, complex as _complex, dict a
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from engine import accelerator as accelerator
 from engine import amp as amp
 from engine import ao as ao
 from engine import autograd as autograd
@@ -22,14 +23,17 @@ from engine import jit as jit
 from engine import linalg as linalg
 from engine import mps as mps
 from engine import multiprocessing as multiprocessing
+from engine import nested as nested
 from engine import nn as nn
 from engine import onnx as onnx
 from engine import optim as optim
 from engine import overrides as overrides
+from engine import profiler as profiler
 from engine import quantization as quantization
 from engine import random as random
 from engine import return_types as return_types
 from engine import serialization as serialization
+from engine import signal as signal
 from engine import sparse as sparse
 from engine import special as special
 from engine import storage as storage
@@ -43,6 +47,9 @@ from engine._top_level import SymFloat as SymFloat
 from engine._top_level import SymInt as SymInt
 from engine.amp import GradScaler as GradScaler
 from engine.amp import autocast as autocast
+from engine.cuda import Event as Event
+from engine.cuda import OutOfMemoryError as OutOfMemoryError
+from engine.cuda import Stream as Stream
 from engine.device import device as device
 from engine.dtypes import dtype as dtype
 from engine.dtypes import finfo as finfo
@@ -105,6 +112,7 @@ class _topk(NamedTuple):
     values: Tensor
     indices: Tensor
 
+AcceleratorError: Any
 BFloat16Storage: Any
 BFloat16Tensor: Any
 BoolStorage: Any
@@ -369,7 +377,13 @@ def flipud(input: Tensor) -> Any: ...
 float: Any
 float16: Any
 float32: Any
+float4_e2m1fn_x2: Any
 float64: Any
+float8_e4m3fn: Any
+float8_e4m3fnuz: Any
+float8_e5m2: Any
+float8_e5m2fnuz: Any
+float8_e8m0fnu: Any
 def float_power(input: Tensor, exponent: Any) -> Any: ...
 def floor(input: Tensor, *, out: Any = None) -> Tensor: ...
 def floor_(input: Tensor) -> Tensor: ...
@@ -629,8 +643,11 @@ def promote_types(type1: Any, type2: Any) -> Any: ...
 def pstrf(input: Tensor, upper: _bool = True, tol: Any = -1, *, out: Any = None) -> _pstrf: ...
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: _bool = False, *, out: Any = None) -> Tensor: ...
 def put_(input: Tensor, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor: ...
+qint32: Any
+qint8: Any
 def qr(input: Tensor, some: Any = True) -> Any: ...
 def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: Any = False, *, interpolation: Any = 'linear', out: Any = None) -> Any: ...
+quint8: Any
 def rad2deg(input: Tensor, *, out: Any = None) -> Tensor: ...
 def rad2deg_(input: Tensor) -> Tensor: ...
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = False, requires_grad: Any = False, names: Any = None) -> Any: ...
@@ -789,10 +806,12 @@ def swapaxes(input: Tensor, dim0: Any = ..., dim1: Any = ..., *, axis0: Any = ..
 def swapdims(input: Tensor, dim0: Any = ..., dim1: Any = ..., *, axis0: Any = ..., axis1: Any = ...) -> Tensor: ...
 sym_float: Any
 sym_int: Any
+def sym_ite(b: _bool, t: Any, f: Any) -> Any: ...
 sym_max: Any
 sym_min: Any
 def sym_not(a: Any) -> _bool: ...
 def sym_sqrt(a: Any) -> _float: ...
+def sym_sum(args: Any) -> Any: ...
 def symeig(input: Tensor, eigenvectors: Any = False, upper: Any = True) -> Any: ...
 def t(input: Tensor) -> Tensor: ...
 def take(input: Tensor, index: Tensor, *, out: Any = None) -> Tensor: ...
