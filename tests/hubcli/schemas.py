@@ -1,0 +1,203 @@
+"""The JSON Schema of every document that `hub --json` prints.
+
+Exact on purpose: every field is required and no other allowed, so that a field that comes or goes
+is noticed here, in docs/json.md and in the command.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def record(**fields: Schema) -> Schema:
+    """An object with exactly these fields."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
+def document(**fields: Schema) -> Schema:
+    """A whole document."""
+    made = record(schema_version={"const": 1}, **fields)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def each(item: Schema) -> Schema:
+    """A list of such items."""
+    return {"type": "array", "items": item}
+
+
+def mapping(value: Schema) -> Schema:
+    """An object whose keys are not fixed."""
+    return {"type": "object", "additionalProperties": value, "minProperties": 1}
+
+
+def maybe(schema: Schema) -> Schema:
+    """This or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def text(pattern: str = r"\S") -> Schema:
+    """A string in which the pattern is found."""
+    return {"type": "string", "pattern": pattern}
+
+
+TEXT = text()
+COUNT: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number", "minimum": 0}
+FLAG: Schema = {"type": "boolean"}
+COMMIT = text("^[0-9a-f]{40}$")
+SHA256 = text("^[0-9a-f]{64}$")
+DIRHASH = text("^h1:[A-Za-z0-9+/]{43}=$")
+URL = text("^[a-z]+://")
+WHEN = text(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+KIND: Schema = {"enum": ["branch", "tag", "commit", "local"]}
+SHAPE = each(COUNT)
+
+WEIGHT = {"file": TEXT, "sha256": SHA256, "size": COUNT, "url": maybe(URL)}
+REPO = record(name=TEXT, spec=TEXT, path=TEXT, commit=COMMIT, size=COUNT, last_used=NUMBER)
+PROFILED = record(
+    name=TEXT, calls=COUNT, self_us=NUMBER, total_us=NUMBER, bytes={"type": "integer"}
+)
+LOCK = document(
+    path=TEXT,
+    repos=each(record(spec=TEXT, commit=COMMIT, tree=COMMIT, dirhash=DIRHASH)),
+    weights=each(record(url=URL, sha256=SHA256, size=COUNT)),
+)
+TRUST = document(
+    trusted=each(
+        record(spec=TEXT, commit=maybe(COMMIT), scope={"enum": ["commit", "repo"]}, when=WHEN)
+    )
+)
+
+SCHEMAS: dict[str, Schema] = {
+    "error": document(
+        error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))
+    ),
+    "hub pull SPEC": document(
+        spec=TEXT,
+        url=URL,
+        ref=maybe(TEXT),
+        kind=KIND,
+        commit=maybe(COMMIT),
+        path=TEXT,
+        cached=FLAG,
+        entrypoints=each(TEXT),
+    ),
+    "hub list SPEC": document(
+        spec=TEXT,
+        entrypoints=each(
+            record(
+                name=TEXT,
+                summary={"type": "string"},
+                source={"enum": ["def", "assign", "import", "star", "exec"]},
+                external=FLAG,
+            )
+        ),
+        dependencies=each(TEXT),
+        dynamic=FLAG,
+    ),
+    "hub list": document(repos=each(REPO)),
+    "hub help SPEC ENTRYPOINT": document(name=TEXT, signature=maybe(text(r"^\(")), doc=maybe(TEXT)),
+    "hub show SPEC": document(
+        spec=TEXT,
+        url=URL,
+        ref=maybe(TEXT),
+        kind=KIND,
+        commit=maybe(COMMIT),
+        tree=maybe(COMMIT),
+        size=maybe(COUNT),
+        path=TEXT,
+        fetched_at=maybe(NUMBER),
+        entrypoints=each(TEXT),
+        dependencies=each(TEXT),
+        weights=each(record(**WEIGHT)),
+        trust={"enum": ["local", "repo", "commit", "untrusted"]},
+    ),
+    "hub deps SPEC": document(
+        dependencies=each(record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT))),
+        install=maybe(TEXT),
+    ),
+    "hub load SPEC ENTRYPOINT": document(
+        **{"class": TEXT},
+        entrypoint=TEXT,
+        parameters=COUNT,
+        buffers=COUNT,
+        bytes=COUNT,
+        device=maybe(TEXT),
+        seconds=NUMBER,
+        weights=each(record(**WEIGHT)),
+    ),
+    "hub run SPEC ENTRYPOINT": document(
+        inputs=each(record(shape=SHAPE, dtype=TEXT)),
+        outputs=each(record(shape=SHAPE, dtype=TEXT, file=maybe(TEXT))),
+        top=each(
+            record(**{"class": COUNT}, item=COUNT, label=maybe(TEXT), score={"type": "number"})
+        ),
+        seconds=NUMBER,
+    ),
+    "hub check SPEC": document(
+        results=each(
+            record(
+                entrypoint={"type": "string"},
+                stage=TEXT,
+                status={"enum": ["passed", "failed", "skipped", "needs-network"]},
+                seconds=NUMBER,
+                error=maybe(TEXT),
+            )
+        ),
+        passed=COUNT,
+        failed=COUNT,
+        skipped=COUNT,
+        sandbox=TEXT,
+    ),
+    "hub new DIR": document(path=TEXT, files=each(TEXT)),
+    "hub profile SPEC ENTRYPOINT": document(
+        ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER
+    ),
+    "hub convert IN OUT": document(
+        tensors=COUNT, bytes=COUNT, format=TEXT, skipped=each(TEXT), shared=each(each(TEXT))
+    ),
+    "hub lock SPEC...": LOCK,
+    "hub sync": LOCK,
+    "hub outdated": document(
+        outdated=each(
+            record(
+                spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)
+            )
+        )
+    ),
+    "hub cache dir": document(path=TEXT),
+    "hub cache ls": document(repos=each(REPO), weights=each(record(**WEIGHT, last_used=NUMBER))),
+    "hub cache rm SPEC_OR_FILE": document(removed=each(TEXT), freed=COUNT),
+    "hub cache prune": document(removed=each(TEXT), freed=COUNT),
+    "hub cache verify": document(
+        checked=record(trees=COUNT, weights=COUNT, bytes=COUNT),
+        problems=each(
+            record(
+                kind={"enum": ["code", "weights", "record"]},
+                name=TEXT,
+                path=TEXT,
+                problem=TEXT,
+                repaired=FLAG,
+            )
+        ),
+    ),
+    "hub trust ls": TRUST,
+    "hub trust add SPEC": TRUST,
+    "hub trust import FILE": TRUST,
+    "hub trust rm SPEC": TRUST,
+    "hub env": document(
+        hubcli=TEXT,
+        python=TEXT,
+        platform=TEXT,
+        paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT),
+        backends=mapping(maybe(TEXT)),
+        libraries=mapping(maybe(TEXT)),
+    ),
+}
