@@ -310,10 +310,12 @@ def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
 # In the process of the command
 
 
-def listing(job: Job, chosen: Mechanism, broker: Broker) -> HubConf:
-    """What the hubconf defines when it runs, found out in a sandbox."""
+def listing(
+    job: Job, chosen: Mechanism, broker: Broker, *, seconds: float | None = None
+) -> HubConf:
+    """What the hubconf defines when it runs, found out in a child, within `seconds`."""
     with sandbox.session() as here:
-        result = _result(job, chosen, here, broker)
+        result = _result(job, chosen, here, broker, seconds)
     try:
         entries = tuple(_entry(one) for one in result["entrypoints"])
         names = tuple(str(name) for name in result["dependencies"])
@@ -367,10 +369,19 @@ def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) ->
     return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds)
 
 
-def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker) -> dict[str, Any]:
+def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
+    """What `profiling.measure` gives, from a sandbox."""
+    with sandbox.session() as here:
+        return _result(job, chosen, here, broker)
+
+
+def _result(
+    job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds: float | None = None
+) -> dict[str, Any]:
     """The result of a job that is a command's only one; its failures are the command's."""
     broker.inbox = here.inbox
-    outcome = sandbox.perform(job, chosen, here, broker=broker, printed=_echo)
+    limits = sandbox.default_limits(seconds)
+    outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
     if outcome.error is not None:
         raise outcome.error
     if outcome.ended is not None or outcome.result is None:

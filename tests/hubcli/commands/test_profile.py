@@ -1,0 +1,176 @@
+"""`hub profile`: the table, the trace, the page."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hubcli import cli, profile_page, profiling, sandbox
+from hubcli.errors import RepositoryCodeError
+
+HUBCONF = '''
+import torch
+from torch import nn
+
+dependencies = ["torch"]
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x)) + x
+
+
+def net():
+    """Two blocks."""
+    return nn.Sequential(Block(), Block())
+
+
+def fixed():
+    model = net()
+    model.forward = lambda x: x.detach() * 2
+    return model
+
+
+def nothing():
+    return 3
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "mine"
+    made.mkdir()
+    (made / "hubconf.py").write_text(HUBCONF)
+    return made
+
+
+def hub(*arguments: str):
+    return CliRunner().invoke(cli.hub, list(arguments))
+
+
+@pytest.mark.parametrize("option", ["--no-sandbox", "--sandbox"])
+def test_document_trace_and_page(folder, tmp_path, option):
+    if option == "--sandbox" and all(sandbox.reasons().values()):
+        pytest.skip(f"no sandbox here: {sandbox.reasons()}")
+    trace, page = tmp_path / "trace.json", tmp_path / "page.html"
+    result = hub(
+        "--json", "profile", str(folder), "net", "--input-shape", "2,4", "--backward", option,
+        "--trace", str(trace), "--html", str(page),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    ops = {one["name"]: one for one in made["ops"]}
+    assert ops["aten::relu"]["calls"] == 2 and ops["ReluBackward0"]["calls"] == 2
+    assert ops["aten::relu"]["bytes"] == 2 * 2 * 4 * 4
+    modules = {one["name"]: one for one in made["modules"]}
+    assert set(modules) == {
+        "model (Sequential)", "0 (Block)", "0.linear (Linear)", "1 (Block)", "1.linear (Linear)",
+    }  # fmt: skip
+    assert modules["model (Sequential)"]["total_us"] >= modules["0 (Block)"]["total_us"]
+    assert sum(one["self_us"] for one in made["ops"]) <= made["wall_us"] * 1.01
+    selfs = [one["self_us"] for one in made["ops"]]
+    assert selfs == sorted(selfs, reverse=True)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert sum(one["cat"] == "op" for one in events) == sum(one["calls"] for one in made["ops"])
+    assert all(one["ph"] == "X" and one["dur"] >= 0 for one in events)
+    text = page.read_text()
+    assert "0.linear (Linear)" in text and "aten::relu" in text and text.count("<svg") == 3
+
+
+def test_for_people(folder):
+    result = hub("profile", str(folder), "net", "--input-shape", "2,4")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split() == ["op", "calls", "self", "total", "results"]
+    assert "1.linear (Linear)" in result.stdout and "one pass: " in result.stdout
+    assert "Backward" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["net"], 2, "--input-shape"),
+        (["net", "--input-shape", "2,x"], 2, "--input-shape '2,x'"),
+        (["net", "--input-shape", "2,4", "--trace", "nowhere/t.json"], 2, "no folder nowhere"),
+        (["net", "--input-shape", "2,5"], 70, "hubconf.py"),
+        (["nothing", "--input-shape", "2,4"], 70, "returned a int"),
+        (["fixed", "--input-shape", "2,4", "--backward"], 70, "no output depends on a parameter"),
+    ],
+)
+def test_failures(folder, arguments, status, message):
+    result = hub("--json", "profile", str(folder), *arguments)
+    assert result.exit_code == status, result.output
+    assert message in json.loads(result.stdout)["error"]["message"]
+
+
+class _Page(HTMLParser):
+    """What the page consists of: its tags, and every place that could load or run something."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [
+            f"{tag} {name}"
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href", "data", "action") or name.startswith("on")
+        ]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_page_escapes_every_name_and_loads_nothing():
+    evil = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
+    profile = profiling.Profile.of(
+        {
+            "events": [
+                [profiling.MODULE + evil, 0, 900, 0, 0, 100, 0],
+                [evil, 100, 900, 1, 0, 800, 4096],
+                ["\x1b]0;title\x07aten::add", 10, 20, 1, 1, 10, 0],
+            ],
+            "wall_us": 1000,
+        }
+    )
+    text = profile_page.page(profile, evil, evil)
+    page = _Page()
+    page.feed(text)
+    assert not {"script", "img", "link", "iframe", "object", "image", "use"} & set(page.tags)
+    assert page.loads == []
+    assert "url(" not in text and "@import" not in text and "http" not in text.split("</head>")[1]
+    assert "default-src 'none'" in text
+    assert any(evil in one for one in page.texts)
+    assert "\x1b" not in text and "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"events": None, "wall_us": 1},
+        {"events": [["a", 0, 1]], "wall_us": 1},
+        {"events": [["a", 5, 1, 0, 0, 1, 0]], "wall_us": 1},
+        {"events": [["a", 0, float("nan"), 0, 0, 1, 0]], "wall_us": 1},
+        {"events": [["a", 0, 1, 0, 0, 1, 0]], "wall_us": "x"},
+    ],
+)
+def test_a_profile_that_makes_no_sense(document):
+    with pytest.raises(RepositoryCodeError, match="makes no sense"):
+        profiling.Profile.of(document)
+
+
+def test_an_empty_profile_is_drawn_all_the_same():
+    profile = profiling.Profile.of({"events": [], "wall_us": 0})
+    assert "one pass" in profiling.table(profile)
+    assert "<svg" in profile_page.page(profile, "x", "y")
