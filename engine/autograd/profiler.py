@@ -31,7 +31,7 @@ from engine.autograd.profiler_util import (
     Kernel,
     format_time,
 )
-from engine.backends import is_array, owns, registered
+from engine.backends import is_array, registered
 from engine.dispatch import Op
 
 __all__ = [
@@ -141,10 +141,25 @@ def _stack() -> list[str]:
     ]
 
 
-def _bytes(result: Any) -> int:
-    """Bytes of the arrays of a result that own their memory."""
-    results = result if isinstance(result, tuple | list) else (result,)
-    return sum(int(r.nbytes) for r in results if is_array(r) and owns(r))
+def _bytes(result: Any, args: tuple[Any, ...]) -> int:
+    """Bytes of the arrays of a result that are not views of an argument."""
+    given = {id(_owner(array)) for array in _arrays(args)}
+    return sum(int(r.nbytes) for r in _arrays((result,)) if id(_owner(r)) not in given)
+
+
+def _arrays(values: tuple[Any, ...]) -> Iterator[Any]:
+    for value in values:
+        if is_array(value):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from (one for one in value if is_array(one))
+
+
+def _owner(array: Any) -> Any:
+    """Who holds the memory: a result may be a view of a larger buffer that was made for it."""
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array
 
 
 def _kernel_wrapper(record: Op, kernel: Any) -> Any:
@@ -156,7 +171,7 @@ def _kernel_wrapper(record: Op, kernel: Any) -> Any:
         keep = True
         try:
             result = kernel(xp, *args, **kwargs)
-            event.bytes = _bytes(result) if any(sink.memory for sink in _active) else 0
+            event.bytes = _bytes(result, args) if any(sink.memory for sink in _active) else 0
             return result
         except RuntimeWarning:  # the binder runs the kernel again: Note [Floating point warnings]
             keep = False

@@ -265,6 +265,17 @@ def test_memory_and_stack():
     assert "Source Location" in prof.table() and "CPU Mem" in prof.table()
 
 
+def test_memory_of_results_that_are_views():
+    """A result that is a view of a buffer made for it counts; a view of the input does not."""
+    x = engine.ones(2, 3, 8, 8)
+    weight = engine.ones(4, 3, 3, 3)
+    prof = record(lambda: engine.conv2d(x, weight), profile_memory=True)
+    (event,) = named(prof.function_events, "convolution")
+    assert event.cpu_memory_usage == 2 * 4 * 6 * 6 * 4
+    prof = record(lambda: x.view(6, 64), profile_memory=True)
+    assert sum(one.self_cpu_memory_usage for one in prof.function_events) == 0
+
+
 def test_table_refuses_unknown_keys():
     """table: ValueError names the keys it can sort by."""
     prof = record(lambda: engine.ones(2))
