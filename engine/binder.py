@@ -9,6 +9,13 @@ torch never warns of a division by zero or an overflow; numpy does, through Pyth
 silences them for the engine's own modules only (the user's numpy keeps its settings: np.errstate round each call would
 cost three times a small op).  Where the user made warnings errors, the kernel is run again under np.errstate.
 
+Note [Gradients over arrays]
+A backward pass that records nothing computes with numbers only, yet its formulas work on Tensors, which on small
+tensors costs several times the arithmetic.  So the ops of small everyday graphs say `@array_derivative`: their nodes
+have a second method, `arrays`, which does what `apply` does with numpy arrays in and out.  It serves one gradient of
+float32 or float64, of at most SMALL elements, where all that it reads is of that dtype, and returns None for anything
+else: then the engine makes Tensors and calls `apply`.  A test compares the two for every sample of these ops.
+
 To read the text of an op: `print(engine.binder.source(engine.dispatch.OPS["mul"]))`.
 """
 
@@ -251,7 +258,11 @@ def source(record: Op, inplace: bool = False) -> str:
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
-    pick = "kernel" if first is None else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
+    pick = (
+        "kernel"
+        if first is None
+        else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
+    )
     if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
@@ -281,7 +292,9 @@ def source(record: Op, inplace: bool = False) -> str:
         if record.laid:
             w("_t = new(Tensor)")
             first = f"_a_{first}[0]" if lists else f"_a_{first}"
-            w(f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})")
+            w(
+                f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})"
+            )
             w("else:")
             deep = 1
         else:
@@ -575,6 +588,10 @@ def node_class(record: Op) -> type[Node]:
             )  # fmt: skip
         namespace[f"_f_{p}"] = formula
     exec(code, namespace)
+    if record.array_formulas is not None:
+        for p in record.differentiable:
+            namespace[f"_fa_{p}"] = record.array_formulas.get(p, record.formulas[p])
+        exec(_compiled(arrays_source(record), record.name + " backward of arrays"), namespace)
     slots = ("n_outputs",) if record.many else ()
     attributes: dict[str, Any] = {
         "__slots__": slots,
@@ -584,6 +601,8 @@ def node_class(record: Op) -> type[Node]:
     }
     if record.outputs:
         attributes["n_outputs"] = len(record.outputs)
+    if record.array_formulas is not None:
+        attributes["arrays"] = namespace["arrays"]
     return type(record.node_name, (Node,), attributes)
 
 
@@ -657,5 +676,74 @@ def apply_source(record: Op) -> str:
         )
         w(f"if c_{p} is not None: g_{p} = handed.cast(g_{p}, c_{p})", 1)
     parts = [f"*g_{p}" if p in record.lists else f"g_{p}" for p in record.differentiable]
+    w(f"return ({', '.join(parts)},)")
+    return w.text()
+
+
+def arrays_source(record: Op) -> str:
+    """The Python text of the backward of an op over arrays: Note [Gradients over arrays]."""
+    plan = _Plan(record)
+    if record.lists or record.joint or record.outputs or record.many:
+        raise TypeError(
+            f"op {record.name}: array_derivative is for ops with one output and no lists"
+        )
+    w = _Text()
+    w("def arrays(self, grads, needs):")
+    w.depth = 1
+    w("grad = grads[0]")
+    w("if grad.__class__ is not ndarray:")
+    w("if grad._laid is not None: return None", 1)
+    w("grad = grad._array", 1)
+    w("if grad.__class__ is not ndarray: return None", 1)
+    w("d = grad.dtype")
+    w("if grad.size > SMALL or d is not F32 and d is not F64: return None")
+    names = []
+    for p in plan.saved:
+        names += [p, f"v_{p}"]
+    names += [f"h_{n}" for n in plan.results]
+    if names:
+        w("saved = self.saved")
+        w("if saved is None: second_time()")
+        w("if not saved: return None")
+        w(f"({', '.join(names)},) = saved")
+    args = plan.arg_names()
+    if args:
+        w(f"({', '.join(args)},) = self.args")
+    if plan.back:
+        w(f"if {' or '.join(f'c_{p} is not None' for p in plan.back)}: return None")
+    for p in plan.saved:
+        w(f"if v_{p} is not None:")
+        w(f"if {p}._vc[0] != v_{p}: check_input({p}, v_{p})", 1)
+        w(f"if {p}._laid is not None: return None", 1)
+        w(f"{p} = {p}._array", 1)
+        w(
+            f"if {p}.__class__ is not ndarray or {p}.dtype is not d or {p}.size > SMALL: return None",
+            1,
+        )
+        if plan.mixed:
+            w("else:")
+            w(f"{p} = n_{p}", 1)
+            w(
+                f"if {p}.__class__ is not float and {p}.__class__ is not int and {p} is not None: return None",
+                1,
+            )
+    for n in plan.results:
+        w(f"if h_{n}.counter[0] != h_{n}.version: unpack_result(h_{n}, self, rewrap)")
+        w(f"{n} = h_{n}.array")
+        w(f"if {n}.__class__ is not ndarray or {n}.dtype is not d: return None")
+    w("try:")
+    for i, p in enumerate(record.differentiable):
+        arguments = ", ".join(
+            formula_params((record.array_formulas or {}).get(p, record.formulas[p]))
+        )
+        w(f"g_{p} = _fa_{p}({arguments}) if needs[{i}] else None", 1)
+        w(f"if g_{p} is NotImplemented: return None", 1)
+        if p in plan.back:
+            w(f"if g_{p} is not None and g_{p}.shape != s_{p}: g_{p} = summed_to(g_{p}, s_{p})", 1)
+    w("except RuntimeWarning:")
+    w("return None", 1)
+    for p in record.differentiable:
+        w(f"if g_{p} is not None and g_{p}.__class__ is not ndarray: g_{p} = np.asarray(g_{p})")
+    parts = [f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
     return w.text()

@@ -39,21 +39,22 @@ def as_array(xp: Any, value: Any) -> Any:
     return np.asarray(value) if xp is np and not backends.is_array(value) else value
 
 
-def filed(xp: Any, value: Any) -> Any:
-    """As `as_array` for ops that lay their results: a Laid array only if it lies channels-last, else contiguous."""
-    if type(value) is not Laid or is_channels_last(value):
+def filed(xp: Any, value: Any, laid: bool = False) -> Any:
+    """As `as_array` for ops that lay their results: a Laid array only if it lies channels-last, else contiguous.
+
+    `laid`: an operand is laid, so that a result of numpy's own class may lie alike (`np.where`).
+    """
+    if type(value) is not Laid and not (laid and type(value) is np.ndarray):
         return as_array(xp, value)
-    return value.view(np.ndarray) if value.flags.c_contiguous else np.array(value, order="C")
+    if is_channels_last(value):
+        return value.view(Laid)
+    flat = np.ascontiguousarray(value).view(np.ndarray).reshape(-1)
+    return flat.reshape(value.shape)  # with the strides of a new array also for dims of size 1
 
 
 def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
-    """Give a new tensor a kernel's result of any kind; returns the array.
-
-    `first`: the first operand; where it is laid, a result of numpy's own class may lie alike (`np.where`).
-    """
-    if type(first) is Laid and type(value) is np.ndarray and not value.flags.c_contiguous:
-        value = value.view(Laid)
-    value = filed(xp, value)
+    """Give a new tensor a kernel's result of any kind; returns the array.  `first`: the op's first operand."""
+    value = filed(xp, value, type(first) is Laid)
     if type(value) is Laid:
         tensor._laid = value
     else:
@@ -67,6 +68,22 @@ def make_room(error: Exception) -> None:
 
     if not empty_cache():
         raise error
+
+
+SMALL = 1 << 12  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in binder.py
+
+
+def summed_to(array: Any, shape: Any) -> Any:
+    """A gradient summed over the dims that broadcasting added or stretched.  (*a) -> shape."""
+    if shape is None:  # of an operand that needs none, or is a number
+        return array
+    lead = array.ndim - len(shape)
+    if lead:
+        array = np.add.reduce(array, 0 if lead == 1 else tuple(range(lead)))
+    if array.shape != shape:
+        stretched = [i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1]
+        array = np.add.reduce(array, tuple(stretched), keepdims=True)
+    return array
 
 
 def check_broadcast(*operands: Any) -> None:
@@ -332,7 +349,8 @@ SHARED: dict[str, Any] = dict(
     write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
-    Laid=Laid, _mode=mode, F32=np.dtype("float32"), ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
+    Laid=Laid, _mode=mode, F32=np.dtype("float32"), F64=np.dtype("float64"), SMALL=SMALL,
+    summed_to=summed_to, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
     edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
     record_traceback=anomaly.record,
 )  # fmt: skip

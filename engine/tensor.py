@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import contiguous_strides
-from engine.autograd.graph import MAYBE, Node, requires_grad_of, view_edge
+from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
 from engine.layouts import Laid, plain
@@ -620,6 +620,9 @@ def wrap(array: Any) -> Tensor:
     result._edge = None
     result._vc = [0]
     return result
+
+
+handed.wrap = wrap
 
 
 def rewrap(array: Any) -> Tensor:

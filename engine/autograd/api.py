@@ -36,14 +36,15 @@ def _root_gradients(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
         if gradient is None:
-            if output._array.size != 1:
+            array = output._array
+            if array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
-            if output.dtype.is_complex:
+            if array.dtype.kind == "c":
                 raise RuntimeError(
                     "grad can be implicitly created only for real scalar outputs but got "
                     f"{output.dtype}"
                 )
-            gradient = wrap(xp_of(output._array).ones_like(output._array))
+            gradient = wrap(xp_of(array).ones(array.shape, array.dtype))
         elif not isinstance(gradient, Tensor):
             raise TypeError(
                 f"gradients can be either Tensors or None, but got {type(gradient).__name__}"

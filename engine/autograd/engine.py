@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from numpy import asarray, ndarray
+
 from engine.autograd import anomaly
 from engine.autograd.graph import AccumulateGrad, Edge, Extra, Node, handed, run_hooks
 from engine.grad_mode import mode
@@ -58,6 +60,8 @@ def run_backward(
     if not cut:
         running.capturing = captures is not None
     try:
+        if useful is None and not create_graph and not observers and not anomaly.state.enabled:
+            _run_plain(ready, buffers, waiting, keep_graph)
         while ready:
             node = heappop(ready)[1]
             grads = buffers.pop(node, None) or [None] * node.n_outputs
@@ -78,22 +82,7 @@ def run_backward(
                 needs = [e is not None and (e[0] in useful or e[0] in wanted) for e in edges]
             else:
                 continue
-            if node.n_outputs == 1:
-                defined = grads[0] is not None
-            else:
-                defined = any(g is not None for g in grads) or node.always_runs
-            result: Any
-            if defined or node.always_runs:
-                if observers or anomaly.state.enabled:
-                    result = _watched(node, grads, needs)
-                else:
-                    result = node.apply(grads, needs)
-                if extra is not None and extra.post_hooks:
-                    result = _after(extra, result, grads)
-                if not keep_graph:
-                    node.release()
-            else:
-                result = (None,) * len(edges)
+            result = _run_node(node, grads, needs, keep_graph)
             for edge, need, gradient in zip(edges, needs, result):
                 if not need:
                     continue
@@ -119,6 +108,86 @@ def run_backward(
         mode.enabled = enabled
         running.capturing = capturing
     return captured
+
+
+def _run_plain(
+    ready: list[tuple[int, Node]],
+    buffers: dict[Node, list[Any]],
+    waiting: dict[Node, int],
+    keep_graph: bool,
+) -> None:
+    """The loop of `run_backward` where every node runs and nothing is recorded: Note [Gradients over arrays]."""
+    result: Any
+    leaves: list[Node] = []  # that have their whole gradient: they go first, as their sequence numbers say
+    while ready:
+        node = heappop(ready)[1]
+        grads = buffers.pop(node, None)
+        edges = node.next_edges
+        if (
+            node.arrays is None
+            or node._extra is not None
+            or grads is None
+            or grads[0] is None
+            or (result := node.arrays(grads, edges)) is None
+        ):
+            result = _run_node(
+                node, _tensors(node, grads), [e is not None for e in edges], keep_graph
+            )
+        elif not keep_graph and node.saved:
+            node.saved = None
+        for edge, gradient in zip(edges, result):
+            if edge is None:
+                continue
+            target, nr = edge
+            if gradient is not None:
+                if target in buffers or target.n_outputs != 1:
+                    _add_to(buffers, target, nr, gradient)
+                else:
+                    buffers[target] = [gradient]
+            left = waiting[target] - 1
+            if left:
+                waiting[target] = left
+            elif target.__class__ is AccumulateGrad:
+                leaves.append(target)
+            else:
+                heappush(ready, (-target.sequence_nr, target))
+        # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
+        result = gradient = edge = grads = None
+        while leaves:
+            target = leaves.pop()
+            grads = buffers.pop(target, None)
+            if grads is not None and (
+                target._extra is not None or target.arrays(grads, ()) is None
+            ):
+                _run_node(target, _tensors(target, grads), (), keep_graph)
+
+
+def _tensors(node: Node, grads: list[Any] | None) -> list[Any]:
+    """The gradients of a node's outputs as Tensors, after the hooks that change them."""
+    if grads is None:
+        grads = [None] * node.n_outputs
+    for i, gradient in enumerate(grads):
+        if gradient.__class__ is ndarray:
+            grads[i] = handed.wrap(gradient)
+    if node._extra is not None:
+        _before(node._extra, grads)
+    return grads
+
+
+def _run_node(node: Node, grads: list[Any], needs: Sequence[bool], keep_graph: bool) -> Any:
+    """The gradients for a node's inputs, after its hooks; all None where nothing arrived."""
+    if not node.always_runs and not any(g is not None for g in grads):
+        return (None,) * len(needs)
+    if observers or anomaly.state.enabled:
+        result = _watched(node, grads, needs)
+    else:
+        result = node.apply(grads, needs)
+    extra = node._extra
+    if extra is not None and extra.post_hooks:
+        result = _after(extra, result, grads)
+    if not keep_graph:
+        node.release()
+    return result
 
 
 def _watched(node: Node, grads: list[Any], needs: Sequence[bool]) -> Any:
@@ -192,7 +261,13 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
     if slots is None:
         slots = buffers[node] = [None] * node.n_outputs
     have = slots[nr]
-    slots[nr] = gradient if have is None else handed.add(have, gradient)
+    if have is None:
+        slots[nr] = gradient
+    elif have.__class__ is ndarray and gradient.__class__ is ndarray:
+        slots[nr] = asarray(have + gradient)
+    else:
+        have, gradient = (handed.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
+        slots[nr] = handed.add(have, gradient)
 
 
 def _before(extra: Extra, grads: list[Any]) -> None:

@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from numpy import ndarray
+
 from engine import backends
 from engine.grad_mode import mode
 from engine.hooks import HookDict, RemovableHandle
@@ -45,6 +47,7 @@ class Handed:
     sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
     resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
     isnan_any: Callable[..., bool]
+    wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
 
 
 handed = Handed()
@@ -83,6 +86,7 @@ class Node:
 
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
+    arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in binder.py
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
     next_edges: Sequence[Edge | None]
@@ -187,6 +191,32 @@ class AccumulateGrad(Node):
             if hooks:
                 for hook in list(hooks.values()):
                     hook(variable)
+        return ()
+
+
+    def arrays(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any] | None:
+        """`apply` for an array that nothing but `grads` holds; None if it is none, or hooks want to see a Tensor."""
+        variable, array = self.variable, grads[0]
+        if (
+            array.__class__ is not ndarray
+            or variable._hooks
+            or "_post_accumulate_hooks" in variable.__dict__
+            or variable._array.dtype is not array.dtype
+        ):
+            return None
+        array = grads.pop()
+        with _accumulating:
+            had = variable._grad
+            if had is not None:
+                handed.add_(had, handed.wrap(array))
+            elif (
+                backends.owns(array)
+                and sys.getrefcount(array) == 2
+                and _same_layout(array, variable._array)
+            ):
+                variable._grad = handed.wrap(array)
+            else:
+                variable._grad = handed.contiguous_copy(handed.wrap(array), variable)
         return ()
 
 

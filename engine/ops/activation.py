@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import wrap_dim
-from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.ops.reduction import cast_back
@@ -41,6 +43,7 @@ def tanh_backward(xp, grad_output, output):
 
 @op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: tanh_backward(grad, result))
+@array_derivative(input=lambda grad, result: grad * (1 - result * result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def tanh(xp, input):
     """The hyperbolic tangent.  input (*) -> (*)."""
@@ -69,6 +72,7 @@ def logistic(xp, input):
 
 @op(promote="float", inplace=True, names=("special_expit",), half=True, laid=True)
 @derivative(input=lambda grad, result: sigmoid_backward(grad, result))
+@array_derivative(input=lambda grad, result: grad * (result * (1 - result)))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def sigmoid(xp, input):
     """1 / (1 + e ** -input).  input (*) -> (*)."""
@@ -91,6 +95,7 @@ def threshold_backward(xp, grad_output, output, threshold):
 
 @op(inplace=True, laid=True)
 @derivative(input=lambda grad, result: threshold_backward(grad, result, 0))
+@array_derivative(input=lambda grad, result: np.where(result <= 0, 0, grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def relu(xp, input):
     """max(input, 0); gradient 0 at 0.  input (*) -> (*)."""

@@ -127,7 +127,7 @@ def flat(x: Tensor) -> Tensor:
 # --- matrix and vector products
 
 
-@op()
+@op(large=4096)
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
     mat2=lambda grad, input: mm(mH(input), grad),
@@ -159,7 +159,7 @@ def mm(xp, input, mat2):
     return product(xp, input, mat2)
 
 
-@op(method=True)
+@op(method=True, large=4096)
 @derivative(
     input=lambda grad, mat2: bmm(grad, mH(mat2)),
     mat2=lambda grad, input: bmm(mH(input), grad),
@@ -291,7 +291,7 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     return batched(mH(input), grad).sum_to_size(shape)
 
 
-@op(public=False, method=False, node="BmmBackward0")
+@op(public=False, method=False, node="BmmBackward0", large=4096)
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
     other=lambda grad, input, other_shape: _batched_other(grad, input, other_shape),
@@ -420,11 +420,20 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     return matmul(grad, conj(weight))
 
 
-@op(public=False, method=False, node="AddmmBackward0")
+@op(public=False, method=False, node="AddmmBackward0", large=4096)
 @derivative(
     input=lambda grad, weight: _linear_input(grad, weight),
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),
     bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),
+)
+@array_derivative(
+    input=lambda grad, weight: (
+        np.matmul(grad, weight) if weight.ndim == 2 == grad.ndim else NotImplemented
+    ),
+    weight=lambda grad, input, weight_shape: (
+        np.matmul(grad.T, input) if len(weight_shape) == 2 == grad.ndim else NotImplemented
+    ),
+    bias=lambda grad, bias_shape: summed_to(grad, bias_shape),
 )
 @samples(
     lambda t: [

@@ -8,6 +8,7 @@ from typing import Any
 from engine import backends, dtypes
 from engine.autograd.graph import handed
 from engine.dispatch import (
+    array_derivative,
     composite,
     derivative,
     op,
@@ -110,6 +111,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
 )
+@array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def add(xp, input, other, *, alpha=1):
@@ -129,6 +131,7 @@ def _check_sub(arrays: list[Any]) -> None:
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
 )
+@array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def sub(xp, input, other, *, alpha=1):
@@ -146,6 +149,7 @@ def sub(xp, input, other, *, alpha=1):
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
 )
+@array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
 def rsub(xp, input, other, *, alpha=1):
     """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -159,6 +163,7 @@ def rsub(xp, input, other, *, alpha=1):
 
 @op(inplace=True, names=("negative",), laid=True)
 @derivative(input=lambda grad: -grad)
+@array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def neg(xp, input):
     """-input.  input (*) -> (*)."""
@@ -189,6 +194,7 @@ def positive(xp, input):
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
 )
+@array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(0, 3), t(3)),
                     (t.complex(2, 1), t(3)), (t.complex(3), t.complex(3)), (t(3), 2j)])  # fmt: skip
 def mul(xp, input, other):
@@ -266,6 +272,10 @@ def addcdiv(xp, input, tensor1, tensor2, *, value=1):
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
+)
+@array_derivative(
+    input=lambda grad, other: grad / other,
+    other=lambda grad, input, other: -grad * (input / other / other),
 )
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(), t.positive(2)), (t(3), 2.5),
                     (1.5, t.positive(3)), (t(0, 3), t(3)), (t.complex(2, 1), t.complex(3)),
@@ -575,6 +585,7 @@ def float_power_(input, exponent):
 
 @op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: grad / (_conj(result) * 2))
+@array_derivative()
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def sqrt(xp, input):
     """The square root; nan for negative input.  input (*) -> (*)."""

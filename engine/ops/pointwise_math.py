@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from engine.dispatch import derivative, op, samples
+import numpy as np
+
+from engine.dispatch import array_derivative, derivative, op, samples
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.tensor import Tensor
@@ -17,6 +19,7 @@ LN2, LN10 = math.log(2), math.log(10)
 
 @op(promote="float", inplace=True, laid=True)
 @derivative(input=lambda grad, result: grad * _conj(result))
+@array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def exp(xp, input):
     """e ** input.  input (*) -> (*)."""
@@ -41,6 +44,7 @@ def expm1(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, input: grad / _conj(input))
+@array_derivative()
 @samples(
     lambda t: [
         (t.positive(3, 4),),
@@ -84,6 +88,7 @@ def log1p(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, input: grad * _conj(input.cos()))
+@array_derivative(input=lambda grad, input: grad * np.cos(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sin(xp, input):
     """The sine; input in radians (*) -> (*)."""
@@ -92,6 +97,7 @@ def sin(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, input: grad * -_conj(input.sin()))
+@array_derivative(input=lambda grad, input: grad * -np.sin(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def cos(xp, input):
     """The cosine; input in radians (*) -> (*)."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
-from engine._checks import wrap_dim, wrap_dims
+from engine._checks import numel, wrap_dim, wrap_dims
 from engine.autograd.graph import handed
-from engine.dispatch import PUBLIC, composite, derivative, op, overload, samples
+from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
+from engine.dtypes import NATIVE
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where
+from engine.runtime import SMALL
 from engine.tensor import Tensor
 
 KEEP = {"axis": "dim", "keepdims": "keepdim"}  # numpy's names, which torch accepts
@@ -49,6 +53,20 @@ def spread(grad: Tensor, shape: Any, dim: Any, keepdim: bool) -> Tensor:
 def cast_back(grad: Tensor, dtype: Any) -> Tensor:
     """The gradient in the dtype of the input."""
     return grad if grad.dtype is dtype else grad.to(dtype)
+
+
+def _spread_array(grad: Any, shape: Any, dtype: Any, dim: Any, keepdim: bool) -> Any:
+    """`spread` of a small array: a copy is faster than a view here."""
+    if numel(shape) > SMALL or dtypes.to_numpy(dtype) is not grad.dtype:
+        return NotImplemented
+    if grad.ndim and not keepdim:
+        sizes = list(shape)
+        for d in wrap_dims(dim, len(shape)):
+            sizes[d] = 1
+        grad = grad.reshape(sizes)
+    result = np.empty(shape, grad.dtype)
+    result[...] = grad
+    return result
 
 
 def count_of(shape: Any, dim: Any) -> int:
@@ -100,10 +118,17 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
         spread(grad, input_shape, dim, keepdim), input_dtype
     )
 )
+@array_derivative(
+    input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
+        grad, input_shape, input_dtype, dim, keepdim
+    )
+)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(0, 2), 0), (t(3), ()), (t(), 0),
                     (t.integers(0, 9, 3),), (t.boolean(3),), (t.complex(3),)])  # fmt: skip
 def sum(xp, input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` (int, tuple or None = all); integers and bools sum in int64.  input (*) -> (* without dim)."""
+    if dim is None and dtype is None and input.dtype in NATIVE:
+        return input.sum(None, keepdims=keepdim)
     axis = axis_of(dim, input.ndim)
     if dtype is not None:
         input = input.astype(dtypes.to_numpy(dtype))
@@ -202,6 +227,11 @@ def _mean_backward(
 
 @op(aliases=KEEP, laid=True)
 @derivative(input=_mean_backward)
+@array_derivative(
+    input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
+        grad / (count_of(input_shape, dim) or 1), input_shape, input_dtype, dim, keepdim
+    )
+)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(2, 0), 0), (t.complex(3),),
                     (t.integers(0, 9, 3), {"dtype": dtypes.float64})])  # fmt: skip
 def mean(xp, input, dim=None, keepdim=False, *, dtype=None):

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
 from engine.runtime import MISSING
 from engine.tensor import Tensor, wrap
@@ -230,6 +230,7 @@ def unsqueeze(xp, input, dim):
 
 @op(view=True, names=("swapaxes", "swapdims"), aliases={"axis0": "dim0", "axis1": "dim1"})
 @derivative(input=lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
+@array_derivative(input=lambda grad, dim0, dim1: grad.swapaxes(dim0, dim1) if grad.ndim else grad)
 @samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
 def transpose(xp, input, dim0=MISSING, dim1=MISSING):
     """Two dims swapped.  input (*) -> (*)."""
@@ -240,6 +241,7 @@ def transpose(xp, input, dim0=MISSING, dim1=MISSING):
 
 @op(view=True)
 @derivative(input=lambda grad: grad.t())
+@array_derivative(input=lambda grad: grad.T)
 @samples(lambda t: [(t(3, 4),), (t(3),), (t(),)])
 def t(xp, input):
     """The transpose of a matrix; vectors and scalars as they are.  input (n, m) -> (m, n)."""
