@@ -121,6 +121,13 @@ def asks_channels_last(array: Any) -> bool:
     return type(array) is not Laid and array.ndim in (4, 5) and is_channels_last(array)
 
 
+def follow(xp: Any, result: Any, *operands: Any) -> Any:
+    """`result`, copied channels-last if the user laid one of the operands so: the rule of convolutions and pooling."""
+    if not any(a is not None and asks_channels_last(a) for a in operands) or result.ndim not in (4, 5):
+        return result
+    return copy_in_format(xp, result, channels_last if result.ndim == 4 else channels_last_3d)
+
+
 # The order of dims in memory, outermost first.
 _ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 

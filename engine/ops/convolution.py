@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from engine import dtypes
 from engine.dispatch import composite, joint_derivative, op, samples
+from engine.layouts import follow
 from engine.ops import _conv
 from engine.tensor import Tensor
 
@@ -223,12 +224,13 @@ def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilatio
     check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     x, w, b = _wide(xp, input, weight, bias)
     if not transposed:
-        return _narrow(_conv.forward(xp, x, w, b, stride, padding, dilation, groups), input.dtype)
+        result = _conv.forward(xp, x, w, b, stride, padding, dilation, groups)
+        return _narrow(follow(xp, result, input, weight), input.dtype)
     whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
     result = _conv.backward_input(xp, x, w, whole, stride, padding, dilation, groups)
     if b is not None:
         result += b.reshape(-1, *(1,) * len(stride))
-    return _narrow(result, input.dtype)
+    return _narrow(follow(xp, result, input, weight), input.dtype)
 
 
 @op(out=False, public=False, method=False, laid=True, large=256)
@@ -256,10 +258,8 @@ def convolution_backward_input(xp, grad_output, weight, size, stride, padding, d
     grad_output (N, O, *out), weight (O, C/groups, *kernel) -> (N, C, *size).
     """
     g, w = _wide(xp, grad_output, weight)
-    return _narrow(
-        _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups),
-        grad_output.dtype,
-    )
+    result = _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups)
+    return _narrow(follow(xp, result, grad_output, weight), grad_output.dtype)
 
 
 @op(out=False, public=False, method=False, laid=True, large=256)

@@ -11,6 +11,7 @@ from math import prod
 from engine import dtypes
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
+from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
 from engine.tensor import Size, lying
 
@@ -464,8 +465,8 @@ def batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-
         target += g[block] * scale
     like = input.dtype if weight is None else weight.dtype
     return (
-        of_input.reshape(shape).astype(input.dtype, copy=False), of_weight.astype(like, copy=False),
-        sums.astype(like, copy=False),
+        follow(xp, of_input.reshape(shape).astype(input.dtype, copy=False), input),
+        of_weight.astype(like, copy=False), sums.astype(like, copy=False),
     )  # fmt: skip
 
 
@@ -520,7 +521,8 @@ def batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
         out[block] *= scale
         if bias is not None:
             out[block] += _wide(bias)[:, None]
-    return out.reshape(shape).astype(input.dtype, copy=False), mean, rstd, var
+    out = follow(xp, out.reshape(shape).astype(input.dtype, copy=False), input)
+    return out, mean, rstd, var
 
 
 def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):

@@ -4,4 +4,4 @@ A kernel here returns NotImplemented for what oneDNN lacks or does more slowly; 
 Activations (N, C, *size) are computed channels-last: see Note [Laid tensors] in layouts.py.
 """
 
-from engine.ops import onednn_blas, onednn_conv, onednn_norm, onednn_rnn  # noqa: F401
+from engine.ops import onednn_activation, onednn_blas, onednn_conv, onednn_norm, onednn_rnn  # noqa: F401

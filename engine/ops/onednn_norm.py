@@ -1,4 +1,4 @@
-"""oneDNN's kernels of norms and softmax."""
+"""oneDNN's kernels of batch and layer norm."""
 
 from __future__ import annotations
 
@@ -11,23 +11,8 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.layouts import Laid, empty_laid, lay, lies_channels_last
 from engine.ops import normalization
-
-
-def _dense(array: Any) -> Any:
-    """The array as numpy's own, contiguous or channels-last; copied only if it is neither."""
-    if array.flags.c_contiguous or (array.ndim > 2 and lies_channels_last(array)):
-        return array.view(np.ndarray)
-    return np.ascontiguousarray(array)
-
-
-def _like(array: Any, wanted: Any) -> Any:
-    """A new array laid out as `array`; of class Laid where `wanted` is."""
-    if array.flags.c_contiguous:
-        return empty(array.shape, array.dtype)
-    made = empty_laid(array.shape, array.dtype)
-    return made if type(wanted) is Laid else made.view(np.ndarray)
+from engine.ops.onednn_activation import alike, dense, like
 
 
 def _ones(vector: Any, count: int) -> Any:
@@ -47,8 +32,8 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     if not _norm_input(input) or not usable(weight, bias):
         return NotImplemented
     channels = input.shape[1]
-    x = _dense(input)
-    made = _like(x, input)
+    x = dense(input)
+    made = like(x)
     mean, var = np.empty(channels, "float32"), np.empty(channels, "float32")
     if not arrays.batch_norm(
         x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, False
@@ -62,11 +47,9 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
         return NotImplemented
     channels = input.shape[1]
-    x = _dense(input)
-    g = _dense(grad_output)
-    if g.strides != x.strides:
-        g = _lie_like(grad_output, x)
-    made = _like(x, input)
+    x = dense(input)
+    g = alike(grad_output, x)
+    made = like(x)
     of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
     var = 1 / (rstd * rstd) - np.float32(eps)
     if not arrays.batch_norm_backward(
@@ -76,20 +59,13 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     return made, of_weight, of_bias
 
 
-def _lie_like(array: Any, like: Any) -> Any:
-    """A copy of `array` in the layout of `like`."""
-    if like.flags.c_contiguous:
-        return np.ascontiguousarray(array).view(np.ndarray)
-    return lay(np.ascontiguousarray(array) if 0 in array.strides else array).view(np.ndarray)
-
-
 @kernel(normalization.batch_norm_eval, "onednn")
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
     if not _norm_input(input) or not usable(running_mean, running_var, weight, bias):
         return NotImplemented
     channels = input.shape[1]
-    x = _dense(input)
-    made = _like(x, input)
+    x = dense(input)
+    made = like(x)
     mean, var = np.ascontiguousarray(running_mean), np.ascontiguousarray(running_var)
     served = arrays.batch_norm(
         x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True

@@ -7,6 +7,7 @@ from math import prod
 
 from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
+from engine.layouts import follow
 from engine.ops import _pool
 from engine.ops.resample import adaptive_average, adaptive_spec
 
@@ -32,7 +33,7 @@ def _max_samples(t, n):
 def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     geometry = (kernel_size, stride, padding, dilation)
     out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(input.shape[2:], zip(*geometry)))
-    return _pool.reduce(xp, input, *geometry, out, True)
+    return follow(xp, _pool.reduce(xp, input, *geometry, out, True), input)
 
 
 @op(
@@ -89,7 +90,8 @@ def max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, paddi
     """The gradient of the maximum of each window.  grad_output, output (N, C, *out), input (N, C, *) -> as input."""
     geometry = (kernel_size, stride, padding, dilation)
     indices = _pool.window_argmax(xp, input, output, *geometry)
-    return _pool.put_back(xp, grad_output, indices, input.shape[2:], *geometry)
+    found = _pool.put_back(xp, grad_output, indices, input.shape[2:], *geometry)
+    return follow(xp, found, input)
 
 
 @op(public=False, out=False, method=False)
@@ -161,7 +163,8 @@ def _avg_kernel(
     out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(size, zip(*geometry)))
     sums = _pool.reduce(xp, x, *geometry, out, False)
     more = (kernel_size, stride, padding, count_include_pad, divisor_override)
-    return _divided(xp, sums, size, out, *more).astype(input.dtype, copy=False)
+    found = _divided(xp, sums, size, out, *more).astype(input.dtype, copy=False)
+    return follow(xp, found, input)
 
 
 def _avg_samples(t, n):
@@ -239,7 +242,7 @@ def avg_pool_backward(
     more = (kernel_size, stride, padding, count_include_pad, divisor_override)
     g = _divided(xp, g, size, g.shape[2:], *more)
     result = _pool.spread(xp, g, size, kernel_size, stride, padding, (1,) * len(size))
-    return result.astype(grad_output.dtype, copy=False)
+    return follow(xp, result.astype(grad_output.dtype, copy=False), grad_output)
 
 
 # --- arguments and errors

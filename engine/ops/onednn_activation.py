@@ -1,0 +1,141 @@
+"""oneDNN's kernels of activation functions and softmax.
+
+Its relu, exp, hardswish and elu are not used: they lose nan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engine._checks import wrap_dim
+from engine.backends.cpu import empty
+from engine.backends.onednn import _abi, arrays
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.layouts import Laid, empty_laid, lay, lies_channels_last
+from engine.ops import activation
+
+
+def dense(array: Any) -> Any:
+    """The array as it is if it is contiguous or channels-last, else a contiguous copy."""
+    if array.flags.c_contiguous or (array.ndim > 2 and lies_channels_last(array)):
+        return array
+    return np.ascontiguousarray(array)
+
+
+def like(array: Any) -> Any:
+    """A new array that lies as a dense one, of its class."""
+    if array.flags.c_contiguous:
+        return empty(array.shape, array.dtype)
+    made = empty_laid(array.shape, array.dtype)
+    return made if type(array) is Laid else made.view(np.ndarray)
+
+
+def alike(array: Any, wanted: Any) -> Any:
+    """`array`, or a copy of it, that lies as the dense array `wanted`."""
+    if array.flags.c_contiguous == wanted.flags.c_contiguous and array.strides == wanted.strides:
+        return array
+    if wanted.flags.c_contiguous:
+        return np.ascontiguousarray(array)
+    return lay(np.ascontiguousarray(array) if 0 in array.strides else array)
+
+
+def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+    @kernel(op, "onednn")
+    def _(xp, input):
+        return _apply(input, algorithm, alpha)
+
+
+def _apply(input: Any, algorithm: int, alpha: float = 0.0) -> Any:
+    if not usable(input):
+        return NotImplemented
+    x = dense(input)
+    made = like(x)
+    return made if arrays.eltwise(x, made, algorithm, alpha) else NotImplemented
+
+
+def _backward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+    @kernel(op, "onednn")
+    def _(xp, grad_output, data):
+        return _chain(grad_output, data, algorithm, alpha)
+
+
+def _chain(grad_output: Any, data: Any, algorithm: int, alpha: float = 0.0) -> Any:
+    if not usable(grad_output, data) or grad_output.shape != data.shape:
+        return NotImplemented
+    x = dense(data)
+    g = alike(grad_output, x)
+    made = like(x)
+    served = arrays.eltwise_backward(g, x, made, algorithm, alpha)
+    return made if served else NotImplemented
+
+
+_forward(activation.sigmoid, _abi.LOGISTIC)
+_forward(activation.silu, _abi.SWISH, 1.0)
+_backward(activation.tanh_backward, _abi.TANH_RESULT)
+_backward(activation.sigmoid_backward, _abi.LOGISTIC_RESULT)
+_backward(activation.silu_backward, _abi.SWISH, 1.0)
+
+
+@kernel(activation.threshold_backward, "onednn")
+def _threshold_backward(xp, grad_output, output, threshold):
+    return NotImplemented if threshold else _chain(grad_output, output, _abi.RELU_RESULT)
+
+
+@kernel(activation.gelu, "onednn")
+def _gelu(xp, input, *, approximate="none"):
+    kinds = {"none": _abi.GELU_ERF, "tanh": _abi.GELU_TANH}
+    return _apply(input, kinds[approximate]) if approximate in kinds else NotImplemented
+
+
+@kernel(activation.gelu_backward, "onednn")
+def _gelu_backward(xp, grad_output, input, approximate):
+    algorithm = _abi.GELU_TANH if approximate == "tanh" else _abi.GELU_ERF
+    return _chain(grad_output, input, algorithm)
+
+
+# --- softmax
+
+
+def _soft(input: Any, dim: int, dtype: Any, log: bool) -> Any:
+    if dtype is not None or not usable(input) or not input.ndim:
+        return NotImplemented
+    axis = wrap_dim(dim, input.ndim)
+    x = np.ascontiguousarray(input)
+    made = empty(x.shape, x.dtype)
+    if not arrays.softmax(x, made, axis, log):
+        return NotImplemented
+    # of a row with nan or inf oneDNN makes nan in some places only
+    return NotImplemented if math.isnan(np.add.reduce(made, axis=None)) else made
+
+
+@kernel(activation.softmax, "onednn")
+def _softmax(xp, input, dim, dtype=None):
+    return _soft(input, dim, dtype, False)
+
+
+@kernel(activation.log_softmax, "onednn")
+def _log_softmax(xp, input, dim, dtype=None):
+    return _soft(input, dim, dtype, True)
+
+
+def _soft_backward(grad_output: Any, output: Any, dim: int, log: bool) -> Any:
+    if not usable(grad_output, output) or not output.ndim or grad_output.shape != output.shape:
+        return NotImplemented
+    g, y = np.ascontiguousarray(grad_output), np.ascontiguousarray(output)
+    made = empty(y.shape, y.dtype)
+    served = arrays.softmax_backward(g, y, made, wrap_dim(dim, y.ndim), log)
+    return made if served else NotImplemented
+
+
+@kernel(activation.softmax_backward, "onednn")
+def _softmax_backward(xp, grad_output, output, dim):
+    return _soft_backward(grad_output, output, dim, False)
+
+
+@kernel(activation.log_softmax_backward, "onednn")
+def _log_softmax_backward(xp, grad_output, output, dim):
+    return _soft_backward(grad_output, output, dim, True)

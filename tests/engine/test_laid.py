@@ -1,0 +1,318 @@
+"""Laid tensors: channels-last memory that the engine chose itself and that nobody can tell.
+
+Every check compares a laid tensor with the same numbers in an ordinary one.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine.dispatch import OPS
+from engine.layouts import Laid, lay
+from engine.nn import functional as F
+from engine.tensor import Tensor, lying, rewrap, wrap
+from tests.engine.samples import Case, cases, mapped, tensors_of
+
+SHAPE = (2, 3, 4, 5)
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.5, 1.5, shape or SHAPE).astype("float32")
+
+
+def laid(array: np.ndarray | None = None) -> Tensor:
+    tensor = rewrap(lay(values() if array is None else array))
+    assert tensor._laid is not None
+    return tensor
+
+
+def is_laid(tensor: Tensor) -> bool:
+    return tensor._laid is not None
+
+
+def same(found: Tensor, wanted: Tensor) -> None:
+    assert found.shape == wanted.shape and found.dtype is wanted.dtype
+    assert found.stride() == wanted.stride()
+    assert found.is_contiguous() == wanted.is_contiguous()
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), 1e-4, 1e-5)
+    assert type(found.detach().numpy()) is np.ndarray
+    assert found.detach().numpy().strides == wanted.detach().numpy().strides
+
+
+# --- nobody can tell
+
+
+def test_sizes_and_types_are_read_without_laying_anew() -> None:
+    x = laid()
+    assert x.shape == x.size() == SHAPE and x.dim() == x.ndim == 4 and x.numel() == 120
+    assert x.dtype is engine.float32 and x.device.type == "cpu" and len(x) == 2
+    assert x.stride() == (60, 20, 5, 1) and x.stride(1) == 20 and x.size(-1) == 5
+    assert x.is_contiguous() and x.contiguous() is x and x.nbytes == 480
+    assert is_laid(x)
+    assert not x.is_contiguous(memory_format=engine.channels_last)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.numpy(), lambda x: x.view(2, -1), lambda x: x.flatten(1), lambda x: x.as_strided((4,), (2,)),
+        lambda x: x.storage(), lambda x: x.data_ptr(), lambda x: x.permute(0, 2, 3, 1), lambda x: x[:, 1],
+        lambda x: x.detach(), lambda x: x.data, lambda x: x.tolist(), lambda x: repr(x), lambda x: x.double(),
+        lambda x: pickle.dumps(x), lambda x: copy.deepcopy(x), lambda x: x.unbind(), lambda x: x.storage_offset(),
+        lambda x: x.matmul(engine.ones(5, 2)), lambda x: x.reshape(-1), lambda x: x.argmax(), lambda x: np.asarray(x),
+    ],
+)  # fmt: skip
+def test_looking_lays_it_contiguously_for_good(look: Any) -> None:
+    x = laid()
+    look(x)
+    assert not is_laid(x)
+    same(x, wrap(values()))
+
+
+def test_views_aliases_and_writes_share_memory() -> None:
+    x = laid()
+    flat, alias = x.view(-1), x.detach()
+    flat[0] = 7
+    assert x[0, 0, 0, 0] == 7 == alias[0, 0, 0, 0] and x._version == alias._version == 1
+    x.mul_(2)
+    assert flat[0] == 14 and alias.numpy()[0, 0, 0, 0] == 14
+    assert x.storage().data_ptr() == alias.data_ptr() == flat.data_ptr()
+    x = laid()
+    x.add_(1)  # in place without an alias: it stays as it lies
+    assert is_laid(x) and x._version == 1
+    x += x
+    assert is_laid(x)
+    same(x, wrap((values() + 1) * 2))
+
+
+def test_copies_and_pickles() -> None:
+    for twin in (
+        copy.deepcopy(laid()),
+        pickle.loads(pickle.dumps(laid())),
+        laid().clone(),
+        copy.copy(laid()),
+    ):
+        same(twin, wrap(values()))
+    x = laid()
+    y = x.clone()
+    y.zero_()
+    same(x, wrap(values()))
+
+
+def test_set_data_and_out() -> None:
+    x = laid()
+    x.data = wrap(np.ones((2, 2), "float32"))
+    assert x.shape == (2, 2) and x.sum() == 4
+    x = laid()
+    engine.add(wrap(values()), 1, out=x)
+    same(x, wrap(values() + 1))
+    out = wrap(np.empty(SHAPE, "float32"))
+    engine.add(laid(), 1, out=out)
+    same(out, wrap(values() + 1))
+
+
+def test_numpy_on_the_left_and_as_a_parameter() -> None:
+    same(wrap(values() + np.asarray(laid())), wrap(values() * 2))
+    p = engine.nn.Parameter(laid())
+    same(p, wrap(values()))
+    module = engine.nn.Module()
+    module.register_buffer("kept", laid())
+    same(module.state_dict()["kept"], wrap(values()))
+
+
+def test_threads_that_look_at_once() -> None:
+    for _ in range(20):
+        x, seen = laid(), []
+
+        def look(x: Tensor = x, seen: list = seen) -> None:
+            seen.append(x.numpy().sum())
+            seen.append((x + 1).numpy().sum() - 120)
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        np.testing.assert_allclose(seen, values().sum(), 1e-4)
+
+
+# --- together with other layouts
+
+
+@pytest.mark.parametrize(
+    "op", [engine.add, engine.mul, engine.sub, engine.div], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: wrap(values(seed=1)), lambda: wrap(values(1, 3, 1, 1)), lambda: wrap(values(3, 1, 1)),
+        lambda: wrap(values(5)), lambda: wrap(values(2, 3, 1, 1)), lambda: wrap(values(7, 2, 3, 4, 5)),
+        lambda: wrap(values(5, 4, 3, 2).transpose(3, 2, 1, 0)), lambda: wrap(np.array(2.0)),
+        lambda: 2, lambda: 2.5, lambda: wrap(values().astype("float64")), lambda: wrap(np.arange(5)),
+        lambda: wrap(values().transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)),
+        lambda: wrap(np.broadcast_to(values(1, 3, 1, 1), SHAPE)),
+    ],
+)  # fmt: skip
+def test_operands_that_lie_otherwise(op: Any, other: Any) -> None:
+    plain = wrap(values())
+    same(op(laid(), other()), op(plain, other()))
+    same(op(other(), laid()), op(other(), plain))
+
+
+def test_what_the_user_laid_stays_visible() -> None:
+    x = wrap(values()).contiguous(memory_format=engine.channels_last)
+    w = wrap(values(6, 3, 3, 3))
+    assert x.stride() == (60, 1, 15, 3)
+    y = F.conv2d(x, w, padding=1)
+    assert not is_laid(y) and y.is_contiguous(memory_format=engine.channels_last)
+    y = F.max_pool2d(F.relu(F.batch_norm(y, None, None, training=True)), 2)
+    assert y.is_contiguous(memory_format=engine.channels_last) and not y.is_contiguous()
+    z = laid().to(memory_format=engine.channels_last)
+    assert z.stride() == (60, 1, 15, 3)
+    np.testing.assert_array_equal(z.numpy(), values())
+
+
+# --- gradients
+
+
+def network(x: Tensor, w: Tensor, look: bool) -> Tensor:
+    """Convolution, norm, relu, pooling, sum, cat; with `look` each step is looked at, so that nothing stays laid."""
+
+    def seen(t: Tensor) -> Tensor:
+        if look:
+            t.data_ptr()
+        return t
+
+    y = seen(F.conv2d(x, w, padding=1))
+    z = seen(F.relu(seen(F.batch_norm(y, None, None, training=True))))
+    z = seen(F.max_pool2d(seen(z + y), 2))
+    z = seen(engine.cat([z, seen(F.avg_pool2d(y, 2))], 1))
+    z = seen(F.silu(z) * z.mean((2, 3), keepdim=True))
+    return z.view(2, -1)
+
+
+def test_a_network_gives_the_same_numbers_and_gradients() -> None:
+    found = []
+    for look in (False, True):
+        x = wrap(values(2, 3, 8, 8)).requires_grad_()
+        w = wrap(values(8, 3, 3, 3)).requires_grad_()
+        y = network(x, w, look)
+        (y * y).sum().backward()
+        found.append((y, x.grad, w.grad))
+    for a, b in zip(*found):
+        assert a.stride() == b.stride()
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), 1e-3, 1e-3)
+
+
+def test_the_engine_lays_what_stands_between_convolutions() -> None:
+    from engine.backends import onednn
+
+    x, w = wrap(values(2, 8, 8, 8)), wrap(values(8, 8, 3, 3))
+    y = F.conv2d(x, w, padding=1)
+    y = F.relu(F.batch_norm(y, None, None, training=True)) + y
+    y = engine.cat([F.max_pool2d(y, 2), F.avg_pool2d(y, 2)], 1)
+    assert is_laid(y) == onednn.is_available()
+
+
+def test_saved_results_and_versions() -> None:
+    x = wrap(values(2, 3, 8, 8)).requires_grad_()
+    w = wrap(values(4, 3, 3, 3)).requires_grad_()
+    y = F.conv2d(x, w)
+    z = y.sigmoid()  # saves its result
+    z.view(-1)[0] = 0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+    y = F.conv2d(x, w)
+    z = y.sigmoid()
+    z.data_ptr()  # laid anew after it was saved
+    z.sum().backward()
+    expected = x.grad.clone()
+    x.grad = None
+    F.conv2d(x, w).sigmoid().sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), expected.numpy(), 1e-5, 1e-5)
+    y = F.conv2d(x, w)
+    out = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_in_place_on_a_view_of_a_convolution() -> None:
+    w = wrap(values(4, 3, 3, 3)).requires_grad_()
+    x = wrap(values(2, 3, 8, 8))
+    y = F.conv2d(x, w)
+    y.view(2, -1).mul_(3)
+    assert type(y.grad_fn).__name__ == "CopySlices"
+    (found,) = engine.autograd.grad(y.sum(), w)
+    (wanted,) = engine.autograd.grad((F.conv2d(x, w) * 3).sum(), w)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-5)
+
+
+# --- every op that takes laid tensors
+
+
+def _four_d(case: Case) -> bool:
+    """Element-wise ops: every tensor of the sample has one shape."""
+    if case.op is None or not case.op.laid or case.op.lists:
+        return False
+    args, kwargs = case.arguments()
+    tensors = tensors_of([args, kwargs])
+    return (
+        case.deterministic
+        and len({t.shape for t in tensors}) == 1
+        and all(t.dtype is engine.float64 and t.dim() in (0, 2) for t in tensors)
+        and all(not isinstance(a, tuple) for a in args)
+    )
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if _four_d(c)], ids=str)
+def test_elementwise_ops_on_laid_tensors(case: Case) -> None:
+    for shape in (SHAPE, (2, 3, 4), (1, 2, 2, 3, 2), (40, 8, 16, 16)):
+
+        def run(make: Any, shape: Any = shape) -> list[Tensor]:
+            seeds = iter(range(9))
+            args, kwargs = case.arguments()
+
+            def fresh(t: Tensor) -> Tensor:
+                return make(values(*shape, seed=next(seeds)) * 2 - 1.5)
+
+            return tensors_of(case.function(*mapped(args, fresh), **mapped(kwargs, fresh)))
+
+        for a, b in zip(run(laid), run(wrap)):
+            same(a, b)
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, -1, (2, 3), (0, 2, 3), (1, 2), ()], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_reductions(name: str, dim: Any, keepdim: bool) -> None:
+    function = OPS[name].function
+    for shape in (SHAPE, (40, 8, 16, 16)):
+        array = values(*shape)
+        same(function(laid(array), dim, keepdim), function(wrap(array), dim, keepdim))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, 3])
+def test_cat(dim: int) -> None:
+    a, b = values(), values(seed=1)
+    for other in (
+        lambda: laid(b),
+        lambda: wrap(b),
+        lambda: wrap(b.swapaxes(2, 3).copy().swapaxes(2, 3)),
+    ):
+        same(engine.cat([laid(a), other()], dim), engine.cat([wrap(a), wrap(b)], dim))
+        same(engine.cat([other(), laid(a)], dim), engine.cat([wrap(b), wrap(a)], dim))
+
+
+def test_the_array_class_stays_inside() -> None:
+    x = laid()
+    assert type(lying(x)) is Laid
+    for t in (x + 1, x.relu(), x.sum((2, 3)), x.mean(1), x[0], x.clone(), x.view(-1)):
+        assert type(t.numpy()) is np.ndarray
