@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ORDER = ("startup", "hub_pull", "per_op", "checkpoint_load", "optim_step")  # others after these
-PEERS = ("torch", "autograd", "mygrad", "onnxruntime", "chainer")
+ORDER = ("startup", "hub_pull", "per_op", "checkpoint_load", "optim_step", "workloads")  # others after these
+PEERS = ("torch", "autograd", "mygrad", "onnxruntime", "openvino", "chainer", "tinygrad")
 
 
 def present() -> list[str]:

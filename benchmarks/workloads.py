@@ -1,0 +1,388 @@
+"""Whole workloads against torch eager and other peers: each side in a process of its own, rounds alternate.
+
+    python -m benchmarks.workloads --peer-python torch=PATH [--peer-python onnxruntime=PATH ...] [--rounds 7]
+        [--seconds 1] [--threads 2] [--only "resnet18 forward"] [--corpus FOLDER] [--json FILE] [--chart FILE]
+
+A peer is measured with the interpreter that --peer-python names, else with this one if it is installed here.  A ratio
+is our time / theirs in the same round (torch: the better of its two memory formats, unless the limit names one);
+printed are the least, the median and the greatest of the rounds.  A round in which other processes used the processor
+is repeated.
+--corpus: a folder with cases/NAME.py (build, inputs, run); the forward pass of each model is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CONTENDER = HERE / "_contender.py"
+TORCH = ("torch", "torch channels_last")
+GRAPHS = ("onnxruntime", "openvino")
+PEERS = ("autograd", "mygrad", "chainer", "tinygrad")
+LARGE = ("add", "mul", "exp", "tanh", "relu", "sigmoid", "where")
+
+# workload: contenders beside `engine` and `torch`
+WORKLOADS: dict[str, tuple[str, ...]] = {
+    "resnet18 forward 1": ("engine plan", "engine numpy", "torch channels_last", *GRAPHS),
+    "resnet18 forward 16": ("engine plan", "engine numpy", "torch channels_last", *GRAPHS),
+    "mobilenet_v2 forward 1": ("engine plan", "torch channels_last", *GRAPHS),
+    "mobilenet_v2 forward 16": ("engine plan", "torch channels_last", *GRAPHS),
+    "resnet18 train 16": ("torch channels_last",),
+    "mobilenet_v2 train 16": ("torch channels_last",),
+    "cnn train 64": (),
+    "mlp train 128": ("engine numpy", *PEERS),
+    "transformer train 8": ("engine numpy",),
+    "lstm train 16": (),
+    "tiny fresh": PEERS,
+    "tiny chain": PEERS,
+    **{f"large {op}": () for op in LARGE},
+}
+
+# (workloads, contender of ours, peer or "torch best", limit)
+LIMITS = (
+    ("resnet18 forward 16", "engine", "torch best", 0.85), ("resnet18 forward 16", "engine plan", "torch best", 0.75),
+    ("resnet18 forward 1", "engine", "torch best", 0.85), ("resnet18 forward 1", "engine plan", "torch best", 0.72),
+    ("resnet18 train 16", "engine", "torch", 0.85), ("resnet18 train 16", "engine", "torch channels_last", 1.0),
+    ("cnn train 64", "engine", "torch best", 0.70), ("mlp train 128", "engine", "torch best", 1.0),
+    ("transformer train 8", "engine", "torch best", 1.1), ("lstm train 16", "engine", "torch best", 1.2),
+    ("tiny fresh", "engine", "torch best", 0.6), ("tiny chain", "engine", "torch best", 0.9),
+    *((f"large {op}", "engine", "torch best", 0.5) for op in LARGE),
+    ("cold start", "engine", "torch best", 0.25), ("corpus", "engine", "torch best", 1.0),
+    *((f"{net} forward {n}", "engine plan", graph, 1.1)
+      for net in ("resnet18", "mobilenet_v2") for n in (1, 16) for graph in GRAPHS),
+    *((name, "engine", peer, 1.0) for name in ("mlp train 128", "tiny fresh", "tiny chain") for peer in PEERS),
+    ("mlp train 128", "engine numpy", "torch best", 1.4), ("resnet18 forward 16", "engine numpy", "torch best", 1.8),
+    ("resnet18 forward 1", "engine numpy", "torch best", 1.8),
+    ("transformer train 8", "engine numpy", "torch best", 2.2),
+)  # fmt: skip
+
+
+@dataclass
+class Side:
+    """A contender's process and its medians, one a round."""
+
+    name: str
+    process: subprocess.Popen[str]
+    medians: list[float] = field(default_factory=list)
+    peak: int = 0
+    rejected: int = 0
+
+    def measure(self, seconds: float, foreign: float, tries: int) -> None:
+        """Take one round: repeated, up to `tries` times, while others use more than `foreign` cores."""
+        best: tuple[float, float] | None = None
+        for attempt in range(tries):
+            busy = busy_seconds()
+            assert self.process.stdin and self.process.stdout
+            print(seconds, file=self.process.stdin, flush=True)
+            answer = json.loads(self.process.stdout.readline())
+            others = max(0.0, busy_seconds() - busy - answer["cpu"]) / answer["wall"]
+            found = others, statistics.median(answer["times"])
+            best = found if best is None or found < best else best
+            if others <= foreign:
+                break
+            self.rejected += 1
+            time.sleep(0.2 * attempt)
+        assert best
+        self.medians.append(best[1])
+
+    def close(self) -> None:
+        """End the process; its last line has the peak of its memory."""
+        with contextlib.suppress(Exception):
+            assert self.process.stdin and self.process.stdout
+            self.process.stdin.close()
+            self.peak = json.loads(self.process.stdout.readline())["peak"]
+        self.process.wait(30)
+
+
+def busy_seconds() -> float:
+    """The seconds that all cores together have been busy since the start of the machine; 0 where that is not known."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _wait, irq, soft, *_ = map(int, fields)
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def environment(name: str, threads: int) -> dict[str, str]:
+    """The variables of a contender: threads, and oneDNN off where its name says so."""
+    found = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=str(HERE.parent))
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ENGINE_NUM_THREADS"):
+        found[variable] = str(threads)
+    if name == "engine numpy":
+        found["ENGINE_ONEDNN"] = "0"
+    return found
+
+
+class Pythons:
+    """Which interpreter runs which contender."""
+
+    def __init__(self, given: list[str]) -> None:
+        self.given = dict(entry.split("=", 1) for entry in given)
+
+    def of(self, name: str) -> str | None:
+        """The interpreter, or None where the library is not installed."""
+        library = name.split()[0]
+        if library == "engine":
+            return self.given.get("engine", sys.executable)
+        if library in self.given:
+            return self.given[library]
+        return sys.executable if importlib.util.find_spec(library) else None
+
+
+def open_side(name: str, workload: str, python: str, threads: int, extra: list[str]) -> Side | None:
+    """Start a contender; None, with a line that says why, if it cannot run the workload."""
+    process = subprocess.Popen(
+        [python, "-W", "ignore", str(CONTENDER), name, workload, str(threads), *extra],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(name, threads),
+    )  # fmt: skip
+    assert process.stdout and process.stderr
+    for line in process.stdout:
+        if line == "ready\n":
+            return Side(name, process)
+    why = (process.stderr.read().strip().splitlines() or ["ended"])[-1]
+    print(f"   {name}: not measured ({why[:140]})", flush=True)
+    return None
+
+
+def run(
+    workload: str, names: list[str], pythons: Pythons, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Every contender's times at one workload, its rounds alternating."""
+    sides = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            python = pythons.of(name)
+            if python is None:
+                continue
+            extra = []
+            if name in GRAPHS:
+                model, torch = Path(folder) / "model.onnx", pythons.of("torch")
+                if not model.exists() and torch:
+                    command = [
+                        torch,
+                        "-W",
+                        "ignore",
+                        str(CONTENDER),
+                        "export",
+                        workload,
+                        "2",
+                        str(model),
+                    ]
+                    subprocess.run(command, capture_output=True)
+                if not model.exists():
+                    print(
+                        f"   {name}: not measured (no ONNX file: it is exported by torch with the package onnx)"
+                    )
+                    continue
+                extra = [str(model)]
+            side = open_side(name, workload, python, options.threads, extra)
+            sides += [side] if side else []
+        for i in range(options.rounds):
+            order = sides if i % 2 == 0 else sides[::-1]
+            for side in order:
+                side.measure(options.seconds, options.foreign, options.tries)
+        for side in sides:
+            side.close()
+    return {
+        s.name: {"ms": [t * 1e3 for t in s.medians], "peak": s.peak, "rejected": s.rejected}
+        for s in sides
+    }
+
+
+COLD = """
+import sys; sys.path[:0] = [{here!r}]
+{install}
+import torch
+from _nets import nets
+model = nets(torch).ResNet18().eval()
+with torch.no_grad(): model(torch.randn(1, 3, 224, 224))
+"""
+
+
+def cold_start(pythons: Pythons, options: argparse.Namespace) -> dict[str, Any]:
+    """From the start of the interpreter to the first output of ResNet-18, in seconds of a whole process."""
+    found: dict[str, Any] = {}
+    for i in range(options.rounds):
+        for name in ("engine", "torch") if i % 2 else ("torch", "engine"):
+            python = pythons.of(name)
+            if python is None:
+                continue
+            install = (
+                "import engine.torch_alias; engine.torch_alias.install()"
+                if name == "engine"
+                else ""
+            )
+            env = environment(name, options.threads)
+            env.pop("PYTHONDONTWRITEBYTECODE", None)
+            start = time.perf_counter()
+            subprocess.run(
+                [python, "-W", "ignore", "-c", COLD.format(here=str(HERE), install=install)],
+                check=True,
+                env=env,
+            )
+            found.setdefault(name, {"ms": []})["ms"].append((time.perf_counter() - start) * 1e3)
+    return found
+
+
+def ratios(times: dict[str, Any], ours: str, peer: str) -> list[float] | None:
+    """Our time / theirs, a number a round."""
+    if ours not in times:
+        return None
+    peers = [p for p in (TORCH if peer == "torch best" else (peer,)) if p in times]
+    if not peers:
+        return None
+    rounds = zip(times[ours]["ms"], *(times[p]["ms"] for p in peers))
+    return [mine / min(theirs) for mine, *theirs in rounds]
+
+
+def geometric(values: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def summary(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the table: every limit that was measured."""
+    rows = []
+    for workload, ours, peer, limit in LIMITS:
+        if workload == "corpus":
+            cases = {
+                n: ratios(t, ours, peer) for n, t in results.items() if n.startswith("corpus ")
+            }
+            per_case = [statistics.median(r) for r in cases.values() if r]
+            found = [geometric(per_case)] if per_case else None
+        else:
+            found = ratios(results[workload], ours, peer) if workload in results else None
+        if found:
+            middle = statistics.median(found)
+            rows.append({"workload": workload, "ours": ours, "peer": peer, "limit": limit, "min": min(found),
+                         "median": middle, "max": max(found), "met": middle <= limit})  # fmt: skip
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The table as text."""
+    print(f"\n{'workload':26}{'ours':14}{'peer':22}{'min':>7}{'median':>8}{'max':>7}{'limit':>7}")
+    for r in rows:
+        mark = "" if r["met"] else "   over"
+        print(f"{r['workload']:26}{r['ours']:14}{r['peer']:22}{r['min']:7.2f}{r['median']:8.2f}{r['max']:7.2f}"
+              f"{r['limit']:7.2f}{mark}")  # fmt: skip
+
+
+def chart(rows: list[dict[str, Any]], target: Path) -> None:
+    """The medians as bars with their limits, least to greatest of the rounds as whiskers."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = rows[::-1]
+    places, medians = range(len(rows)), [r["median"] for r in rows]
+    spread = [r["median"] - r["min"] for r in rows], [r["max"] - r["median"] for r in rows]
+    figure, axes = plt.subplots(figsize=(9, 0.28 * len(rows) + 1.2), layout="constrained")
+    colours = ["#2a7f62" if r["met"] else "#b3541e" for r in rows]
+    axes.barh(places, medians, color=colours, xerr=spread, ecolor="#555", height=0.7)
+    limits = [r["limit"] for r in rows]
+    axes.scatter(limits, places, marker="|", s=120, color="black", label="limit", zorder=3)
+    axes.axvline(1, color="#999", linewidth=0.8)
+    names = [f"{r['workload']} · {r['ours']} / {r['peer']}" for r in rows]
+    axes.set_yticks(places, names, fontsize=7)
+    axes.set_xscale("log")
+    axes.set_xlabel("our time / theirs (median of the rounds; less is faster)")
+    axes.legend(loc="lower right")
+    figure.savefig(target, dpi=130)
+
+
+def processor() -> str:
+    """The name of the processor."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def about(pythons: Pythons) -> dict[str, Any]:
+    """What was measured where."""
+    versions = {}
+    for name in ("engine", "torch", *GRAPHS, *PEERS, "numpy"):
+        python = pythons.of(name)
+        if python:
+            text = f"import warnings; warnings.simplefilter('ignore'); import {name}; print({name}.__version__)"
+            done = subprocess.run(
+                [python, "-c", text],
+                capture_output=True,
+                text=True,
+                cwd=HERE.parent,
+                env=environment(name, 1),
+            )
+            versions[name] = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "?"
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE
+    ).stdout.strip()
+    return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version(), "commit": commit,
+            "date": time.strftime("%Y-%m-%d"), "versions": versions}  # fmt: skip
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a contender in a round")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--foreign", type=float, default=0.1, help="cores that others may use in a round"
+    )
+    parser.add_argument("--tries", type=int, default=4, help="times a round is repeated for that")
+    parser.add_argument("--only", help="comma-separated beginnings of workloads")
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "workloads.json")
+    parser.add_argument("--chart", type=Path, default=HERE / "results" / "workloads.png")
+    options = parser.parse_args()
+    pythons = Pythons(options.peer_python)
+    workloads = dict(WORKLOADS)
+    if options.corpus:
+        os.environ["CORPUS"] = str(options.corpus.resolve())
+        cases = sorted(p.stem for p in (options.corpus / "cases").glob("*.py") if p.stem[0] != "_")
+        workloads |= {f"corpus {case}": () for case in cases}
+    wanted = options.only.split(",") if options.only else [""]
+    results: dict[str, Any] = {}
+    for workload, more in workloads.items():
+        if any(workload.startswith(w) for w in wanted):
+            print(f"== {workload}", flush=True)
+            results[workload] = found = run(workload, ["engine", "torch", *more], pythons, options)
+            for name, one in found.items():
+                rejected = f", {one['rejected']} rounds repeated" if one["rejected"] else ""
+                print(
+                    f"   {name:22}{statistics.median(one['ms']):10.2f} ms  peak {one['peak'] / 2**20:6.0f} MB{rejected}"
+                )
+    if any("cold start".startswith(w) for w in wanted):
+        print("== cold start", flush=True)
+        results["cold start"] = cold_start(pythons, options)
+    rows = summary(results)
+    show(rows)
+    document = {"about": about(pythons), "rows": rows, "results": results}
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if importlib.util.find_spec("matplotlib"):
+        chart(rows, options.chart)
+    return 0 if all(r["met"] for r in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
