@@ -561,6 +561,15 @@ _MISSING = (
     "repository not found",
     "project you were looking for could not be found",
 )
+_UNWRITABLE = (
+    "no space left on device",
+    "disk quota exceeded",
+    "file too large",
+    "read-only file system",
+    "unable to write",
+    "write error",
+    "index-pack died",
+)
 _REFUSED = re.compile(
     r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path"
 )
@@ -609,10 +618,10 @@ def _failure(stderr: str, url: str | None) -> HubError:
             f"{where} holds what git refuses as malformed or dangerous: {detail}",
             hint="tell the publisher; the cache was left as it was",
         )
-    if "no space left on device" in low or "disk quota exceeded" in low:
+    if has(_UNWRITABLE):
         return HubError(
-            f"no space in {settings.current().hub_dir or 'the cache'}: {detail}",
-            hint="`hub cache prune` and `hub cache ls` show what could go",
+            f"git cannot write to the cache: {detail}",
+            hint="is the disk full? `hub cache prune` and `hub cache ls` show what could go",
         )
     if url is None:
         return RepositoryError(f"git failed: {detail}")

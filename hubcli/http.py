@@ -28,6 +28,7 @@ from hubcli._version import __version__
 from hubcli.errors import (
     HubError,
     IntegrityError,
+    LockMismatchError,
     NetworkError,
     NotFoundError,
     OfflineError,
@@ -72,7 +73,8 @@ class Fetched:
 class _Answer:
     """An open body: its parts, the offset of the first byte, the whole file's length and ETag.
 
-    `validator` is what If-Range takes; `length` and `validator` None where the server says none.
+    `validator` is what If-Range takes; `length` and `validator` None where the server says none;
+    `framed` says that a body which breaks off can be told from one that ends.
     """
 
     parts: Iterator[bytes]
@@ -81,6 +83,7 @@ class _Answer:
     etag: str | None
     validator: str | None
     html: bool
+    framed: bool = True
 
 
 class _TryAgain(Exception):
@@ -111,10 +114,13 @@ def fetch(
     gone on with; without, it lies beside the target and is gone after a failure.  `token` allows
     credentials for the server of the URL; `refuse_html` is for files that are never web pages;
     `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
-    fetched whole; the caller compares).  Raises OfflineError, NotFoundError, NetworkError,
-    IntegrityError or UsageError.
+    fetched whole; the caller compares).  Under a lock file only what that names is fetched.  Raises
+    OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
     """
     refuse_credentials(url)
+    lock = settings.current().lock
+    pinned = None if lock is None else lock.weight(url, public(url)).sha256
+    expected = pinned or expected
     if settings.current().offline:
         raise OfflineError(
             f"{public(url)} is not in the cache, and hub is offline",
@@ -124,16 +130,24 @@ def fetch(
     settings.check_scheme(target)
     folder = paths.partial() if resumable else None
     partial = Partial(url, beside, folder, checked=expected is not None)
-    request = _Request(target, token, refuse_html, progress)
+    request = _Request(target, token, refuse_html, progress, expected is not None)
     try:
         fetched = _attempts(request, url, partial)
         if partial.resumed and expected and not fetched.sha256.startswith(expected.lower()):
             output.message(f"{public(url)}: what was resumed does not fit; fetching it whole")
             partial.restart()
             fetched = _attempts(request, url, partial)
+        if pinned not in (None, fetched.sha256):
+            raise LockMismatchError(
+                f"{public(url)} is not what the lock file says: sha256 must be {pinned}, "
+                f"is {fetched.sha256}",
+                hint="what the URL names has changed, or the lock file was changed by hand; "
+                "hub lock pins anew",
+            )
         return fetched
     except BaseException as error:
-        if not resumable or isinstance(error, IntegrityError | NotFoundError) or not partial.size:
+        refused = isinstance(error, IntegrityError | NotFoundError | LockMismatchError)
+        if not resumable or refused or not partial.size:
             partial.discard()
         raise
 
@@ -146,6 +160,7 @@ class _Request:
     token: bool
     refuse_html: bool
     progress: bool
+    checked: bool
 
 
 def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
@@ -197,7 +212,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
     if partial.size and partial.origin.validator is None:
         partial.restart()  # nothing says whether the file is still the same
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_disk_full_said(partial.path.parent))
+        stack.enter_context(disk_full_said(partial.path.parent))
         answer = (
             _open_file(target, stack)
             if target.startswith("file://")
@@ -207,6 +222,11 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
             partial.restart()  # the file has changed, or the server gives no ranges
         if request.refuse_html and answer.html:
             raise _is_html(target)
+        if not (answer.framed or request.checked):
+            raise NetworkError(
+                f"{public(target)}: the server says neither how long the file is nor where it ends",
+                hint="so half of it would look like all of it; a file name with its hash would help",
+            )
         _check_size(target, answer.length)
         rest = None if answer.length is None else answer.length - partial.size
         _check_space(partial.path.parent, rest, target)
@@ -222,9 +242,9 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
         for part in answer.parts:
             if skip:
                 skip, part = max(skip - len(part), 0), part[skip:]
-            if partial.size == 0 and request.refuse_html:
-                if part.lstrip()[:16].lower().startswith(_HTML):
-                    raise _is_html(target)
+            page = request.refuse_html and part.lstrip()[:16].lower().startswith(_HTML)
+            if partial.size == 0 and page:
+                raise _is_html(target)
             partial.append(part)
             if answer.length is None:
                 _check_size(target, partial.size)
@@ -316,6 +336,7 @@ def _answer(
         etag,
         _validator(response),
         response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
+        length is not None or _chunked(response),
     )
 
 
@@ -442,8 +463,11 @@ def _retry_after(value: str | None) -> float | None:
 
 def _length(response: requests.Response) -> int | None:
     text = response.headers.get("Content-Length", "")
-    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
-    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) and not chunked else None
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) and not _chunked(response) else None
+
+
+def _chunked(response: requests.Response) -> bool:
+    return "chunked" in response.headers.get("Transfer-Encoding", "").lower()
 
 
 def _body(response: requests.Response) -> Iterator[bytes]:
@@ -493,11 +517,12 @@ def _check_space(folder: Path, length: int | None, url: str) -> None:
 
 
 @contextlib.contextmanager
-def _disk_full_said(folder: Path) -> Iterator[None]:
+def disk_full_said(folder: Path) -> Iterator[None]:
+    """Have a full disk said like every other trouble, with a hint."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise _disk_full(folder, str(error.strerror)) from None
         raise
 

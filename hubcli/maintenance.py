@@ -16,15 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from hubcli import git, output, paths, reftable, settings, store, trees
+from hubcli import git, leases, output, paths, records, reftable, settings, store, trees
 from hubcli.errors import HubError, NotFoundError
+from hubcli.records import Record
 from hubcli.reftable import Published, Table
 from hubcli.spec import RepoSpec
-
-if TYPE_CHECKING:
-    from hubcli.weights import Record
 
 GRACE = 86400.0
 _SETTLED = 60.0  # seconds after which a publication that has not gone on will not go on
@@ -69,7 +67,7 @@ def sweep(key: str, root: Path) -> None:
     """Clear away what dead processes have left of the repository `key`, and in partial/."""
     for path in [*_dead_temporaries(root), *_unfinished(paths.checkouts(key, root))]:
         with contextlib.suppress(OSError):
-            store.discard(path)
+            paths.discard(path)
 
 
 def _dead_temporaries(root: Path) -> Iterator[Path]:
@@ -87,10 +85,14 @@ def _unfinished(folder: Path) -> Iterator[Path]:
         if not _GENERATION.match(tree.name):
             if paths.abandoned(path.name):
                 yield path
-        elif not (store.marker(tree).is_file() and tree.is_dir()):
+        elif not _whole(tree):
             with contextlib.suppress(OSError):
                 if abs(time.time() - path.lstat().st_ctime) > _SETTLED:
                     yield path
+
+
+def _whole(tree: Path) -> bool:
+    return store.marker(tree).is_file() and tree.is_dir()
 
 
 # Pruning
@@ -111,6 +113,7 @@ def prune(*, grace: float = GRACE, max_size: int | None = None, dry_run: bool = 
         with contextlib.nullcontext() if dry_run else store.exclusive(f"repo-{key}", key):
             pruning.repository(key, tables)
     pruning.temporaries()
+    pruning.records()
     pruning.blobs()
     pruning.links()
     if max_size is not None:
@@ -122,6 +125,7 @@ class _Pruning:
     def __init__(self, root: Path, grace: float, dry_run: bool) -> None:
         self.root, self.grace, self.dry_run = root, grace, dry_run
         self.now = _now(root)
+        self.held = leases.held()
         self.removed: list[str] = []
         self.freed = 0
 
@@ -129,6 +133,7 @@ class _Pruning:
         """Old generations, unfinished trees, and the database where no ref is left."""
         folder, db = paths.checkouts(key, self.root), paths.db(key, self.root)
         current = {table.path(entry) for table in tables for entry in table.entries.values()}
+        current |= self.held
         for path in _unfinished(folder):
             self.drop(path)
         for tree in list(_children(folder)):
@@ -153,11 +158,23 @@ class _Pruning:
             if path in dead or self.idle(body if body.is_file() else path):
                 self.drop(path)
 
+    def records(self) -> None:
+        """Records of weights, and refs, whose content has gone."""
+        for file, record in records.every():
+            if not record.content().is_file() and self.idle(file, _SETTLED):
+                self.drop(file)
+        for file in sorted(paths.refs(self.root).rglob("*.json")):
+            for url, table in reftable.read_all(file).items():
+                gone = [ref for ref, one in table.entries.items() if not _whole(table.path(one))]
+                if gone and self.idle(file, _SETTLED):
+                    spec = store.spec_of(url, table)
+                    self.removed += [str(spec.at(ref)) for ref in gone]
+                    if not self.dry_run:
+                        reftable.update(spec, partial(Table.without, refs=gone))
+
     def blobs(self) -> None:
         """Contents that no record names."""
-        from hubcli import weights
-
-        known = {record.content() for _, record in weights.records()}
+        known = {record.content() for _, record in records.every()}
         for blob in _blobs(self.root):
             if blob not in known and self.idle(blob):
                 self.drop(blob)
@@ -176,7 +193,7 @@ class _Pruning:
         """Remove trees (with every ref at them) and weight files, the longest unused first."""
         parts = (paths.blobs, paths.checkpoints)
         folders = [self.root / "db", self.root / "checkouts", *(part(self.root) for part in parts)]
-        total = sum(store.disk_size(folder) for folder in folders if folder.exists())
+        total = sum(paths.disk_size(folder) for folder in folders if folder.exists())
         if self.dry_run:
             total -= self.freed
         for _, names, remove in sorted(self._units(), key=lambda unit: unit[0]):
@@ -202,15 +219,28 @@ class _Pruning:
                 others.discard(path)
                 if self.dry_run:
                     db = paths.db(Table.read(RepoSpec.parse(at[0].spec)).key, self.root)
-                    whole = 0 if others or not db.exists() else store.disk_size(db)
-                    return store.disk_size(path) + store.disk_size(store.marker(path)) + whole
-                return sum(store.remove(RepoSpec.parse(repo.spec)).freed for repo in at)
+                    whole = 0 if others or not db.exists() else paths.disk_size(db)
+                    return paths.disk_size(path) + paths.disk_size(store.marker(path)) + whole
+                freed = 0
+                for repo in at:
+                    with contextlib.suppress(NotFoundError):  # somebody else was quicker
+                        freed += store.remove(RepoSpec.parse(repo.spec)).freed
+                return freed
 
             yield max(repo.last_used for repo in at), [repo.spec for repo in at], remove
         found = [one for one in weights.list_blobs() if one.path.is_relative_to(self.root)]
         for name in dict.fromkeys(one.file for one in found):
             used = max(one.last_used for one in found if one.file == name)
-            yield used, [name], partial(weights.remove, name, dry_run=self.dry_run)
+            yield used, [name], partial(self.remove_weights, name)
+
+    def remove_weights(self, name: str) -> int:
+        """Remove the weight file `name`; the bytes."""
+        from hubcli import weights
+
+        try:
+            return weights.remove(name, dry_run=self.dry_run)
+        except NotFoundError:
+            return 0
 
     def idle(self, path: Path, grace: float | None = None) -> bool:
         """Whether `path` was last used longer ago than the grace period."""
@@ -222,9 +252,9 @@ class _Pruning:
     def drop(self, path: Path) -> None:
         """Count `path`, and take it away unless this is a rehearsal."""
         try:
-            size = store.disk_size(path)
+            size = paths.disk_size(path)
             if not self.dry_run:
-                store.discard(path)
+                paths.discard(path)
         except FileNotFoundError:  # somebody else was quicker
             return
         self.freed += size
@@ -282,8 +312,6 @@ def verify(*, repair: bool = False) -> Verified:
     A tree is written anew from the database, or fetched; a blob is fetched anew, or else dropped
     (it is fetched at its next use).  A weight file outside the cache is only ever replaced.
     """
-    from hubcli import weights
-
     root = paths.hub_dir()
     problems: list[Problem] = []
     tasks: list[Callable[[], tuple[int, Problem | None]]] = []
@@ -294,7 +322,7 @@ def verify(*, repair: bool = False) -> Verified:
         except ValueError as error:
             what = f"damaged: {error}"
             problems.append(
-                Problem("record", file.stem, file, what, repair=partial(store.discard, file))
+                Problem("record", file.stem, file, what, repair=partial(paths.discard, file))
             )
             continue
         for url, table in tables.items():
@@ -309,11 +337,11 @@ def verify(*, repair: bool = False) -> Verified:
             tasks.append(_OldTreeCheck(tree))
     code = len(tasks)
     contents: dict[Path, list[tuple[Path, Record]]] = {}
-    for file in sorted(weights.records_folder().glob("*.json")):
-        record = weights.parse_record(file)
+    for file in sorted(records.folder().glob("*.json")):
+        record = records.parse(file)
         if record is None:
             problems.append(
-                Problem("record", file.stem, file, "damaged", repair=partial(store.discard, file))
+                Problem("record", file.stem, file, "damaged", repair=partial(paths.discard, file))
             )
         else:
             contents.setdefault(record.content(), []).append((file, record))
@@ -357,7 +385,7 @@ class _TreeCheck:
     def __call__(self) -> tuple[int, Problem | None]:
         path = self.table.path(self.entry)
         wrong = None
-        if not (store.marker(path).is_file() and path.is_dir()):
+        if not _whole(path):
             wrong = "missing"
         else:
             try:
@@ -404,8 +432,8 @@ class _OldTreeCheck:
         return size, None
 
     def _repair(self) -> None:
-        store.discard(self.path)
-        store.discard(store.marker(self.path))
+        paths.discard(self.path)
+        paths.discard(store.marker(self.path))
 
 
 @dataclass(frozen=True)
@@ -430,7 +458,7 @@ class _WeightsCheck:
             wrong = "missing"
         except OSError as error:
             wrong = f"cannot be read: {error.strerror}"
-        current = [record for file, record in self.records if weights.parse_record(file) == record]
+        current = [record for file, record in self.records if records.parse(file) == record]
         if wrong is None or (self.records and not current) or (not self.records and not size):
             return size, None
         name = current[0].file if current else self.path.name
@@ -441,7 +469,7 @@ class _WeightsCheck:
 
         known = [record for _, record in self.records if record.url is not None]
         if self.path.is_relative_to(paths.blobs()):
-            store.discard(self.path)  # whoever reads it now keeps what it has
+            paths.discard(self.path)  # whoever reads it now keeps what it has
             if not known or settings.current().offline:
                 return
         elif not known:

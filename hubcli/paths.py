@@ -10,7 +10,9 @@ import errno
 import functools
 import os
 import re
+import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -113,6 +115,51 @@ def place(temporary: Path, path: Path) -> None:
     finally:
         beside.unlink(missing_ok=True)
     temporary.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Take `path` out of sight at once, then delete it."""
+    trash = partial() / f"{unique()}.trash"
+    trash.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.rename(path, trash)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            trash = path.with_name(f".{unique()}.trash")
+            os.rename(path, trash)
+        delete(trash)
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder, read-only ones too; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        for parent, _, _ in os.walk(path):
+            with contextlib.suppress(OSError):
+                os.chmod(parent, stat.S_IRWXU)
+        import shutil
+
+        with contextlib.suppress(FileNotFoundError):  # somebody else is deleting it, too
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def disk_size(path: Path) -> int:
+    """The bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
+    total = 0
+    names = [str(path)] if not path.is_dir() or path.is_symlink() else _files(path)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            total += os.lstat(name).st_size
+    return total
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield os.path.join(parent, name)
 
 
 def sync(folder: Path) -> None:

@@ -10,20 +10,17 @@ the only thing that look-ups read.  Old generations stay: running processes impo
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
 import os
 import re
-import shutil
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hubcli import output, paths, reftable, settings, trees
+from hubcli import leases, output, paths, reftable, settings, trees
 from hubcli.errors import (
     HubconfNotFoundError,
     HubError,
@@ -128,6 +125,26 @@ def ensure(
 def _ensure(
     spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
 ) -> Checkout:
+    for last in (False, False, True):
+        try:
+            checkout = _found_or_fetched(spec, force_reload, refresh, progress)
+        except FileNotFoundError as error:
+            if last or isinstance(error, HubError):
+                raise
+            continue  # somebody has removed the folder that it was to be put in
+        if checkout.kind == "local":
+            break
+        leases.hold(checkout.path)
+        again = lookup(spec)
+        if again is not None and again.path == checkout.path:
+            break
+        force_reload = refresh = False  # it was removed or replaced before it was held
+    return checkout
+
+
+def _found_or_fetched(
+    spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
+) -> Checkout:
     anew = (force_reload or refresh) and spec.kind == "remote"
     found = None if anew else lookup(spec)
     if found is not None:
@@ -188,9 +205,17 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
     """Take a ref of a repository out of the cache, or all its refs where `spec` names none.
 
     Look-ups fail first, then links go, then trees that no other ref uses, at last the database.
+    Trees that running processes use are left for `prune`.
     """
     if spec.kind == "local":
         raise NotFoundError(f"{spec} is a folder of your own, not in the cache", spec=str(spec))
+    if dry_run:
+        return _remove(spec, dry_run)
+    with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
+        return _remove(spec, dry_run)
+
+
+def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
     table = Table.read(spec)
     refs = sorted(table.entries) if spec.ref is None else [spec.ref]
     missing = not refs or any(ref not in table.entries for ref in refs)
@@ -199,25 +224,29 @@ def remove(spec: RepoSpec, *, dry_run: bool = False) -> Removal:
             f"{spec} is not in the cache", hint="`hub cache ls` lists what is", spec=str(spec)
         )
     rest = {ref: entry for ref, entry in table.entries.items() if ref not in refs}
-    kept = {entry.commit for entry in rest.values()}
-    victims: list[Path] = []
+    gone = {table.entries[ref].commit for ref in refs} - {one.commit for one in rest.values()}
     folder = paths.checkouts(table.key)
-    if not rest:
-        victims = [path for path in (folder, paths.db(table.key)) if path.exists()]
-    else:
-        gone = {table.entries[ref].commit for ref in refs} - kept
-        victims = sorted(
-            path for commit in gone for path in folder.glob(f"{commit}.*") if path.exists()
-        )
     links = [link for link in (_visible(spec, ref) for ref in refs) if _points_into(link, folder)]
-    freed = sum(disk_size(path) for path in victims)
     if not dry_run:
-        with exclusive(f"repo-{table.key}", str(spec)):
-            reftable.update(spec, lambda table: table.without(refs))
-            for link in links:
-                link.unlink(missing_ok=True)
-            for victim in victims:
-                discard(victim)
+        reftable.update(spec, lambda table: table.without(refs))
+        for link in links:
+            link.unlink(missing_ok=True)
+    held = {path for path in leases.held() if path.parent == folder}
+    if rest or held:
+        found = folder.iterdir() if not rest else (p for c in gone for p in folder.glob(f"{c}.*"))
+        kept = held | {marker(path) for path in held}
+        victims = sorted(path for path in found if path not in kept)
+    else:
+        victims = [folder]
+    if not rest:
+        victims.append(paths.db(table.key))
+    staying = [path for path in held if not rest or path.name.partition(".")[0] in gone]
+    if staying:
+        output.message(f"{spec} is in use by a running process; `hub cache prune` takes it later")
+    freed = sum(paths.disk_size(path) for path in victims)
+    if not dry_run:
+        for victim in victims:
+            paths.discard(victim)
     names = tuple(str(spec.at(ref)) for ref in refs)
     return Removal(names, tuple(links + victims), freed)
 
@@ -277,7 +306,7 @@ def republish(spec: RepoSpec, entry: Published) -> None:
                 raise OfflineError(
                     f"{spec} cannot be fetched offline", hint="run without --offline"
                 )
-            discard(db)
+            paths.discard(db)
             remote = git.Remote.of(spec.url)
             with _bar(spec) as bar:
                 made = _obtain(spec, remote, resolved, table, root, True, bar)
@@ -294,8 +323,9 @@ def republish(spec: RepoSpec, entry: Published) -> None:
         reftable.update(spec, change)
         for ref in refs:
             _show(spec, ref, table.path(whole))
-        discard(damaged)
-        marker(damaged).unlink(missing_ok=True)
+        if damaged not in leases.held():
+            paths.discard(damaged)
+            marker(damaged).unlink(missing_ok=True)
 
 
 # Fetching and publishing
@@ -419,7 +449,7 @@ def _obtain(
         db.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # somebody else has put theirs there
             if db.exists():
-                discard(db)
+                paths.discard(db)
             os.rename(fresh, db)
     return published
 
@@ -615,7 +645,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     try:
         yield staging
     finally:
-        delete(staging)
+        paths.delete(staging)
 
 
 @contextlib.contextmanager
@@ -626,7 +656,7 @@ def _scratch(partial: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        delete(path)
+        paths.delete(path)
 
 
 @contextlib.contextmanager
@@ -637,46 +667,3 @@ def _naming(spec: RepoSpec) -> Iterator[None]:
     except HubError as error:
         error.spec = error.spec or str(spec)
         raise
-
-
-def discard(path: Path) -> None:
-    """Take `path` out of sight at once, then delete it."""
-    trash = paths.partial() / f"{paths.unique()}.trash"
-    trash.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            os.rename(path, trash)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            trash = path.with_name(f".{paths.unique()}.trash")
-            os.rename(path, trash)
-        delete(trash)
-
-
-def delete(path: Path) -> None:
-    """Delete a file or a folder, read-only ones too; nothing there is fine."""
-    if path.is_dir() and not path.is_symlink():
-        for parent, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):
-                os.chmod(parent, stat.S_IRWXU)
-        with contextlib.suppress(FileNotFoundError):  # somebody else is deleting it, too
-            shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def disk_size(path: Path) -> int:
-    """The bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
-    total = 0
-    names = [str(path)] if not path.is_dir() or path.is_symlink() else _files(path)
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            total += os.lstat(name).st_size
-    return total
-
-
-def _files(folder: Path) -> Iterator[str]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield os.path.join(parent, name)

@@ -157,10 +157,18 @@ def load_state_dict_from_url(
     an error if the name has none.  Files are read without pickle, so that `weights_only` matters
     only where torch itself is the framework.
     """
-    weight, path = weights.obtain(
-        url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
-    )
-    return weights.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
+    for last in (False, False, True):
+        weight, path = weights.obtain(
+            url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
+        )
+        try:
+            return weights.read_state_dict(
+                path, weight.file, map_location, weights_only=weights_only
+            )
+        except FileNotFoundError:  # removed from the cache just now: fetch it again
+            if last or path.exists():
+                raise
+    raise AssertionError("unreachable")
 
 
 load_url = load_state_dict_from_url  # torch.utils.model_zoo

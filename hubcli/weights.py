@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import pickle
 import re
@@ -18,14 +17,14 @@ import shlex
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hubcli import firstseen, http, output, paths, settings, store
+from hubcli import firstseen, http, output, paths, records, settings, store
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -35,6 +34,8 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
+from hubcli.records import Record
+from hubcli.records import Weight as Weight  # as the rest of hub knows it
 
 if TYPE_CHECKING:
     from hubcli import lockfile
@@ -42,21 +43,6 @@ if TYPE_CHECKING:
 _PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
 _DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
 _TOUCH_AFTER = 3600.0
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One weight file of the cache.  `path` is what torch.hub shows, `size` is in bytes."""
-
-    file: str
-    path: Path
-    url: str | None
-    sha256: str
-    size: int
-    used_by: tuple[tuple[str, str], ...]
-    first_seen: float
-    last_used: float
-    stale: bool
 
 
 @dataclass(frozen=True)
@@ -79,41 +65,6 @@ class Caller:
 caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=None)
 
 
-@dataclass(frozen=True)
-class Record:
-    """The JSON document of one (file, URL).  `blob`: the content lies among the blobs."""
-
-    file: str
-    path: str
-    url: str | None
-    sha256: str
-    size: int
-    mtime_ns: int
-    inode: int
-    blob: bool
-    first_seen: float
-    last_used: float
-    used_by: tuple[tuple[str, str], ...] = ()
-    stale: bool = False
-
-    def weight(self) -> Weight:
-        return Weight(
-            self.file,
-            paths.hub_dir() / self.path,
-            self.url,
-            self.sha256,
-            self.size,
-            self.used_by,
-            self.first_seen,
-            self.last_used,
-            self.stale,
-        )
-
-    def content(self) -> Path:
-        """The file to read."""
-        return paths.blob(self.sha256) if self.blob else paths.hub_dir() / self.path
-
-
 def obtain(
     url: str,
     model_dir: str | os.PathLike[str] | None = None,
@@ -128,6 +79,23 @@ def obtain(
     it does not fit or where `check_hash` asks for a hash that the name lacks.
     """
     http.refuse_credentials(url)
+    with http.disk_full_said(paths.hub_dir()):
+        for last in (False, False, True):
+            try:
+                return _obtain(url, model_dir, progress, check_hash, file_name)
+            except FileNotFoundError:  # removed while it was looked at or put in place
+                if last:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _obtain(
+    url: str,
+    model_dir: str | os.PathLike[str] | None,
+    progress: bool,
+    check_hash: bool,
+    file_name: str | None,
+) -> tuple[Weight, Path]:
     name = _file_name(url, file_name)
     prefix = _expected_prefix(url, name, check_hash)
     folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
@@ -135,8 +103,8 @@ def obtain(
     lock = settings.current().lock
     if lock is not None:
         return _locked(lock.weight(url, http.public(url)), target, prefix, progress)
-    record = _read_record(target, url)
-    if record is None and not _known(target):
+    record = records.read(target, url)
+    if record is None and not records.known(target):
         record = _take_over(target, url, prefix)
     if record is None or not record.content().is_file():
         record = _fetch(target, url, prefix, progress)
@@ -152,9 +120,9 @@ def _locked(
 ) -> tuple[Weight, Path]:
     """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
     require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
-    record = _read_record(target, pin.url)
+    record = records.read(target, pin.url)
     try:
-        if record is None and not _known(target):
+        if record is None and not records.known(target):
             record = _take_over(target, pin.url, pin.sha256)
         if record is None or record.sha256 != pin.sha256 or not record.content().is_file():
             record = _fetch(target, pin.url, pin.sha256, progress)
@@ -225,9 +193,9 @@ def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
 def mark_stale(spec: str) -> int:
     """Have every file that `spec` is known to use fetched anew at its next use; their number."""
     count = 0
-    for file, record in records():
+    for file, record in records.every():
         if not record.stale and any(user == spec for user, _ in record.used_by):
-            _write_record(file, replace(record, stale=True))
+            records.write(file, replace(record, stale=True))
             count += 1
     return count
 
@@ -239,7 +207,7 @@ def used_by(spec: str) -> tuple[Weight, ...]:
 
 def list_blobs() -> tuple[Weight, ...]:
     """Every weight file in the cache, by name."""
-    found = [record.weight() for _, record in records() if record.content().is_file()]
+    found = [record.weight() for _, record in records.every() if record.content().is_file()]
     return tuple(sorted(found, key=lambda one: (one.file, one.url or "")))
 
 
@@ -248,7 +216,7 @@ def remove(file: str, *, dry_run: bool = False) -> int:
 
     Content that another file shares stays, and so does a file that somebody else has put in place.
     """
-    everything = list(records())
+    everything = list(records.every())
     leaving = [(path, record) for path, record in everything if record.file == file]
     if not leaving:
         raise NotFoundError(
@@ -271,6 +239,9 @@ def remove(file: str, *, dry_run: bool = False) -> int:
             link.unlink(missing_ok=True)
         if content not in shared:
             content.unlink(missing_ok=True)
+    for path, record in records.every():  # written while this one removed what they name
+        if record.content() in contents and not record.content().is_file():
+            path.unlink(missing_ok=True)
     return freed
 
 
@@ -341,7 +312,7 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
     require_prefix(digest, prefix, record.file)
     changed = replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
     with contextlib.suppress(OSError):
-        _write_record(_record_file(paths.hub_dir() / record.path, record.url), changed)
+        records.write(records.file_of(paths.hub_dir() / record.path, record.url), changed)
     return changed
 
 
@@ -350,9 +321,9 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
 
 def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record:
     _ensure_folder(target.parent)
-    known = _read_record(target, url)
-    with store.exclusive(f"weights-{_key(target, url)}", target.name):
-        record = _read_record(target, url)
+    known = records.read(target, url)
+    with store.exclusive(f"weights-{records.key(target, url)}", target.name):
+        record = records.read(target, url)
         if record is not None and record != known and record.content().is_file():
             return record  # another process has fetched it while this one waited
         adopted = _adopt(target, url, prefix)
@@ -379,7 +350,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
                 os.replace(fetched.path, target)
         finally:
             fetched.release()
-        return _record_new(target, url, fetched.sha256, inside)
+        return records.renew(target, url, fetched.sha256, inside)
 
 
 def _refuse_changed(url: str, digest: str) -> None:
@@ -417,7 +388,7 @@ def _renew(record: Record, target: Path, url: str, prefix: str | None, progress:
         return _verified(record, prefix)
     except IntegrityError:  # what is served now is refused, once: the old stays in use
         with contextlib.suppress(OSError):
-            _write_record(_record_file(target, url), replace(record, stale=False))
+            records.write(records.file_of(target, url), replace(record, stale=False))
         raise
 
 
@@ -435,15 +406,15 @@ def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
         return None
     digest = digest_of(target)
     require_prefix(digest, prefix, str(target))
-    record = _make_record(target, url, digest, blob=False)
+    record = records.make(target, url, digest, blob=False)
     with contextlib.suppress(OSError, HubError):
-        _write_record(_record_file(target, url), record)
+        records.write(records.file_of(target, url), record)
     return record
 
 
 def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
-    if prefix is None or not _in_cache(target) or _read_record(target, url) is not None:
+    if prefix is None or not _in_cache(target) or records.read(target, url) is not None:
         return None
     for folder in _torch_folders():
         candidate = folder / target.name
@@ -466,7 +437,7 @@ def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
             temporary.unlink(missing_ok=True)
         _link(target, paths.blob(digest))
         output.message(f"{target.name}: taken from {folder}")
-        return _record_new(target, url, digest, True)
+        return records.renew(target, url, digest, True)
     return None
 
 
@@ -501,7 +472,7 @@ def refetch(record: Record) -> None:
     """Fetch the very content of a record again; what is there is replaced when it has come."""
     assert record.url is not None
     target = paths.hub_dir() / record.path
-    with store.exclusive(f"weights-{_key(target, record.url)}", target.name):
+    with store.exclusive(f"weights-{records.key(target, record.url)}", target.name):
         fetched = http.fetch(
             record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob
         )
@@ -514,7 +485,7 @@ def refetch(record: Record) -> None:
                 os.replace(fetched.path, target)
         finally:
             fetched.release()
-        _record_new(target, record.url, record.sha256, record.blob)
+        records.renew(target, record.url, record.sha256, record.blob)
 
 
 def _link(link: Path, blob: Path) -> None:
@@ -537,103 +508,6 @@ def _is_link_to(link: Path, blob: Path) -> bool:
     return link.is_symlink() and Path(os.path.realpath(link)) == Path(os.path.realpath(blob))
 
 
-# Records
-
-
-def records_folder() -> Path:
-    """Where the records are."""
-    return paths.blobs().parent / "files"
-
-
-def _shown_path(target: Path) -> str:
-    """Relative to the cache, so that the cache can be moved."""
-    root = paths.hub_dir()
-    return str(target.relative_to(root)) if target.is_relative_to(root) else str(target)
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _key(target: Path, url: str | None) -> str:
-    return f"{_short(_shown_path(target))}-{_short(url or '')}"
-
-
-def _record_file(target: Path, url: str | None) -> Path:
-    return records_folder() / f"{_key(target, url)}.json"
-
-
-def _known(target: Path) -> bool:
-    """Whether the file at `target` came from some URL through this cache."""
-    stem = _short(_shown_path(target))
-    return any(records_folder().glob(f"{stem}-*.json"))
-
-
-def _read_record(target: Path, url: str) -> Record | None:
-    record = parse_record(_record_file(target, url))
-    if record is None or record.url != url:
-        return None
-    if not record.blob:
-        # A plain file of that name may have been fetched from elsewhere since.
-        for other in records_folder().glob(f"{_short(record.path)}-*.json"):
-            rival = parse_record(other)
-            if rival is not None and not rival.blob and rival.first_seen > record.first_seen:
-                return None
-    return record
-
-
-def parse_record(file: Path) -> Record | None:
-    """The record in a file; one that is damaged counts as none, and is written anew."""
-    try:
-        values = json.loads(file.read_bytes())
-        values["used_by"] = tuple((str(spec), str(entry)) for spec, entry in values["used_by"])
-        known = Record.__dataclass_fields__  # a later hub may have added some
-        record = Record(**{name: value for name, value in values.items() if name in known})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return record if re.fullmatch(r"[0-9a-f]{64}", str(record.sha256)) else None
-
-
-def records() -> Iterator[tuple[Path, Record]]:
-    """Every record with its file; damaged ones are left out."""
-    for file in sorted(records_folder().glob("*.json")):
-        record = parse_record(file)
-        if record is not None:
-            yield file, record
-
-
-def _write_record(file: Path, record: Record) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    values: Mapping[str, Any] = asdict(record)
-    paths.write_atomically(file, json.dumps(values, indent=1).encode())
-
-
-def _make_record(target: Path, url: str | None, digest: str, *, blob: bool) -> Record:
-    status = (paths.blob(digest) if blob else target).stat()
-    now = time.time()
-    return Record(
-        target.name,
-        _shown_path(target),
-        url,
-        digest,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ino,
-        blob,
-        now,
-        now,
-    )
-
-
-def _record_new(target: Path, url: str, digest: str, blob: bool) -> Record:
-    record = _make_record(target, url, digest, blob=blob)
-    before = parse_record(_record_file(target, url))
-    if before is not None:
-        record = replace(record, used_by=before.used_by)
-    _write_record(_record_file(target, url), record)
-    return record
-
-
 def _note_use(record: Record) -> Record:
     """Record who used the file; a cache that cannot be written is none the worse for it."""
     now = caller.get()
@@ -643,7 +517,7 @@ def _note_use(record: Record) -> Record:
     if users != record.used_by or time.time() - record.last_used > _TOUCH_AFTER:
         record = replace(record, used_by=users, last_used=time.time())
         with contextlib.suppress(OSError):
-            _write_record(_record_file(paths.hub_dir() / record.path, record.url), record)
+            records.write(records.file_of(paths.hub_dir() / record.path, record.url), record)
     if now is not None:
         weight = record.weight()
         if all((one.path, one.url) != (weight.path, weight.url) for one in now.used):

@@ -50,7 +50,7 @@ class Served:
     delay: float = 0.0
     credentials: str | None = None
     redirect: str | None = None
-    fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
+    fault: Callable[[Any], bool | int] | None = None
 
     def reset(self) -> None:
         """Count from nothing again."""
@@ -87,6 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
             served.requests.append(Request(self.command, self.path, dict(self.headers)))
         if served.delay:
             time.sleep(served.delay)
+        self.cut: int | None = None
+        if served.fault is not None:
+            found = served.fault(self)
+            if found is True:
+                return False
+            self.cut = None if found is False else found
         if served.redirect:
             self.answer(302, b"", {"Location": served.redirect + self.path})
             return False
@@ -108,7 +114,15 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.served.sent += len(body)
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(body[: self.cut])
+            if self.cut is not None and self.cut < len(body):
+                self.hang_up()
+
+    def hang_up(self) -> None:
+        """End the connection here and now."""
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class _GitHandler(_Handler):
@@ -174,9 +188,6 @@ class _FileHandler(_Handler):
         if not path.is_relative_to(self.server.root.resolve()) or not path.is_file():
             self.answer(404, b"no such file\n", {"Content-Type": "text/plain"})
             return
-        fault = self.server.served.fault
-        if fault is not None and fault(self):
-            return
         status = path.stat()
         etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
         headers = {
@@ -200,12 +211,15 @@ class _FileHandler(_Handler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        until = stop if self.cut is None else min(stop, start + self.cut)
         with path.open("rb") as file:
-            while start < stop:
-                sent = self.connection.sendfile(file, start, min(stop - start, 1 << 20))
+            while start < until:
+                sent = self.connection.sendfile(file, start, min(until - start, 1 << 20))
                 start += sent
                 with self.server.lock:
                     self.server.served.sent += sent
+        if until < stop:
+            self.hang_up()
 
 
 @contextlib.contextmanager
@@ -235,7 +249,8 @@ def git_server(root: Path) -> Iterator[Served]:
 def file_server(root: Path) -> Iterator[Served]:
     """Serve the files below `root` with strong ETags and byte ranges.
 
-    Set `fault` to a function that may answer a request in place of the server (then True).
+    Set `fault` (here or at a git server) to a function of the request's handler: True says that it
+    has answered itself, a number that the connection breaks off after so many bytes of the body.
     """
     with _serve(_FileHandler, root) as served:
         yield served

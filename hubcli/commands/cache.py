@@ -13,7 +13,7 @@ import click
 
 from hubcli import output, paths, store
 from hubcli.commands import _quantities, _repository
-from hubcli.errors import ExitStatus, HubError, UsageError
+from hubcli.errors import ExitStatus, HubError, NotFoundError, UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
 
     known = {weight.file for weight in weights.list_blobs()}
     files = [target for target in targets if target in known]
-    specs = [RepoSpec.parse(target) for target in targets if target not in known]
+    specs = [_cached(target) for target in targets if target not in known]
 
     def remove(dry_run: bool) -> tuple[list[str], int]:
         removals = [store.remove(spec, dry_run=dry_run) for spec in specs]
@@ -156,6 +156,17 @@ def _report(found: Verified) -> str:
     count = len(found.problems)
     lines.append(f"{what}: {count or 'no'} problem{'s' * (count != 1)}")
     return "\n".join(lines)
+
+
+def _cached(target: str) -> RepoSpec:
+    try:
+        return RepoSpec.parse(target)
+    except UsageError:
+        if "/" in target or ":" in target:
+            raise
+        raise NotFoundError(  # it looks like the name of a file
+            f"no weight file {target!r} in the cache", hint="`hub cache ls` lists what is there"
+        ) from None
 
 
 def _confirm(names: list[str], freed: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hubcli import hubconf, output, store
+from hubcli import hubconf, output, paths, store
 from hubcli.spec import RepoSpec
 
 
@@ -27,7 +27,7 @@ def show(spec: str) -> None:
         "kind": checkout.kind,
         "commit": checkout.commit,
         "tree": checkout.tree,
-        "size": None if checkout.kind == "local" else store.disk_size(checkout.path),
+        "size": None if checkout.kind == "local" else paths.disk_size(checkout.path),
         "path": str(checkout.path),
         "fetched_at": checkout.fetched_at,
         "entrypoints": [entry.name for entry in conf.entrypoints],

@@ -313,7 +313,7 @@ def test_the_size_limit(scripted, beside):
             http.fetch(f"{scripted.url}/net.pth", beside)
         scripted.answer = lambda handler, count: send(handler, 200, BODY, Content_Length=None)
         with pytest.raises(IntegrityError, match="larger than the limit"):
-            http.fetch(f"{scripted.url}/net.pth", beside)
+            http.fetch(f"{scripted.url}/net.pth", beside, expected="00")
         scripted.answer = lambda handler, count: send(handler, 200, BODY[:1000])
         assert http.fetch(f"{scripted.url}/net.pth", beside).size == 1000
 
@@ -326,3 +326,22 @@ def test_what_servers_say_is_no_escape_sequence(scripted, beside, capsys):
         http.fetch(f"{scripted.url}/net.pth", beside)
     said = capsys.readouterr().err
     assert "503 ]0;owned ***" in said and "\x1b" not in said and "\x07" not in said
+
+
+def test_a_body_without_length_or_end_needs_a_digest(scripted, beside):
+    scripted.answer = lambda handler, count: send(handler, 200, BODY[:99], Content_Length=None)
+    with pytest.raises(NetworkError, match="neither how long the file is nor where it ends"):
+        http.fetch(f"{scripted.url}/net.pth", beside)
+    digest = hashlib.sha256(BODY[:99]).hexdigest()
+    assert http.fetch(f"{scripted.url}/net.pth", beside, expected=digest[:8]).size == 99
+
+
+def test_a_chunked_body(scripted, beside):
+    def answer(handler, count):
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:7], BODY[7:]))
+        end = b"0\r\n\r\n" if count > 1 else b""
+        send(handler, 200, chunks + end, Content_Length=None, Transfer_Encoding="chunked")
+
+    scripted.answer = answer
+    assert http.fetch(f"{scripted.url}/net.pth", beside).path.read_bytes() == BODY
+    assert len(scripted.seen) == 2

@@ -105,6 +105,8 @@ def test_rm_asks(cached: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rm_of_what_is_not_there(cached: Repository, tmp_path: Path) -> None:
     assert run("cache", "rm", "o/none", "--yes").exit_code == 3
+    assert run("cache", "rm", "none.pth", "--yes").exit_code == 3
+    assert run("cache", "rm", "o/none:", "--yes").exit_code == 2
     assert run("cache", "rm", "o/large:v9", "--yes").exit_code == 3
     assert run("cache", "rm", str(tmp_path), "--yes").exit_code == 3
     # one that is not there, and nothing goes

@@ -1,0 +1,55 @@
+"""Which trees processes are using, so that `remove` and `prune` leave those for later.
+
+Repositories import lazily: a tree must stay for as long as a process runs that has loaded from it.
+A lease is a file `partial/<unique>.use` with the tree's place in the cache, written before the look-up
+that counts and deleted when the process ends.  `remove` takes the tree out of the tables first and
+reads the leases then, so that one of the two sees the other.  Where the cache cannot be written
+nobody can remove, either.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+from pathlib import Path
+
+from hubcli import paths
+
+
+def hold(tree: Path) -> None:
+    """Use `tree` from now until this process ends."""
+    _lease(tree, os.getpid())
+
+
+def held() -> set[Path]:
+    """The trees that other processes use, as far as they are not known to be dead."""
+    root = paths.hub_dir()
+    found = set()
+    own = f"-{os.getpid():x}-"
+    for file in paths.partial(root).glob("*.use"):
+        mine = own in file.name and paths.of_this_boot(file.name)
+        if not mine and not paths.abandoned(file.name):
+            with contextlib.suppress(OSError, ValueError):
+                found.add(root / file.read_text(encoding="utf-8"))
+    return found
+
+
+@functools.cache
+def _lease(tree: Path, process: int) -> None:
+    """Once for every tree and process: a child that was forked has a lease of its own."""
+    root = paths.hub_dir()
+    if not tree.is_relative_to(root):
+        return
+    file = paths.partial(root) / f"{paths.unique()}.use"
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(str(tree.relative_to(root)), encoding="utf-8")
+        atexit.register(_end, file, process)
+
+
+def _end(file: Path, process: int) -> None:
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
