@@ -194,7 +194,6 @@ def _counted(ufunc: np.ufunc) -> Callable[..., Any]:
     return step
 
 
-for _name in dir(np):
-    _ufunc = getattr(np, _name)
+for _name, _ufunc in vars(np).items():  # not dir(): getattr would import all its sub-packages
     if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.signature is None:
         setattr(Steps, _name, _counted(_ufunc))
