@@ -211,16 +211,22 @@ def read(path: Path) -> Lock | None:
 
     LockMismatchError names the first thing that is wrong in it.
     """
-    import tomllib
-
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    return loads(path, content)
+
+
+def loads(path: Path, content: bytes) -> Lock:
+    """The lock file of that content, named `path`; as `read`."""
+    import tomllib
+
+    try:
         if len(content) > _LARGEST:
             raise ValueError(f"it has more than {output.size(_LARGEST)}")
         return _parse(path, tomllib.loads(content.decode()))
-    except FileNotFoundError:
-        return None
     except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors are ValueErrors
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise LockMismatchError(

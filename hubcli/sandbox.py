@@ -280,6 +280,16 @@ def _bubblewrap_command(
     return [*command, "--chdir", str(session.scratch), "--"]
 
 
+def _lock_text() -> str | None:
+    """The lock file that holds, for a child that fetches by itself."""
+    lock = settings.current().lock
+    if lock is None:
+        return None
+    from hubcli import lockfile
+
+    return lockfile.dump(lock)
+
+
 def _environment(chosen: Mechanism, session: Session) -> dict[str, str]:
     if chosen.name == "none":
         environment = dict(os.environ)
@@ -377,6 +387,7 @@ def perform(
         "settings": {
             name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")
         },
+        "lock": _lock_text() if chosen.name == "none" else None,
     }
     (here.inbox / "job.json").write_text(json.dumps(document), encoding="utf-8")
     environment = _environment(chosen, here)

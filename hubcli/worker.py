@@ -108,6 +108,10 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
     settings.override(**{name: value or None for name, value in document["settings"].items()})
     if document["brokered"]:
         _replace(parent, Path(document["scratch"]))
+    elif document["lock"] is not None:
+        from hubcli import lockfile
+
+        settings.override(lock=lockfile.loads(Path("hub.lock"), document["lock"].encode()))
     job = jobs.Job.of(document["job"])
     report = lambda event: parent.send({"event": event})
     try:

@@ -187,6 +187,45 @@ def test_locked_pins_weights_and_nested_loads(locked, files, tmp_path):
     refused(hub("load", "o/m:v3", "outer", "-k", "spec=o/m", "--locked"), 9, "o/m is not in")
 
 
+@pytest.mark.parametrize("sandbox", [[], ["--sandbox=best-effort"]])
+def test_other_downloads_are_pinned_too(model, files, tmp_path, sandbox):
+    code = (
+        "import torch\ndef net(url, to):\n"
+        "    torch.hub.download_url_to_file(url, to, progress=False)\n"
+        "    return torch.nn.Linear(1, 1)\n"
+    )
+    model.repository.commit({"hubconf.py": code}, tag="v4")
+    (tmp_path / "files" / "labels.txt").write_text("one")
+    url = f"{files.url}/labels.txt"
+    to = "labels.txt" if sandbox else f"{tmp_path}/labels.txt"  # a sandbox has its own folder
+    options = ["-k", f"url={url}", "-k", f"to={to}", "--locked", *sandbox]
+    Path("hub.lock").write_text('version = 1\n[[repo]]\nspec = "o/m:v4"\n')
+    assert hub("sync").exit_code == 0
+    refused(hub("load", "o/m:v4", "net", *options), 9, "labels.txt are not in hub.lock")
+    with Path("hub.lock").open("a") as file:
+        file.write(f'[[weights]]\nurl = "{url}"\n')
+    assert hub("sync").exit_code == 0
+    result = hub("load", "o/m:v4", "net", *options)
+    assert result.exit_code == 0, result.output
+    (tmp_path / "files" / "labels.txt").write_text("two")
+    refused(hub("load", "o/m:v4", "net", *options), 9, "is not what the lock file says")
+
+
+@pytest.mark.parametrize("sandbox", ["--no-sandbox", "--sandbox=best-effort"])
+def test_check_is_held_to_it_in_its_own_processes(locked, files, sandbox):
+    url = ("-k", f"url={locked.url}")
+    result = hub("check", "o/m:v1", "net", *url, "--locked", sandbox)
+    assert result.exit_code == 0, result.output
+    result = hub("check", "o/m:v1", "net", "-k", f"url={files.url}/x.pth", "--locked", sandbox)
+    assert result.exit_code == 1 and "x.pth are not in hub.lock" in result.stdout
+
+
+def test_weights_are_locked_from_a_sandbox_too(model):
+    result = lock_net(model, "--sandbox=best-effort")
+    assert result.exit_code == 0, result.output
+    assert [one["url"] for one in lock_file()["weights"]] == [model.url]
+
+
 def test_pull_and_run_take_it_too(locked, tmp_path):
     locked.repository.commit({"hubconf.py": "raise SystemExit"})
     made = json.loads(hub("--json", "pull", "o/m:v1", "--locked").stdout)
