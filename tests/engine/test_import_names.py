@@ -51,7 +51,8 @@ distributed.device_mesh.DeviceMesh distributed.fsdp.FullyShardedDataParallel aut
 autograd.graph.increment_version cuda.CUDAGraph cuda.graph cuda.is_current_stream_capturing optim.optimizer.ParamsT
 optim.optimizer._default_to_fused_or_foreach float8_e4m3fn float8_e5m2 qint8 OutOfMemoryError Stream Event
 _check _assert_async sym_sum _tensor_str._tensor_str _dynamo.mark_static_address ops.aten
-_dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex
+_dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex _subclasses.fake_tensor.is_fake
+fx.experimental.proxy_tensor.get_proxy_mode
 _utils._rebuild_tensor_v2 _C._log_api_usage_once random.fork_rng return_types.max
 """
 

@@ -1,0 +1,1 @@
+"""torch.fx.experimental's names that packages ask with: nothing is ever traced."""
