@@ -9,6 +9,7 @@ memory, a mapped file) stands behind the root array as its buffer, so nothing he
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -35,12 +36,12 @@ _alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
 
 
 class Memory:
-    """One block of memory: its root array, seen as bytes.  `shared` names a shared-memory owner, if any."""
+    """One block of memory: its root array, seen as bytes."""
 
-    __slots__ = ("__weakref__", "owner", "root")
+    __slots__ = ("__weakref__", "root")
 
-    def __init__(self, root: Any, owner: Any = None) -> None:
-        self.root, self.owner = root, owner
+    def __init__(self, root: Any) -> None:
+        self.root = root
 
     def __reduce__(self) -> tuple:
         flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
@@ -69,6 +70,11 @@ class Memory:
     def pointer(self) -> int:
         return backends.of_array(self.root).pointer(self.root)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can map it: Note [Shared storages] in multiprocessing/reductions.py."""
+        return getattr(self.root.base, "shared", False) is True
+
     def flat(self, dtype: dtypes.dtype) -> Any:
         """The memory as a 1-d array of `dtype`; shares memory."""
         np_dtype = dtypes.to_numpy(dtype)
@@ -84,6 +90,13 @@ class Memory:
         if flat.dtype == np_dtype:
             return flat
         return flat.view(np.uint8)[: count * np_dtype.itemsize].view(np_dtype)
+
+
+def relocate(memory: Memory, root: Any) -> None:
+    """Let `memory` be that of another root array, which has the same bytes."""
+    _alive.pop(id(memory.root), None)
+    memory.root = root
+    _alive[id(root)] = memory
 
 
 def _rebuild_memory(data: bytes, where: str) -> Memory:
@@ -171,7 +184,13 @@ class UntypedStorage:
 
     def is_shared(self) -> bool:
         """Whether other processes can map this memory."""
-        return self._memory.owner is not None or self.is_cuda
+        return self.is_cuda or self._memory.is_shared
+
+    def share_memory_(self) -> UntypedStorage:
+        """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA."""
+        if not self.is_cuda:
+            importlib.import_module("engine.multiprocessing.reductions").share(self._memory)
+        return self
 
     def tolist(self) -> list:
         """The elements as a list of Python numbers."""

@@ -45,13 +45,15 @@ def exemptions() -> list[tuple[str, str, str]]:
 def skips() -> list[tuple[str, str]]:
     """(test file and line, reason) of every test that may skip itself."""
     found = []
-    for path in sorted((ROOT / "tests/engine").rglob("*.py")):
+    for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if not name.endswith(("pytest.skip", "mark.skip", "mark.skipif", "importorskip", "mark.xfail")):
                 continue
             reasons = [k.value for k in node.keywords if k.arg == "reason"] or node.args[-1:]
             why = ast.unparse(reasons[0]).strip("'\"") if reasons else "NO REASON GIVEN"
+            if name.endswith("importorskip"):
+                why = f"without {why}"
             found.append((f"{path.relative_to(ROOT)}:{node.lineno}", why))
     return found
 

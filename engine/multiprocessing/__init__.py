@@ -1,7 +1,7 @@
 """The standard library's `multiprocessing` with torch.multiprocessing's additions.
 
-Tensors are pickled to other processes by value.  Spawned children see the torch names if this process does
-(`engine.torch_alias`).
+CPU tensors reach other processes through memory that both share (Note [Shared storages] in reductions.py), those of other
+devices by value.  Spawned children see the torch names if this process does (`engine.torch_alias`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,32 @@ import multiprocessing as _standard
 from collections.abc import Callable
 from typing import Any
 
+from engine.multiprocessing.reductions import (
+    get_all_sharing_strategies,
+    get_sharing_strategy,
+    init_reductions,
+    set_sharing_strategy,
+)
+
 __all__ = [
     *(name for name in _standard.__all__ if name != "reducer"), "ProcessContext", "ProcessException",
-    "ProcessExitedException", "ProcessRaisedException", "get_all_sharing_strategies", "get_sharing_strategy",
-    "set_sharing_strategy", "spawn", "start_processes",
+    "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "get_all_sharing_strategies",
+    "get_sharing_strategy", "init_reductions", "set_sharing_strategy", "spawn", "start_processes",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("pool", "queues", "connection", "managers", "synchronize", "context", "process", "util", "reduction"):
+    if name in (
+        "pool",
+        "queues",
+        "connection",
+        "managers",
+        "synchronize",
+        "context",
+        "process",
+        "util",
+        "reduction",
+    ):
         import importlib
 
         return importlib.import_module(f"multiprocessing.{name}")
@@ -26,21 +43,6 @@ def __getattr__(name: str) -> Any:
 
 
 globals().update({name: getattr(_standard, name) for name in _standard.__all__})
-
-
-def get_all_sharing_strategies() -> set[str]:
-    """torch's names of ways to share memory; the choice is without effect."""
-    return {"file_descriptor", "file_system"}
-
-
-def get_sharing_strategy() -> str:
-    """The default's name."""
-    return "file_descriptor"
-
-
-def set_sharing_strategy(new_strategy: str) -> None:
-    """Without effect.  AssertionError for an unknown name."""
-    assert new_strategy in get_all_sharing_strategies(), f"unknown sharing strategy {new_strategy!r}"
 
 
 class ProcessException(Exception):
@@ -93,7 +95,9 @@ class ProcessContext:
         alive = {process.sentinel: process for process in self.processes if process.is_alive()}
         for sentinel in connection.wait(list(alive), timeout) if alive else []:
             alive.pop(sentinel).join()  # the sentinel may come before the exit code
-        failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None)
+        failed = next(
+            (i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None
+        )
         if failed is None:
             return not alive
         for process in self.processes:
@@ -103,11 +107,20 @@ class ProcessContext:
         process, errors = self.processes[failed], self.error_queues[failed]
         if errors.empty():
             raise ProcessExitedException(
-                f"process {failed} terminated with exit code {process.exitcode}", failed, process.pid, process.exitcode
+                f"process {failed} terminated with exit code {process.exitcode}",
+                failed,
+                process.pid,
+                process.exitcode,
             )
         raise ProcessRaisedException(
-            f"\n\n-- Process {failed} terminated with the following error:\n{errors.get()}", failed, process.pid
+            f"\n\n-- Process {failed} terminated with the following error:\n{errors.get()}",
+            failed,
+            process.pid,
         )
+
+
+class SpawnContext(ProcessContext):
+    """torch 1.0's name of ProcessContext."""
 
 
 def start_processes(
@@ -145,3 +158,6 @@ def spawn(
 ) -> ProcessContext | None:
     """`start_processes` with spawned processes."""
     return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+
+init_reductions()

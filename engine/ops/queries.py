@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from engine import dispatch, dtypes
 from engine.dispatch import composite
-from engine.storage import UntypedStorage
+from engine.storage import Memory, UntypedStorage
 from engine.tensor import Tensor
 
 
@@ -143,4 +144,13 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
     return self
 
 
-Tensor.apply_, Tensor.map_ = apply_, map_
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA.  (*) -> (*)."""
+    if not self.is_cuda:
+        importlib.import_module("engine.multiprocessing.reductions").share(
+            Memory.of(self._array), self
+        )
+    return self
+
+
+Tensor.apply_, Tensor.map_, Tensor.share_memory_ = apply_, map_, share_memory_

@@ -6,11 +6,11 @@ Everything it is given is pickled, so that it works with every start method (`fo
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import queue
 import random as python_random
 import traceback
 from collections.abc import Callable
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,6 @@ class Ended:
 
 def _portable(error: ExceptionWrapper) -> ExceptionWrapper:
     """The wrapper with a type that the main process can unpickle."""
-    import pickle
 
     try:
         pickle.loads(pickle.dumps(error.type))
@@ -101,12 +100,13 @@ def _portable(error: ExceptionWrapper) -> ExceptionWrapper:
 
 
 def _send(data_queue: Any, message: tuple[Any, Any], worker: int) -> None:
-    """Put a message as bytes: pickled here, so that an error is one of this item and not a silent loss."""
+    """Put a message as bytes: pickled here, so that an error is one of this item and not a silent loss, and by value,
+    so that it can be read after the worker has ended."""
     try:
-        packed = bytes(ForkingPickler.dumps(message))
+        packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         wrapped = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
-        packed = bytes(ForkingPickler.dumps((message[0], wrapped)))
+        packed = pickle.dumps((message[0], wrapped), pickle.HIGHEST_PROTOCOL)
     data_queue.put(packed)
 
 
