@@ -54,12 +54,22 @@ class Outcome:
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and all of its group; bubblewrap's namespace dies with bubblewrap."""
-    if child.poll() is None:
+    """End the child and all of its group; bubblewrap's namespace dies with bubblewrap.
+
+    The group goes first, also after the child has ended: its number is its own until it is reaped.
+    """
+    if child.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.kill()
         child.wait()
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended; it stays to be reaped by `kill`."""
+    if child.returncode is not None or not hasattr(os, "waitid"):
+        return child.poll() is not None
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class Watch:
@@ -106,7 +116,7 @@ class Watch:
                     now = time.monotonic()
                     if now - checked >= _TICK:
                         checked, ended = now, self._beyond()
-                    if self.child.poll() is not None and self.outcome is None:
+                    if self.outcome is None and _has_ended(self.child):
                         self._drain(selector)
                         break
             except _Violation as error:
@@ -231,10 +241,13 @@ class Watch:
         return None
 
     def _how(self) -> Ended:
-        try:
-            status = self.child.wait(timeout=5)
-        except subprocess.TimeoutExpired:  # it has closed its pipes and stays
-            return Ended("protocol", "the process broke hub's protocol: it closed its pipes")
+        deadline = time.monotonic() + 5
+        while not _has_ended(self.child):
+            if time.monotonic() > deadline:  # it has closed its pipes and stays
+                return Ended("protocol", "the process broke hub's protocol: it closed its pipes")
+            time.sleep(0.01)
+        kill(self.child)
+        status = self.child.returncode
         number = -status if status < 0 else status - 128 if status > 128 else 0
         with contextlib.suppress(ValueError):
             name = signal.Signals(number).name
