@@ -3,21 +3,20 @@
 Note [Blocks]
 An update reads and writes 3 to 5 arrays of the parameter's size in about ten elementwise operations.  Done over whole
 parameters every operation goes to main memory; done block by block all of them but the first find their operands
-in the cache.  Blocks are independent, and numpy lets the interpreter lock go, so a few threads share them.
+in the cache.  Blocks are independent, and a few threads share them (`backends/cpu/threads.py`).
 On CUDA the block is the whole parameter: there, launches are what costs.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from engine import backends
+from engine.backends.cpu import threads
 
 # 256 KiB of float32: smaller ones wait for the interpreter lock more than they win
 # (Adam on 2 cores: 20 ms with 2^14, 9 ms with 2^16).
@@ -26,24 +25,7 @@ MANY = 1 << 18  # elements in all from which a second thread pays
 
 Job = tuple[Sequence[Any], tuple]  # arrays (parameter, gradient, state...), numbers
 
-_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the process that owns it: threads do not survive a fork
-_making = threading.Lock()
-
-
-def threads() -> int:
-    """How many threads an update may use: the processors of this process, at most 8."""
-    try:
-        return min(8, len(os.sched_getaffinity(0)))
-    except AttributeError:
-        return min(8, os.cpu_count() or 1)
-
-
-def _helpers(n: int) -> ThreadPoolExecutor:
-    global _pool
-    with _making:
-        if _pool is None or _pool[0] != os.getpid():
-            _pool = (os.getpid(), ThreadPoolExecutor(n, "optim"))
-        return _pool[1]
+_kept = threading.local()  # the temporaries of a thread, from one step to the next
 
 
 def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
@@ -61,23 +43,33 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
             total += flat[0].size
         else:
             _block(kernel, backends.xp_of(flat[0]), {}, temporaries, numbers, flat)
-    n = threads() if total >= MANY else 1
-    if n > 1 and len({id(arrays[0]) for arrays, _ in jobs}) < len(jobs):
-        n = 1  # a parameter given twice is updated twice, one after the other
-    pieces = iter(_pieces(host))
-    if n == 1:
-        _work(kernel, pieces, temporaries)
+    pieces = _pieces(host)
+    # Small parameters go together, so that what threads take at a time is worth it; a parameter given twice is updated
+    # twice, one after the other.
+    if total < MANY or len({id(arrays[0]) for arrays, _ in jobs}) < len(jobs):
+        groups = [pieces]
     else:
-        waiting = [_helpers(n - 1).submit(_work, kernel, pieces, temporaries) for _ in range(n - 1)]
-        _work(kernel, pieces, temporaries)
-        for helper in waiting:
-            helper.result()
+        groups = _grouped(pieces)
+    threads.run(lambda group: _work(kernel, group, temporaries), groups)
     for array, copy in back:
         array[...] = copy.reshape(array.shape)
 
 
+def _grouped(pieces: list) -> list[list]:
+    """The blocks in groups of about BLOCK elements or more."""
+    groups: list[list] = []
+    size = BLOCK
+    for piece in pieces:
+        if size >= BLOCK:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece[0][0].size
+    return groups
+
+
 def _pieces(host: list) -> list:
-    """The blocks of all jobs: a plain list, whose iterator several threads may share."""
+    """The blocks of all jobs."""
     found = []
     for flat, numbers in host:
         size = flat[0].size
@@ -91,7 +83,7 @@ def _pieces(host: list) -> list:
 
 
 def _work(kernel: Callable, pieces: Any, temporaries: int) -> None:
-    scratch: dict[Any, list[np.ndarray]] = {}
+    scratch = _kept.__dict__
     # Overflow and division by zero are values, as in torch; the state is a thread's own.
     with np.errstate(all="ignore"):
         for arrays, numbers in pieces:
@@ -111,10 +103,11 @@ def _block(kernel: Callable, xp: Any, scratch: dict, temporaries: int, numbers: 
     if xp is not np:
         own = [xp.empty(p.shape, p.dtype) for _ in range(temporaries)]
     else:
-        held = scratch.get(p.dtype)
-        if held is None or held[0].size < size:
-            held = scratch[p.dtype] = [np.empty(max(size, BLOCK), p.dtype) for _ in range(temporaries)]
-        own = held if held[0].size == size else [t[:size] for t in held]
+        held = scratch.get(p.dtype.name)
+        if held is None or len(held) < temporaries or held[0].size < size:
+            held = [np.empty(max(size, BLOCK), p.dtype) for _ in range(temporaries)]
+            scratch[p.dtype.name] = held
+        own = [t[:size] for t in held[:temporaries]]
     kernel(xp, own, numbers, *arrays)
 
 

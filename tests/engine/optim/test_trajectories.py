@@ -137,7 +137,7 @@ def test_blocks_and_threads_change_nothing(kind: str, monkeypatch: pytest.Monkey
     def final(block: int, threads: int, many: int) -> list[np.ndarray]:
         monkeypatch.setattr(_update, "BLOCK", block)
         monkeypatch.setattr(_update, "MANY", many)
-        monkeypatch.setattr(_update, "threads", lambda: threads)
+        monkeypatch.setattr(_update.threads, "_count", threads)
         rng = np.random.default_rng(0)
         params = [engine.tensor(rng.standard_normal(n)).requires_grad_() for n in (1000, 7, 129)]
         optimizer = getattr(engine.optim, kind)(params)
