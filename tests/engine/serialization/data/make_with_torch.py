@@ -1,6 +1,6 @@
 """Write the checkpoints of this folder with real torch, and expected.json with what torch reads from them.
 
-python make_with_torch.py (torch 2.13, numpy; see the commit that last changed a file for the version used).
+python make_with_torch.py (torch 2.13, numpy, safetensors; see the commit that last changed a file for the versions).
 """
 
 import collections
@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def main():
     import torch
+    from safetensors.torch import save_file
 
     def value(dtype):
         x = torch.arange(6).reshape(2, 3)
@@ -53,6 +54,12 @@ def main():
     }  # fmt: skip
     files["numpy.pth"] = arrays
     expected = {}
+    described = {}
+    # complex128 is not of the format; views are saved as tensors of their own
+    whole = {n: t.contiguous() for n, t in {**tensors, **new}.items() if n not in ("complex128", "grad", "conj")}
+    whole = {n: t.clone() for n, t in whole.items()}
+    save_file(whole, os.path.join(HERE, "torch.safetensors"), {"format": "pt"})
+    described["torch.safetensors"] = whole
     for name, obj in files.items():
         torch.save(
             obj, os.path.join(HERE, name), pickle_protocol=4 if name == "protocol4.pth" else 2,
@@ -60,6 +67,8 @@ def main():
         )  # fmt: skip
         if name in ("python.pth", "numpy.pth"):
             continue
+        described[name] = obj
+    for name, obj in described.items():
         expected[name] = {}
         for key, t in obj.items():
             t = t.detach()
