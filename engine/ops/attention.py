@@ -6,7 +6,10 @@ import math
 import warnings
 
 from engine import dtypes
-from engine.dispatch import composite, samples
+from engine._checks import broadcast_shapes
+from engine.dispatch import composite, joint_derivative, op, samples
+from engine.layouts import dense_order, empty_ordered
+from engine.ops._vjp import WHY, vjp
 from engine.ops.dropout import dropout
 from engine.tensor import Tensor
 
@@ -44,6 +47,7 @@ def _short(tensor):
         (t(2, 3, 4), t(2, 5, 4), t(2, 5, 3)),
         (t(1, 2, 3, 4), t(1, 2, 3, 4), t(1, 2, 3, 4), None, 0.0, True),
         (t(2, 3, 4), t(2, 5, 4), t(2, 5, 3), t(3, 5)),
+        (t(2, 3, 4), t(1, 5, 4), t(1, 5, 3), t.of([[True], [False], [True]])),
     ]
 )
 def scaled_dot_product_attention(
@@ -63,25 +67,151 @@ def scaled_dot_product_attention(
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * factor) @ key.transpose(-2, -1)
-    dead = None
+    mask = attn_mask
     if is_causal:
-        rows, columns = scores.shape[-2:]
-        hidden = scores.detach().new_ones((rows, columns)).tril() == 0
-        scores = scores.masked_fill(hidden, float("-inf"))
-    elif attn_mask is not None:
-        if attn_mask.dtype is dtypes.bool:
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
-            dead = ~attn_mask.any(-1)
-        else:
-            scores = scores + attn_mask.to(scores.dtype)
-            dead = (attn_mask.detach() == float("-inf")).all(-1)
-    weights = scores.softmax(-1)
-    if dead is not None and bool(dead.any()):
-        weights = weights.masked_fill(dead.unsqueeze(-1), 0.0)
+        rows, columns = query.shape[-2], key.shape[-2]
+        mask = query.detach().new_full((rows, columns), float("-inf")).triu(1)
+    elif mask is not None and mask.dtype is dtypes.bool:
+        mask = query.detach().new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    elif mask is not None:
+        mask = mask.to(query.dtype)
+    lead, shape = query.shape[:-2], (*query.shape[:-1], key.shape[-2])
+    noise = None
+    if not lead == key.shape[:-2] == value.shape[:-2] or not query.is_floating_point() or (
+        mask is not None and broadcast_shapes(shape, mask.shape) != shape
+    ):  # fmt: skip
+        scores = (query * factor) @ key.transpose(-2, -1)
+        if dropout_p > 0.0:
+            noise = _noise(scores, dropout_p)
+        return _attention_twin(query, key, value, mask, noise, factor)
     if dropout_p > 0.0:
-        weights = dropout(weights, dropout_p, True)
+        noise = _noise(query.detach().new_empty(shape), dropout_p)
+    return attention(query, key, value, mask, noise, factor)[0]
+
+
+def _noise(like, p):
+    """What dropout multiplies by: 1 / (1 - p), or 0 with probability p."""
+    return dropout(like.detach().new_ones(like.shape), p, True)
+
+
+def _attention_twin(query, key, value, mask, noise, scale):
+    """`attention` out of small ops; leading dims broadcast."""
+    scores = (query * scale) @ key.transpose(-2, -1)
+    dead = None
+    if mask is not None:
+        dead = (mask.detach() == float("-inf")).all(-1, True)
+        if not bool(dead.any()):
+            dead = None
+        scores = scores + (mask if dead is None else mask.masked_fill(dead, 0.0))
+    weights = scores.softmax(-1)
+    if dead is not None:
+        weights = weights.masked_fill(dead, 0.0)
+    if noise is not None:
+        weights = weights * noise
     return weights @ value
+
+
+def weights_of(xp, query, key, mask, scale):
+    """softmax(query @ key.T * scale + mask), 0 where all of a row is hidden.  (*, L, E), (*, S, E) -> (*, L, S)."""
+    scores = xp.matmul(query * query.dtype.type(scale), key.swapaxes(-2, -1))
+    if mask is not None:
+        scores += mask
+    if not scores.size:
+        return scores
+    top = scores.max(axis=-1, keepdims=True)
+    if mask is not None:
+        top = xp.where(top == -math.inf, 0, top)
+    scores -= top
+    xp.exp(scores, out=scores)
+    total = scores.sum(axis=-1, keepdims=True)
+    if mask is not None:
+        total = xp.where(total == 0, 1, total)
+    scores /= total
+    return scores
+
+
+def lain(xp, like, shape):
+    """A new array whose dims lie in memory in the order of those of `like`: what comes from heads goes back as heads."""
+    return empty_ordered(xp, shape, like.dtype, dense_order(like))
+
+
+def _wide(*arrays):
+    return [a.astype("float32") if a is not None and a.dtype.itemsize == 2 else a for a in arrays]
+
+
+def _attention_grads(grad0, query, key, value, mask, noise, result1, needs, scale):
+    if grad0 is None:
+        return (None,) * 4
+    found = attention_backward(
+        grad0, query, key, value, result1.detach(), mask, noise, scale, needs[3]
+    )
+    return (*found[:3], found[3] if needs[3] else None)
+
+
+@op(
+    public=False, method=False, out=False, returns=("query", "key", "value", "mask"), tensors=("weights", "noise"),
+    why=WHY, large=4096,
+)  # fmt: skip
+@joint_derivative(
+    "grad_output", "query", "key", "value", "mask",
+    by=lambda grads, grad_output, query, key, value, mask, noise, needs, scale: vjp(
+        lambda g, *x: vjp(
+            lambda *y: _attention_twin(*y, noise, scale), x, (g,), [t is not None for t in x]
+        ),
+        (grad_output, query, key, value, mask), grads, needs,
+    ),
+)  # fmt: skip
+def attention_backward(
+    xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False
+):
+    """The gradients of `attention`, that of the mask if `mask_too`.  grad_output (*, L, Ev) -> as the inputs."""
+    g, q, k, v, w, n = _wide(grad_output, query, key, value, weights, noise)
+    dropped = w if n is None else w * n
+    of_value = xp.matmul(dropped.swapaxes(-2, -1), g, out=lain(xp, v, v.shape))
+    of_scores = xp.matmul(g, v.swapaxes(-2, -1))
+    if n is not None:
+        of_scores *= n
+    of_scores *= w
+    of_scores -= w * of_scores.sum(axis=-1, keepdims=True)
+    found = _sum_to(of_scores, mask.shape) if mask_too else xp.zeros((0,), w.dtype)
+    of_query = xp.matmul(of_scores, k, out=lain(xp, q, q.shape))
+    of_key = xp.matmul(of_scores.swapaxes(-2, -1), q, out=lain(xp, k, k.shape))
+    of_query *= scale
+    of_key *= scale
+    return [a.astype(query.dtype, copy=False) for a in (of_query, of_key, of_value, found)]
+
+
+def _sum_to(array, shape):
+    """Summed over the dims that `shape` broadcasts; a fresh array."""
+    lead = array.ndim - len(shape)
+    dims = (*range(lead), *(i + lead for i, n in enumerate(shape) if n == 1))
+    return array.sum(axis=dims).reshape(shape) if dims else array.copy()
+
+
+@op(
+    public=False, method=False, out=False, returns=("output", "weights"), nondifferentiable=("weights",),
+    tensors=("noise",), node="ScaledDotProductAttentionBackward0", large=4096,
+)  # fmt: skip
+@joint_derivative("query", "key", "value", "mask", by=_attention_grads)
+@samples(
+    lambda t: [
+        (t(2, 3, 4), t(2, 5, 4), t(2, 5, 3), None, None, 0.5),
+        (t(2, 2, 3, 4), t(2, 2, 3, 4), t(2, 2, 3, 4), t(1, 2, 1, 3), None, 0.7),
+        (t(2, 4), t(3, 4), t(3, 2), t(2, 3), t.constant(t.positive(2, 3)), 1.0),
+        (t(1, 2, 4), t(1, 3, 4), t(1, 3, 2), t.of([[0.0, -math.inf, 0.3], [-math.inf] * 3]), None, 1.0),
+        (t(0, 2, 4), t(0, 3, 4), t(0, 3, 2), None, None, 1.0),
+    ]
+)  # fmt: skip
+def attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
+    """softmax(query @ key.T * scale + mask) * noise @ value, and the softmax; rows with nothing to see give 0.
+
+    query (*, L, E), key (*, S, E), value (*, S, Ev), mask and noise broadcast to (*, L, S) -> (*, L, Ev), (*, L, S).
+    """
+    q, k, v, m, n = _wide(query, key, value, mask, noise)
+    weights = weights_of(xp, q, k, m, scale)
+    shape = (*q.shape[:-1], v.shape[-1])
+    output = xp.matmul(weights if n is None else weights * n, v, out=lain(xp, q, shape))
+    return output.astype(query.dtype, copy=False), weights.astype(query.dtype, copy=False)
 
 
 def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
@@ -147,15 +277,7 @@ def _in_projection_packed(q, k, v, w, b=None):
 
     width = q.size(-1)
     if k is v and q is k:
-        projected = (
-            linear(q, w, b)
-            .unflatten(-1, (3, width))
-            .unsqueeze(0)
-            .transpose(0, -2)
-            .squeeze(-2)
-            .contiguous()
-        )
-        return projected[0], projected[1], projected[2]
+        return linear(q, w, b).chunk(3, -1)
     parts = w.chunk(3)
     biases = (None,) * 3 if b is None else b.chunk(3)
     return tuple(linear(x, part, bias) for x, part, bias in zip((q, k, v), parts, biases))
@@ -207,7 +329,7 @@ def _one_more(mask):
 
 def _heads(x, static, label, count, head_dim):
     if static is None:
-        return x.view(x.shape[0], count, head_dim).transpose(0, 1)
+        return x.reshape(x.shape[0], count, head_dim).transpose(0, 1)
     if static.size(0) != count:
         raise AssertionError(
             f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}"
@@ -308,13 +430,17 @@ def multi_head_attention_forward(
             if bias_v is None
             else "bias_v is set but bias_k is None"
         )
-    q = q.view(tgt_len, count, head_dim).transpose(0, 1)
-    k, v = _heads(k, static_k, "k", count, head_dim), _heads(v, static_v, "v", count, head_dim)
+    apart = need_weights or add_zero_attn or static_k is not None or static_v is not None
+    if apart:
+        q = _heads(q, None, "q", count, head_dim)
+        k, v = _heads(k, static_k, "k", count, head_dim), _heads(v, static_v, "v", count, head_dim)
+    else:  # (N, heads, L, E) as they lie, without a copy
+        q, k, v = (x.unflatten(-1, (num_heads, head_dim)).permute(1, 2, 0, 3) for x in (q, k, v))
     if add_zero_attn:
         zero = k.detach().new_zeros((count, 1, head_dim))
         k, v = cat([k, zero], dim=1), cat([v, zero], dim=1)
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
-    src_len = k.size(1)
+    src_len = k.size(-2)
     if key_padding_mask is not None:
         for d, wanted in enumerate((bsz, src_len)):
             if key_padding_mask.shape[d] != wanted:
@@ -343,7 +469,8 @@ def multi_head_attention_forward(
                 attn_mask = attn_mask.unsqueeze(0)
             else:
                 attn_mask = attn_mask.view(bsz, num_heads, -1, src_len)
-        q, k, v = (x.view(bsz, num_heads, -1, head_dim) for x in (q, k, v))
+        if apart:
+            q, k, v = (x.view(bsz, num_heads, -1, head_dim) for x in (q, k, v))
         output = scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal)
         output = output.permute(2, 0, 1, 3).reshape(bsz * tgt_len, embed_dim)
     output = linear(output, out_proj_weight, out_proj_bias).view(tgt_len, bsz, -1)

@@ -4,4 +4,11 @@ A kernel here returns NotImplemented for what oneDNN lacks or does more slowly; 
 Activations (N, C, *size) are computed channels-last: see Note [Laid tensors] in layouts.py.
 """
 
-from engine.ops import onednn_activation, onednn_blas, onednn_conv, onednn_norm, onednn_rnn  # noqa: F401
+from engine.ops import (  # noqa: F401
+    onednn_activation,
+    onednn_attention,
+    onednn_blas,
+    onednn_conv,
+    onednn_norm,
+    onednn_rnn,
+)
