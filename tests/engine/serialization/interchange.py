@@ -2,8 +2,8 @@
 
     python -m tests.engine.serialization.interchange PYTHON_WITH_TORCH
 
-writes the files into a temporary folder, opens them there with torch.load (weights_only) and safetensors.torch, compares
-dtype, shape, strides, values and sharing, and notes the digest of each file in data/opened_by_torch.json.
+writes the files into a temporary folder, opens them with torch.load (weights_only) and safetensors.torch, compares dtype,
+ shape, strides, values and sharing, and notes the digest of each file in data/opened_by_torch.json.
 `test_interchange.py` holds the engine to the same bytes, so that no torch is needed to test it.
 """
 
@@ -122,7 +122,8 @@ def main() -> int:
     record = {
         "torch": found["torch"],
         "files": {
-            kind: {"sha256": hashlib.sha256(written(kind)).hexdigest(), "tensors": list(state(kind))} for kind in FORMATS
+            kind: {"sha256": hashlib.sha256(written(kind)).hexdigest(), "tensors": list(state(kind))}
+            for kind in FORMATS
         },
     }
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
