@@ -2,8 +2,8 @@
 
     python -m tests.engine.serialization.interchange PYTHON_WITH_TORCH
 
-writes the files into a temporary folder, opens them with torch.load (weights_only) and safetensors.torch, compares dtype,
- shape, strides, values and sharing, and notes the digest of each file in data/opened_by_torch.json.
+writes the files into a temporary folder, opens them with torch.load (weights_only) and safetensors.torch, compares
+dtype, shape, strides, values and sharing, and notes the digest of each file in data/opened_by_torch.json.
 `test_interchange.py` holds the engine to the same bytes, so that no torch is needed to test it.
 """
 
