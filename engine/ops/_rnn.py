@@ -78,9 +78,9 @@ def lstm_forward(
         xp.tanh(a, out=a)
         a *= factor
         a += summand
-        i, f, new, o = (a[:, k * size : (k + 1) * size] for k in range(4))
-        cell *= f
-        xp.multiply(i, new, out=t)
+        cell *= a[:, size : 2 * size]
+        xp.multiply(a[:, :size], a[:, 2 * size : 3 * size], out=t)
+        o = a[:, 3 * size :]
         cell += t
         cells[start : start + n] = cell
         xp.tanh(cell, out=t)

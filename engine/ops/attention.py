@@ -131,7 +131,7 @@ def weights_of(xp, query, key, mask, scale):
 
 
 def lain(xp, like, shape):
-    """A new array whose dims lie in memory in the order of those of `like`: what comes from heads goes back as heads."""
+    """A new array whose dims lie in memory in the order of those of `like`: heads lie as the projection wants them."""
     return empty_ordered(xp, shape, like.dtype, dense_order(like))
 
 
@@ -275,7 +275,6 @@ def _in_projection_packed(q, k, v, w, b=None):
     """query, key and value through one packed weight (3 E, E)."""
     from engine.ops.blas import linear
 
-    width = q.size(-1)
     if k is v and q is k:
         return linear(q, w, b).chunk(3, -1)
     parts = w.chunk(3)

@@ -10,6 +10,9 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 
 
+_RANKS = 8  # uses of one row that are summed for all rows at once
+
+
 def _check_indices(indices):
     found = dtypes.from_numpy(indices.dtype)
     if found not in (dtypes.int64, dtypes.int32):
@@ -67,6 +70,7 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
     lambda t: [
         (t(2, 2, 3), t.of([[0, 2], [4, 2]]), 5),
         (t(3, 3), t.of([1, 1, 0]), 5, 0, True),
+        (t(14, 2), t.of([1] * 11 + [0, 4, 4]), 5),
     ]
 )
 def embedding_dense_backward(
@@ -82,11 +86,19 @@ def embedding_dense_backward(
         ordered = flat[order]
         first = xp.concatenate([xp.ones(1, bool), ordered[1:] != ordered[:-1]])
         starts = xp.flatnonzero(first)
-        sums = xp.add.reduceat(wide[order], starts, axis=0)
+        keys = ordered[starts]
+        counts = xp.concatenate([starts[1:], xp.full(1, flat.size, starts.dtype)]) - starts
+        sums = wide[order[starts]]
+        # all second uses of a row at once, all third ones, ...; what is used more often is summed row by row
+        for rank in range(1, builtins.min(int(counts.max()), _RANKS)):
+            more = xp.flatnonzero(counts > rank)
+            sums[more] += wide[order[starts[more] + rank]]
+        for i in xp.flatnonzero(counts > _RANKS).tolist():
+            start = int(starts[i])
+            sums[i] += wide[order[start + _RANKS : start + int(counts[i])]].sum(axis=0)
         if scale_grad_by_freq:
-            ends = xp.concatenate([starts[1:], xp.full(1, flat.size, starts.dtype)])
-            sums = sums / (ends - starts)[:, None].astype(wide.dtype)
-        result[ordered[starts]] = sums
+            sums /= counts[:, None].astype(wide.dtype)
+        result[keys] = sums
         if padding_idx is not None and padding_idx >= 0:
             result[padding_idx] = 0
     return result.astype(grad_output.dtype, copy=False)

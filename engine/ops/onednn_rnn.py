@@ -7,27 +7,39 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
-from engine.backends.onednn import arrays
-from engine.backends.onednn.primitives import usable
+from engine.backends.onednn import arrays, library
+from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
 from engine.ops import _rnn, rnn
 
 
-def _add(a: Any, b: Any, out: Any) -> None:
-    if not arrays.sgemm(a, b, out, 1.0, 1.0):
-        out += np.matmul(a, b)
+def _gemm(beta: float) -> Any:
+    """`gemm(a, b, out)`: out = a @ b + beta out.  Of many calls with one `b`, its address is taken once."""
+    ready()
+    call, address_of = library.state.library.dnnl_sgemm, library.state.ffi.from_buffer
+    held: list[Any] = [None, None]
 
+    def gemm(a: Any, b: Any, out: Any) -> None:
+        if not (a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous):
+            if not arrays.sgemm(a, b, out, 1.0, beta):
+                found = np.matmul(a, b)
+                out[...] = found + out if beta else found
+            return
+        if held[0] is not b:
+            held[:] = b, address_of(b)
+        (n, k), m = a.shape, out.shape[1]
+        call(b"N", b"N", n, m, k, 1.0, address_of(a), k, held[1], m, beta, address_of(out), m)
 
-def _product(a: Any, b: Any, out: Any) -> None:
-    if not arrays.sgemm(a, b, out):
-        np.matmul(a, b, out=out)
+    return gemm
 
 
 @kernel(rnn.lstm_layer, "onednn")
 def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=False):
     if not usable(gates, h0, c0, weight, projection):
         return NotImplemented
-    return _rnn.lstm_forward(fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _add)
+    return _rnn.lstm_forward(
+        fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _gemm(1.0)
+    )
 
 
 @kernel(rnn.lstm_layer_backward, "onednn")
@@ -41,7 +53,7 @@ def _lstm_backward(
         return NotImplemented
     found = _rnn.lstm_backward(
         fast, grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells, batch_sizes,
-        reverse, _product,
+        reverse, _gemm(0.0),
     )  # fmt: skip
     return found if projection is not None else (*found[:4], np.zeros((0,), np.float32))
 
@@ -50,7 +62,7 @@ def _lstm_backward(
 def _gru(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     if not usable(gates, h0, weight, bias):
         return NotImplemented
-    return _rnn.gru_forward(fast, gates, h0, weight, bias, batch_sizes, reverse, _product)
+    return _rnn.gru_forward(fast, gates, h0, weight, bias, batch_sizes, reverse, _gemm(0.0))
 
 
 @kernel(rnn.gru_layer_backward, "onednn")
@@ -71,7 +83,7 @@ def _gru_backward(
         inner,
         batch_sizes,
         reverse,
-        _product,
+        _gemm(0.0),
     )
 
 
@@ -79,7 +91,7 @@ def _gru_backward(
 def _simple(xp, gates, h0, weight, how, batch_sizes, reverse):
     if not usable(gates, h0, weight):
         return NotImplemented
-    return _rnn.simple(fast, gates, h0, weight, how == "relu", batch_sizes, reverse, _add)
+    return _rnn.simple(fast, gates, h0, weight, how == "relu", batch_sizes, reverse, _gemm(1.0))
 
 
 @kernel(rnn.rnn_layer_backward, "onednn")
@@ -87,5 +99,14 @@ def _simple_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, ba
     if not usable(grad_output, grad_h, h0, weight, output):
         return NotImplemented
     return _rnn.simple_backward(
-        fast, grad_output, grad_h, h0, weight, output, how == "relu", batch_sizes, reverse, _product
+        fast,
+        grad_output,
+        grad_h,
+        h0,
+        weight,
+        output,
+        how == "relu",
+        batch_sizes,
+        reverse,
+        _gemm(0.0),
     )
