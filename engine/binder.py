@@ -81,7 +81,10 @@ def large_kernel(record: Op) -> Any:
         if onednn_kernels():
             variant = record.kernels.get("onednn")
             if variant is not None:
-                found = variant(xp, *args, **kwargs)
+                if into is not None and "into" in variant.__code__.co_varnames:
+                    found = variant(xp, *args, into=into, **kwargs)
+                else:
+                    found = variant(xp, *args, **kwargs)
                 if found is not NotImplemented:
                     return found
         if blocks is None:

@@ -456,7 +456,8 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
     """A kernel of the op `function` for one backend kind ("cuda", "onednn"); same parameters as the op's own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on, and may return NotImplemented to
-    leave a case to the op's own kernel.
+    leave a case to the op's own kernel.  One with a parameter `into` may write an in-place op's result there and return
+    it.
     """
 
     def attach(variant: Any) -> Any:

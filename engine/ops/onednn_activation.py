@@ -1,6 +1,6 @@
-"""oneDNN's kernels of activation functions and softmax.
+"""oneDNN's kernels of sums, products, activation functions and softmax.
 
-Its relu, exp, hardswish and elu are not used: they lose nan.
+Its relu, clip, exp, hardswish and elu are not used: they lose nan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.layouts import Laid, empty_laid, lay, lies_channels_last
-from engine.ops import activation
+from engine.ops import activation, pointwise
 
 
 def dense(array: Any) -> Any:
@@ -43,17 +43,75 @@ def alike(array: Any, wanted: Any) -> Any:
     return lay(np.ascontiguousarray(array) if 0 in array.strides else array)
 
 
-def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+def _target(array: Any, into: Any) -> Any:
+    """`into`, where it is given and lies as the dense `array`; else a new array that does."""
+    if into is not None and into.dtype == array.dtype and into.strides == array.strides:
+        return into if into.shape == array.shape else like(array)
+    return like(array)
+
+
+# --- sums and products
+
+
+def _binary(op: Any, algorithm: int) -> None:
     @kernel(op, "onednn")
-    def _(xp, input):
-        return _apply(input, algorithm, alpha)
+    def _(xp, input, other, *, alpha=1, into=None):
+        if alpha != 1 or not isinstance(input, np.ndarray) or not isinstance(other, np.ndarray):
+            return NotImplemented
+        if input.shape != other.shape or not usable(input, other) or dense(input) is not input:
+            return NotImplemented
+        if input.strides != other.strides:
+            return NotImplemented
+        made = _target(input, into)
+        return made if arrays.binary(input, other, made, algorithm) else NotImplemented
 
 
-def _apply(input: Any, algorithm: int, alpha: float = 0.0) -> Any:
+_binary(pointwise.add, _abi.BINARY_ADD)
+_binary(pointwise.sub, _abi.BINARY_SUB)
+_binary(pointwise.mul, _abi.BINARY_MUL)
+
+
+# --- activation functions
+
+
+@kernel(activation.relu, "onednn")
+def _relu(xp, input, *, into=None):
+    return _limited(input, 0, math.inf, into)
+
+
+@kernel(activation.hardtanh, "onednn")
+def _hardtanh(xp, input, min_val=-1.0, max_val=1.0, *, into=None):
+    return NotImplemented if min_val > max_val else _limited(input, min_val, max_val, into)
+
+
+def _limited(input: Any, low: float, high: float, into: Any) -> Any:
+    """The input between two bounds: numpy's clip, four times as fast as its maximum, keeps nan."""
     if not usable(input):
         return NotImplemented
     x = dense(input)
-    made = like(x)
+    made = _target(x, into)
+    np.clip(_flat(x), np.float32(low), np.float32(high), out=_flat(made))
+    return made
+
+
+def _flat(array: Any) -> Any:
+    """A dense array as one line of its memory."""
+    if not array.flags.c_contiguous:
+        array = array.transpose(0, *range(2, array.ndim), 1)
+    return array.view(np.ndarray).reshape(-1)
+
+
+def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+    @kernel(op, "onednn")
+    def _(xp, input, *, into=None):
+        return _apply(input, algorithm, alpha, into)
+
+
+def _apply(input: Any, algorithm: int, alpha: float = 0.0, into: Any = None) -> Any:
+    if not usable(input):
+        return NotImplemented
+    x = dense(input)
+    made = _target(x, into)
     return made if arrays.eltwise(x, made, algorithm, alpha) else NotImplemented
 
 

@@ -379,6 +379,22 @@ def eltwise_backward(
     return True
 
 
+def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> bool:
+    """out = a + b, a - b or a * b for dense arrays that lie alike; out may be a."""
+    key = ("binary", a.size, algorithm)
+
+    def make() -> Primitive:
+        line = _line(a)
+        plan = Plan("binary", algorithm, line, line, line, attributes())
+        return Primitive(plan, {_abi.SRC: line, _abi.SRC_1: line, _abi.DST: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(a), address(b), address(out))
+    return True
+
+
 def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
     """out = the arrays one after another along `dim`."""
     key = ("concat", tuple((a.shape, a.strides) for a in arrays), out.strides, dim)
@@ -398,7 +414,7 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 
 __all__ = [
-    "batch_norm", "batch_norm_backward", "concat", "eltwise", "eltwise_backward",
+    "batch_norm", "batch_norm_backward", "binary", "concat", "eltwise", "eltwise_backward",
     "layer_norm", "layer_norm_backward", "matmul", "pooling", "pooling_backward", "reorder", "sgemm", "softmax",
     "softmax_backward",
 ]  # fmt: skip

@@ -203,7 +203,7 @@ def test_pooling_and_softmax() -> None:
     close(y, _pool.reduce(np, x, *window, (4, 4), True))
     g, of_x = channels_last(2, 8, 4, 4), np.empty_like(x)
     assert arrays.pooling_backward(g, of_x, _abi.POOLING_MAX, *window, kept)
-    where = _pool.argmax(np, x, y, *window)
+    where = _pool.window_argmax(np, x, y, *window)
     close(of_x, _pool.put_back(np, g, where, (7, 7), *window))
 
     x = rand(6, 40)
