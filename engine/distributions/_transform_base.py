@@ -171,7 +171,7 @@ class _InverseTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """Transforms one after the other, the first of `parts` first."""
+    """Transforms one after the other, the first of `parts` first; the shapes are those of the parts."""
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         if cache_size:

@@ -97,7 +97,7 @@ class Distribution:
 
     @property
     def support(self) -> Any:
-        """The constraint of draws."""
+        """The constraint of draws: its `check(value (*, *event_shape))` gives bool (*)."""
         raise NotImplementedError
 
     @property

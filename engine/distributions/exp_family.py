@@ -12,7 +12,7 @@ __all__ = ["ExponentialFamily"]
 
 
 class ExponentialFamily(Distribution):
-    """A distribution with natural parameters theta and log normalizer F."""
+    """A distribution with natural parameters theta and log normalizer F, each of shape batch_shape."""
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:

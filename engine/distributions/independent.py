@@ -13,7 +13,9 @@ __all__ = ["Independent"]
 
 
 class Independent(Distribution):
-    """A distribution whose last `reinterpreted_batch_ndims` batch dims count as event dims: log_prob sums over them."""
+    """A distribution whose last `reinterpreted_batch_ndims` batch dims count as event dims: log_prob sums over them.
+
+    base batch_shape (*b, *r) and event_shape (*e) -> batch_shape (*b), event_shape (*r, *e)."""
 
     arg_constraints: dict[str, Any] = {}
 

@@ -55,7 +55,7 @@ _KL_MEMOIZE: dict[tuple[type, type], Any] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Register a function of (p, q) for a pair of classes; a decorator.
+    """Register a function of (p, q) -> (*batch_shape) for a pair of classes; a decorator.
 
     TypeError for what is no Distribution class.
     """

@@ -68,7 +68,10 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Vectors of the simplex that are nearly one-hot at low `temperature` (Maddison et al. 2016, arxiv 1611.00712)."""
+    """Vectors of the simplex that are nearly one-hot at low `temperature` (Maddison et al. 2016, arxiv 1611.00712).
+
+    temperature (), probs or logits (*, n) -> batch (*), event (n).
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

@@ -18,7 +18,8 @@ __all__ = ["TransformedDistribution"]
 class TransformedDistribution(Distribution):
     """The distribution of transforms of draws of `base_distribution`, in order.
 
-    log_prob(y) = base.log_prob(x) - sum of log |det dy/dx|; transforms with larger events make batch dims event dims.
+    log_prob(y (*s, *batch_shape, *event_shape)) -> (*s, *batch_shape) = base.log_prob(x) - sum of log |det dy/dx|;
+    transforms with larger events make batch dims event dims.
     """
 
     arg_constraints: dict[str, Any] = {}

@@ -53,7 +53,7 @@ class _Elementwise(Transform):
 
 
 class ExpTransform(_Elementwise):
-    """y = exp(x)."""
+    """y = exp(x), (*) -> (*)."""
 
     codomain = constraints.positive
 
@@ -68,7 +68,7 @@ class ExpTransform(_Elementwise):
 
 
 class PowerTransform(Transform):
-    """y = x ** exponent, of positive numbers."""
+    """y = x ** exponent, of positive numbers, (*) -> (*)."""
 
     domain = constraints.positive
     codomain = constraints.positive
@@ -154,7 +154,7 @@ class TanhTransform(_Elementwise):
 
 
 class AbsTransform(Transform):
-    """y = |x|; its inverse is the positive one."""
+    """y = |x|, (*) -> (*); its inverse is the positive one."""
 
     domain = constraints.real
     codomain = constraints.positive
@@ -172,7 +172,7 @@ class AbsTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """y = loc + scale * x."""
+    """y = loc + scale * x, (*) -> (*)."""
 
     bijective = True
 
@@ -278,7 +278,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """A vector to the simplex by softmax; not bijective, the inverse is the logarithm."""
+    """A vector to the simplex by softmax, (*, n) -> (*, n); not bijective, the inverse is the logarithm."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -304,7 +304,7 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """A vector of n numbers to the simplex of n + 1: each takes a share of what is left of a stick."""
+    """(*, n) -> (*, n + 1) on the simplex: each number takes a share of what is left of a stick."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -344,7 +344,7 @@ class StickBreakingTransform(Transform):
 
 
 class LowerCholeskyTransform(Transform):
-    """A square matrix to a lower triangular one with a positive diagonal (by exp)."""
+    """A square matrix to a lower triangular one with a positive diagonal (by exp), (*, n, n) -> (*, n, n)."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -395,7 +395,7 @@ class _Many(Transform):
 
 
 class CatTransform(_Many):
-    """Transforms of the parts, `lengths` long each, of a tensor along `dim`."""
+    """Transforms of the parts, `lengths` long each, of a tensor along `dim`; (*, sum of lengths, *) -> the same."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Any = None, cache_size: int = 0) -> None:
         if not all(isinstance(t, Transform) for t in tseq):
@@ -456,7 +456,7 @@ class CatTransform(_Many):
 
 
 class StackTransform(_Many):
-    """Transforms of the slices of a tensor along `dim`."""
+    """Transforms of the slices of a tensor along `dim`, one each; (*, n, *) -> the same."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         if not all(isinstance(t, Transform) for t in tseq):

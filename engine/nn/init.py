@@ -23,7 +23,7 @@ _LINEAR = (
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The recommended gain of a nonlinearity; `param` is the slope of leaky_relu."""
+    """The recommended gain of a nonlinearity, a number; `param` is the slope of leaky_relu."""
     if nonlinearity in _LINEAR:
         return 1
     if nonlinearity == "tanh":
@@ -44,13 +44,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Uniform in [a, b)."""
+    """Uniform in [a, b).  tensor (*), returned."""
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal with that mean and standard deviation."""
+    """Normal with that mean and standard deviation.  tensor (*), returned."""
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
@@ -85,19 +85,19 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """`val` everywhere."""
+    """`val` everywhere.  tensor (*), returned."""
     with no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere."""
+    """1 everywhere.  tensor (*), returned."""
     with no_grad():
         return tensor.fill_(1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere."""
+    """0 everywhere.  tensor (*), returned."""
     with no_grad():
         return tensor.zero_()
 
@@ -148,14 +148,14 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Uniform in +-gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """Uniform in +-gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010).  tensor (out, in, *), returned."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / float(fan_in + fan_out))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal with standard deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """Normal with standard deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot, Bengio 2010).  tensor (out, in, *)."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
@@ -174,7 +174,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Uniform in +-gain sqrt(3 / fan) (arXiv:1502.01852)."""
+    """Uniform in +-gain sqrt(3 / fan) (arXiv:1502.01852).  tensor (out, in, *), returned."""
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     if std is None:
         return tensor
@@ -188,13 +188,13 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Normal with standard deviation gain / sqrt(fan) (arXiv:1502.01852)."""
+    """Normal with standard deviation gain / sqrt(fan) (arXiv:1502.01852).  tensor (out, in, *), returned."""
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     return tensor if std is None else normal_(tensor, 0, std, generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """A (semi-)orthogonal matrix, dims after the first taken as one (arXiv:1312.6120)."""
+    """A (semi-)orthogonal matrix, dims after the first taken as one (arXiv:1312.6120).  tensor (rows, *), returned."""
     if tensor.ndimension() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:

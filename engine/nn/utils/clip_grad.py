@@ -91,7 +91,7 @@ def clip_grad_norm(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Clip each gradient element to +-clip_value."""
+    """Clip each gradient element to +-clip_value, in place; gradients (*)."""
     clip_value = float(clip_value)
     for p in _listed(parameters):
         if p.grad is not None:

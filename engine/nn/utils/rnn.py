@@ -277,7 +277,7 @@ def unpad_sequence(
 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
-    """Sequences (L_i, *), packed; lengths decrease unless enforce_sorted=False."""
+    """Sequences (L_i, *), packed: data (sum of L_i, *).  Lengths decrease unless enforce_sorted=False."""
     lengths = engine.as_tensor([v.size(0) for v in sequences])
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 

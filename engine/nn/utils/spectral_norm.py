@@ -165,7 +165,7 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """module.name divided by its largest singular value at each forward; returns the module."""
+    """module.name (n, *) divided by its largest singular value at each forward; returns the module."""
     SpectralNorm.apply(
         module, name, n_power_iterations, _default_dim(module) if dim is None else dim, eps
     )
@@ -173,7 +173,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Undo `spectral_norm`; ValueError if there is none."""
+    """Undo `spectral_norm`: the weight (*) is a parameter again.  ValueError if there is none."""
     for k, hook in module._forward_pre_hooks.items():
         if isinstance(hook, SpectralNorm) and hook.name == name:
             hook.remove(module)

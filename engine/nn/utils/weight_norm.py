@@ -66,13 +66,13 @@ class WeightNorm:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Deprecated: module.name as `name_g` (length along `dim`) times `name_v` (direction); returns the module."""
+    """Deprecated: module.name (*) as `name_g` (length along `dim`) times `name_v` (direction); returns the module."""
     WeightNorm.apply(module, name, dim)
     return module
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Undo `weight_norm`; ValueError if there is none."""
+    """Undo `weight_norm`: the weight (*) is a parameter again.  ValueError if there is none."""
     for k, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             hook.remove(module)

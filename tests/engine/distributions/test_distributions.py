@@ -631,3 +631,19 @@ def test_numbers_perplexity_and_lazy_parameters():
     assert D.normal.Normal is D.Normal and D.kl.kl_divergence is D.kl_divergence
     for name in D.__all__:
         assert getattr(D, name).__doc__ or name == "identity_transform"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: D.Normal(x, x + 1),
+        lambda x: D.Exponential(x),
+        lambda x: D.Gamma(x, x + 1),
+        lambda x: D.Bernoulli(x / 4),
+    ],
+    ids=["normal", "exponential", "gamma", "bernoulli"],
+)
+def test_entropy_by_the_natural_parameters(made):
+    found = made(engine.tensor([0.5, 1.5, 3.0], dtype=engine.float64))
+    assert isinstance(found, D.ExponentialFamily)
+    close(D.ExponentialFamily.entropy(found).tolist(), found.entropy().tolist())

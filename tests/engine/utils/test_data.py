@@ -148,3 +148,15 @@ def test_convert():
     converted = data.default_convert({"a": np.arange(2), "b": (np.float64(3), "text"), "c": 4})
     assert converted["a"].tolist() == [0, 1] and converted["b"][0].item() == 3
     assert converted["b"][1] == "text" and converted["c"] == 4
+
+
+def test_a_sampler_of_ones_own():
+    class Backwards(data.Sampler):
+        def __iter__(self):
+            return iter((3, 1, 0))
+
+        def __len__(self):
+            return 3
+
+    loader = data.DataLoader(list("abcd"), sampler=Backwards(), batch_size=2)
+    assert list(loader) == [["d", "b"], ["a"]] and len(loader) == 2
