@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check lint types stubs bench gaps clean
+.PHONY: demo test check lint types stubs bench torture gaps clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ types: $(STAMP)
 
 stubs: $(STAMP)  ## write engine/__init__.pyi and engine/tensor.pyi from the op registry
 	$(BIN)/python scripts/stubs.py
+
+torture: $(STAMP)  ## ten minutes of kills, server faults and full disks on one cache
+	$(BIN)/python -m tests.torture
 
 gaps: $(STAMP)  ## every exemption from a registry test, with its reason
 	$(BIN)/python scripts/gaps.py

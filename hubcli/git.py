@@ -567,6 +567,7 @@ _UNWRITABLE = (
     "file too large",
     "read-only file system",
     "unable to write",
+    "couldn't write",
     "write error",
     "index-pack died",
 )

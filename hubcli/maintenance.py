@@ -359,7 +359,8 @@ def verify(*, repair: bool = False) -> Verified:
             if problem is not None:
                 problems.append(problem)
     if repair:
-        problems = [_repaired(problem) for problem in problems]
+        with ThreadPoolExecutor(4) as pool:  # what must be fetched is fetched together
+            problems = list(pool.map(_repaired, problems))
     return Verified(code, len(tasks) - code, count, tuple(problems))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from hubcli.spec import RepoSpec
 if TYPE_CHECKING:
     from hubcli import git
 
+_EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
@@ -144,6 +144,8 @@ def identity(folder: Path) -> str:
 
 
 def _file(path: str) -> str:
+    import hashlib  # start-up does without
+
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -151,8 +153,7 @@ def _file(path: str) -> str:
 
 
 def _object(kind: bytes, content: bytes) -> str:
+    import hashlib
+
     head = b"%s %d\0" % (kind, len(content))
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
-
-
-_EMPTY = _object(b"tree", b"")
