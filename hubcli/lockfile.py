@@ -35,8 +35,15 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from hubcli import output, paths, settings, store, weights
-from hubcli.errors import HubError, LockMismatchError, NotFoundError, OfflineError, UsageError
+from hubcli import output, paths, settings, store, trees, weights
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    LockMismatchError,
+    NotFoundError,
+    OfflineError,
+    UsageError,
+)
 from hubcli.reftable import Kind
 from hubcli.spec import RepoSpec
 from hubcli.store import Checkout
@@ -51,7 +58,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DIRHASH = re.compile(r"h1:[A-Za-z0-9+/]{43}=\Z")
 _USER = re.compile(r".+#[^\W\d]\w*\Z")
-_SIGNED = re.compile(r"(?i)(^|[-_])(sig|signature|token|credential|expires|key|secret|auth)")
+_SIGNED = re.compile(
+    r"(?i)(^|[-_])(sig|signature|token|credential|expires|key|secret|auth|password)($|[-_])"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,13 @@ class Repo:
         if checkout.commit is None or checkout.tree is None or checkout.ref is None:
             raise UsageError(
                 f"{checkout.spec} is a folder: it has no commit to lock", spec=str(checkout.spec)
+            )
+        found = trees.identity(checkout.path)
+        if found != checkout.tree:
+            raise IntegrityError(
+                f"{checkout.path} was changed: its tree must be {checkout.tree}, is {found}",
+                hint="mend it with hub cache verify --repair, then lock it",
+                spec=str(checkout.spec),
             )
         return cls(
             str(checkout.spec),

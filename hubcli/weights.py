@@ -364,7 +364,8 @@ def _refuse_changed(url: str, digest: str) -> None:
             user = caller.get()
             if user is not None and user.spec and user.entrypoint:
                 spec, entrypoint = shlex.quote(user.spec), user.entrypoint
-                accept = f"hub pull {spec} --weights {entrypoint} --accept-changed"
+                same = "with the arguments of this call, "
+                accept = f"{same}hub pull {spec} --weights {entrypoint} --accept-changed"
             else:
                 accept = f"remove {firstseen.file('weights', url)}"
             raise IntegrityError(

@@ -45,6 +45,7 @@ def test_a_tag_that_moved_is_refused(moved):
 def test_the_record_outlives_the_cache(moved):
     first, now = moved
     assert hub("cache", "rm", "o/r", "--yes").exit_code == 0
+    assert hub("cache", "prune", "--grace", "0s").exit_code == 0
     with pytest.raises(IntegrityError, match=f"{first}.*has moved to {now}"):
         store.ensure(tag())
     assert store.lookup(tag()) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubcli import lockfile, settings, store, weights
-from hubcli.errors import LockMismatchError, OfflineError, UsageError
+from hubcli.errors import IntegrityError, LockMismatchError, OfflineError, UsageError
 from hubcli.lockfile import Lock
 from hubcli.spec import RepoSpec
 
@@ -235,6 +235,23 @@ def test_a_tree_that_was_changed_on_disk_is_refused(locked):
         assert "hub cache verify --repair" in str(caught.value.hint)
         store.ensure(spec, force_reload=True)
         store.ensure(spec)
+
+
+def test_a_tree_that_was_changed_on_disk_is_not_pinned(sample_server, path):
+    checkout = store.ensure(RepoSpec.parse("o/r:v1"))
+    file = checkout.path / "helpers.py"
+    file.chmod(0o644)
+    file.write_text("import evil")
+    with pytest.raises(IntegrityError, match=f"its tree must be {checkout.tree}, is") as caught:
+        lockfile.lock_repos(Lock(path), [checkout])
+    assert "hub cache verify --repair" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("query", ["", "?download=true", "?keyword=a&author=b", "?v=1.2"])
+def test_a_lasting_url_has(query):
+    url = f"https://e.org/x{query}"
+    weight = weights.Weight("x", Path("x"), url, DIGEST, 3, (), 0, 0, False)
+    assert lockfile.Weights.of(weight).url == url
 
 
 def test_what_has_moved(locked, sample, hub_root):
