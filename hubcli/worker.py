@@ -8,7 +8,7 @@ holds back code that does not is the kernel.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +16,8 @@ import struct
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -229,7 +231,8 @@ def _replace(parent: Parent, scratch: Path) -> None:
         import email.message
 
         if not isinstance(url, str) or data is not None:
-            return _urlretrieve(url, filename, reporthook, data)  # type: ignore[no-any-return]
+            found: tuple[str, Any] = originals[0](url, filename, reporthook, data)
+            return found
         target = Path(filename) if filename is not None else scratch / os.urandom(8).hex()
         given = fetch(url, target)
         os.replace(given.path, target)
@@ -241,6 +244,35 @@ def _replace(parent: Parent, scratch: Path) -> None:
     store.ensure = ensure
     trust.require = lambda *rest: None  # the parent has asked before it gave the checkout
     http.fetch = fetch  # type: ignore[assignment]
-    request = importlib.import_module("urllib.request")
-    _urlretrieve = request.urlretrieve
-    request.urlretrieve = urlretrieve  # type: ignore[attr-defined]
+
+    def change(module: Any) -> None:
+        originals.append(module.urlretrieve)
+        module.urlretrieve = urlretrieve
+
+    originals: list[Any] = []
+    _when_imported("urllib.request", change)
+
+
+def _when_imported(name: str, change: Callable[[Any], None]) -> None:
+    """Change module `name` once something imports it: importing it here would cost time."""
+    if name in sys.modules:
+        change(sys.modules[name])
+        return
+
+    class Late(MetaPathFinder):
+        def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+            if fullname != name:
+                return None
+            sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                execute = spec.loader.exec_module
+
+                def changed(module: Any) -> None:
+                    execute(module)
+                    change(module)
+
+                spec.loader.exec_module = changed  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Late())
