@@ -45,7 +45,9 @@ def describe(tag: bytes, name: str, allowed_signers: str | None) -> str:
     elif kind == "SSH":
         phrase = _ssh(payload, signature, said, allowed_signers)
     else:
-        phrase = f"signed by {said} as it says (X.509), not verified: hub checks no certificates"
+        phrase = (
+            f"signed by {said}, so the tag says (X.509); not verified: hub checks no certificates"
+        )
     if named != name:
         phrase += f"; the signature is for a tag named {named!r}"
     return phrase
@@ -67,7 +69,7 @@ def _openpgp(payload: bytes, signature: bytes, said: str) -> str:
             command.append(f"--homedir={scratch}")
         out = _run([*command, "--verify", str(file), "-"], payload)
     if out is None:
-        return f"signed by {said} as it says (OpenPGP), not verified: there is no gpg here"
+        return f"signed by {said}, so the tag says (OpenPGP); not verified: there is no gpg here"
     status: dict[str, list[str]] = {}
     for line in out[1].splitlines():
         if line.startswith("[GNUPG:] "):
@@ -91,9 +93,9 @@ def _openpgp(payload: bytes, signature: bytes, said: str) -> str:
             f"signed by {signer('GOODSIG')}, not verified: the key is in your keyring, "
             "which does not say that it is theirs"
         )
-    key = f" with key {status['ERRSIG'][0]}" if status.get("ERRSIG") else ""
-    why = "which is not in your keyring" if "NO_PUBKEY" in status else "which gpg cannot check"
-    return f"signed by {said} as it says (OpenPGP){key}, {why}: not verified"
+    key = f" (OpenPGP key {status['ERRSIG'][0]})" if status.get("ERRSIG") else " (OpenPGP)"
+    why = "the key is not in your keyring" if "NO_PUBKEY" in status else "gpg cannot check it"
+    return f"signed by {said}, so the tag says{key}; not verified: {why}"
 
 
 def _ssh(payload: bytes, signature: bytes, said: str, allowed_signers: str | None) -> str:
@@ -103,14 +105,14 @@ def _ssh(payload: bytes, signature: bytes, said: str, allowed_signers: str | Non
         check = ["ssh-keygen", "-Y", "check-novalidate", "-n", "git", "-s", str(file)]
         out = _run(check, payload)
         if out is None:
-            return f"signed by {said} as it says (SSH), not verified: there is no ssh-keygen here"
+            return f"signed by {said}, so the tag says (SSH); not verified: there is no ssh-keygen here"
         if out[0] != 0:
-            return f"BAD SIGNATURE: this is not what was signed (SSH), as {said} it says"
+            return f"BAD SIGNATURE: this is not what was signed (SSH) by {said}, so the tag says"
         match = re.search(r"key (SHA256:\S+)", out[1])
         key = f"SSH key {match.group(1) if match else 'unknown'}"
         if allowed_signers is None or not os.path.isfile(allowed_signers):
             why = "git's gpg.ssh.allowedSignersFile names no file"
-            return f"signed by {said} as it says ({key}), not verified: {why}"
+            return f"signed by {said}, so the tag says ({key}); not verified: {why}"
         command = ["ssh-keygen", "-Y", "find-principals", "-f", allowed_signers, "-s", str(file)]
         found = _run(command, b"")
         principal = found[1].splitlines()[0] if found and not found[0] and found[1] else None
@@ -119,7 +121,9 @@ def _ssh(payload: bytes, signature: bytes, said: str, allowed_signers: str | Non
             checked = _run([*verify, "-I", principal, "-s", str(file)], payload)
             if checked is not None and checked[0] == 0:
                 return f"signed by {principal} ({key}), verified by your allowed signers"
-    return f"signed by {said} as it says ({key}), not verified: not among your allowed signers"
+    return (
+        f"signed by {said}, so the tag says ({key}); not verified: not among your allowed signers"
+    )
 
 
 def _run(command: Sequence[str], stdin: bytes) -> tuple[int, str] | None:

@@ -20,7 +20,7 @@ tagger Jane <jane@example.org> 1795261200 +0000
 
 First release.
 """
-SAYS = "signed by Jane <jane@example.org> as it says"
+SAYS = "signed by Jane <jane@example.org>, so the tag says"
 
 
 def run(*command: str, stdin: bytes = b"", **environment: str) -> bytes:
@@ -40,7 +40,7 @@ def test_unsigned():
 
 def test_x509_and_hosts_without_tools(monkeypatch):
     signed = TAG + b"-----BEGIN SIGNED MESSAGE-----\nx\n"
-    assert signature.describe(signed, "v1", None).startswith(f"{SAYS} (X.509), not verified")
+    assert signature.describe(signed, "v1", None).startswith(f"{SAYS} (X.509); not verified")
     monkeypatch.setenv("PATH", "/nowhere")
     for kind in (b"PGP", b"SSH"):
         signed = TAG + b"-----BEGIN " + kind + b" SIGNATURE-----\nx\n"
@@ -105,8 +105,8 @@ def test_a_known_key_that_nobody_vouches_for(signed, gnupg, tmp_path, monkeypatc
 def test_an_unknown_key(signed, tmp_path, monkeypatch):
     monkeypatch.setenv("GNUPGHOME", str(tmp_path / "nowhere"))
     phrase = signature.describe(signed, "v1", None)
-    assert phrase.startswith(f"{SAYS} (OpenPGP) with key ")
-    assert phrase.endswith("which is not in your keyring: not verified")
+    assert phrase.startswith(f"{SAYS} (OpenPGP key ")
+    assert phrase.endswith("; not verified: the key is not in your keyring")
     assert not (tmp_path / "nowhere").exists()  # gpg would make a keyring of its own
 
 
