@@ -57,15 +57,16 @@ from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "_C", "__config__", "_dynamo", "_utils", "accelerator", "amp", "ao", "autograd", "backends", "compiler", "cpu", "cuda",
-        "distributed", "distributions", "fft", "func", "functional", "futures", "fx", "jit", "linalg", "mps",
+        "_C", "__config__", "_dynamo", "_utils", "accelerator", "amp", "ao", "autograd", "backends", "compiler", "cpu",
+        "cuda", "distributed", "distributions", "fft", "func", "functional", "futures", "fx", "jit", "linalg", "mps",
         "multiprocessing", "nested", "nn", "onnx", "optim", "overrides", "profiler", "quantization", "random",
-        "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
+        "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "types", "utils",
+        "version", "xpu",
     ]
 )  # fmt: skip
 _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "spmm": "sparse",
-    "autocast": "amp", "GradScaler": "amp", "Future": "jit",
+    "autocast": "amp", "memory_stats": "cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "_top_level"),
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip

@@ -15,10 +15,10 @@ from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import fast
 from engine.backends.cpu.reduce import reduced, rows
 from engine.dispatch import Op
-from engine.layouts import plain
+from engine.layouts import Laid, plain
 from engine.ops.reduction import int64_if_integer, summed_dims, wide
 
-__all__ = ["POINTWISE", "ROWS", "kernel_of"]
+__all__ = ["DIRECT", "POINTWISE", "ROWS", "kernel_of"]
 
 # Each element of the result depends on the same element of each operand, and on numbers.
 POINTWISE = frozenset(
@@ -33,6 +33,14 @@ POINTWISE = frozenset(
     elu_backward elu silu_backward silu mish_backward mish gelu_backward gelu softplus_backward softplus logsigmoid
     inside_backward outside_backward hardtanh hardsigmoid hardswish_backward hardswish hardshrink softshrink
     masked_fill_value
+    """.split()
+)
+
+# In place: no operand is read after the step that makes the result.
+DIRECT = frozenset(
+    """
+    add sub mul div neg square sqrt rsqrt reciprocal abs exp log tanh relu clamp_min clamp_max maximum minimum addcmul
+    addcdiv floor ceil trunc sin cos
     """.split()
 )
 
@@ -51,17 +59,21 @@ def kernel_of(record: Op) -> Callable[..., Any]:
     `into` is the target of an in-place op; a kernel that writes there returns it.
     """
     if record.broadcast or record.name in POINTWISE:
-        return pointwise(record.kernel, fast)
+        return pointwise(record.kernel, fast, record.name in DIRECT)
     special = _REDUCTIONS.get(record.name)
     in_rows = record.name in ROWS
 
     def large(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
         found = NotImplemented
-        args = tuple([[plain(x) for x in a] if type(a) is list else plain(a) for a in args])
-        options = {name: plain(value) for name, value in options.items()}
-        if special is not None:
-            found = special(*args, **options)
-        elif in_rows:
+        if special is not None and args[0].ndim:
+            given = [a.view(np.ndarray) if type(a) is Laid else a for a in args]
+            found = special(*given, **options)
+            if found is not NotImplemented:
+                return found
+        if not record.laid or "onednn" in record.kernels:
+            args = tuple([[plain(x) for x in a] if type(a) is list else plain(a) for a in args])
+            options = {name: plain(value) for name, value in options.items()}
+        if in_rows:
             found = _in_rows(record, args, options)
         return record.kernel(fast, *args, **options) if found is NotImplemented else found
 

@@ -33,7 +33,6 @@ __all__ = [
     "empty",
     "empty_cache",
     "memory_stats",
-    "owns",
     "reset_peak_memory_stats",
 ]
 

@@ -21,17 +21,22 @@ from engine.backends.cpu.fast import Steps
 
 __all__ = ["BLOCK", "pointwise"]
 
+# glibc takes the size of the largest mapping ever freed for the size from which it maps memory anew, and twice that for
+# what it keeps.  Without this the temporaries of blocks would be given back, and their pages cleared again, each time.
+np.empty(31 << 20, np.uint8)
+
 # Elements of a block.  Measured with two threads on 1e7 float32: half of it waits for the interpreter lock (gelu 26 ms
 # against 19), four times of it falls out of the second-level cache (25 ms).
 BLOCK = 1 << 17
 LONG = 1 << 19  # of a kernel of one step
 
 
-def pointwise(kernel: Callable[..., Any], whole: Any) -> Callable[..., Any]:
+def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> Callable[..., Any]:
     """The kernel for large operands: `large(xp, *args, into=None, **options)`.
 
     `into`: an array that takes the result and is returned; it may be an operand.  `whole`: the array module for what
-    is not worth blocks.
+    is not worth blocks.  `direct`: no operand is read after the step that makes the result, so that step may overwrite
+    one.
     """
 
     def large(xp: Any, *args: Any, into: np.ndarray | None = None, **options: Any) -> Any:
@@ -43,12 +48,12 @@ def pointwise(kernel: Callable[..., Any], whole: Any) -> Callable[..., Any]:
         kinds = {type(a) for a in args if isinstance(a, np.ndarray)} - {np.ndarray}
         with np.errstate(all="ignore"):
             if not kinds:
-                found = _run(kernel, args, options, into)
+                found = _run(kernel, args, options, into, direct)
             elif (
                 len(kinds) == 1 and into is None
             ):  # a subclass says how the array lies: the result lies the same
                 plain = [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in args]
-                found = _run(kernel, tuple(plain), options, None)
+                found = _run(kernel, tuple(plain), options, None, direct)
                 found = found if found is None else found.view(kinds.pop())
             else:
                 found = None
@@ -57,7 +62,9 @@ def pointwise(kernel: Callable[..., Any], whole: Any) -> Callable[..., Any]:
     return large
 
 
-def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None) -> np.ndarray | None:
+def _run(
+    kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direct: bool
+) -> np.ndarray | None:
     """The result, or None where the kernel must see whole arrays."""
     places = [i for i, a in enumerate(args) if a.__class__ is np.ndarray and a.ndim]
     arrays = [args[i] for i in places]
@@ -117,10 +124,10 @@ def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None) -> np
     if first.shape != target[slices[0]].shape:
         return None
     target[slices[0]] = first
-    if into is not None:
-        last = 0  # the kernel may still read what a direct write would overwrite
+    if into is not None and not direct:
+        last = 0
     rest = slices[1:]
-    if last == 1 and flat:  # one step, nothing to keep in the cache
+    if last == 1 and flat and len(slices) > 1:  # one step, nothing to keep in the cache
         rest = [slice(i, i + LONG) for i in range(slices[0].stop, sizes[0], LONG)]
 
     def work(index: Any) -> None:

@@ -1,0 +1,231 @@
+"""Large operations in blocks give what whole arrays give, for every layout and number of threads."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import engine
+from engine.backends.cpu import blocks, fast, reduce, threads
+from engine.ops import large
+from tests.engine.samples import Case, cases, mapped
+
+CASES = cases()
+POINTWISE = [c for c in CASES if c.op is not None and (c.op.broadcast or c.name in large.POINTWISE)]
+REDUCING = [c for c in CASES if c.name in large.ROWS or c.name in large._REDUCTIONS]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is large, blocks have two elements, two threads."""
+    monkeypatch.setattr(blocks, "LARGE", 1)
+    monkeypatch.setattr(blocks, "BLOCK", 2)
+    monkeypatch.setattr(blocks, "LONG", 4)
+    monkeypatch.setattr(reduce, "LARGE", 1)
+    monkeypatch.setattr(reduce, "_PIECE", 2)
+    monkeypatch.setattr(reduce, "_ROWS", 2)
+    monkeypatch.setattr(fast, "_FEW", 1)
+    monkeypatch.setattr(threads, "_count", 2)
+
+
+def same(found: object, wanted: object) -> None:
+    if isinstance(wanted, tuple | list):
+        assert len(found) == len(wanted)  # type: ignore[arg-type]
+        for a, b in zip(found, wanted):  # type: ignore[call-overload]
+            same(a, b)
+        return
+    assert np.shape(found) == np.shape(wanted)
+    assert np.asarray(found).dtype == np.asarray(wanted).dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
+
+
+def both(case: Case) -> tuple[object, object]:
+    """The results of the blocks and of the op's own kernel; skips samples that need the binder's promotion."""
+    args, kwargs = mapped(case.arguments(), lambda t: t._array)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            wanted = case.op.kernel(np, *args, **kwargs)
+        except (TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
+            pytest.skip(f"the kernel alone refuses: {error}")
+        return large.kernel_of(case.op)(np, *args, **kwargs), wanted
+
+
+@pytest.mark.parametrize("case", POINTWISE, ids=str)
+def test_pointwise(case: Case, tiny: None) -> None:
+    same(*both(case))
+
+
+@pytest.mark.parametrize("case", REDUCING, ids=str)
+def test_reductions_and_rows(case: Case, tiny: None) -> None:
+    same(*both(case))
+
+
+def test_names() -> None:
+    """Every name stands for an op."""
+    known = {c.name for c in CASES}
+    for names in (large.POINTWISE, large.ROWS, large.DIRECT, frozenset(large._REDUCTIONS)):
+        assert not names - known
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in POINTWISE if c.op.inplace and c.op.promote != "compare"], ids=str
+)
+def test_in_place(case: Case, tiny: None) -> None:
+    args, kwargs = mapped(case.arguments(), lambda t: t._array)
+    if not isinstance(args[0], np.ndarray) or args[0].dtype.kind not in "fc":
+        pytest.skip("written as whole")
+    try:
+        with np.errstate(all="ignore"):
+            wanted = case.op.kernel(np, *args, **kwargs)
+    except TypeError as error:
+        pytest.skip(f"the kernel alone refuses: {error}")
+    if wanted.shape != args[0].shape or wanted.dtype != args[0].dtype:
+        pytest.skip("does not fit the target")
+    target = args[0].copy()
+    found = large.kernel_of(case.op)(np, target, *args[1:], into=target, **kwargs)
+    if found is not target:  # left to the caller
+        target[...] = found
+    same(target, wanted)
+
+
+def laid(shape: tuple[int, ...], how: str) -> np.ndarray:
+    values = np.random.default_rng(3).standard_normal(shape)
+    if how == "transposed":
+        return np.ascontiguousarray(values.T).T
+    if how == "channels last":
+        return np.ascontiguousarray(values.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    if how == "sliced":
+        return np.repeat(values, 2, axis=-1)[..., ::2]
+    if how == "expanded":
+        return np.broadcast_to(values[:, :1], shape)
+    if how == "reversed":
+        return np.ascontiguousarray(values[::-1])[::-1]
+    return values
+
+
+LAYOUTS = ["contiguous", "transposed", "channels last", "sliced", "expanded", "reversed"]
+
+
+@pytest.mark.parametrize("second", [*LAYOUTS, "channel", "row", "one", "number"])
+@pytest.mark.parametrize("first", LAYOUTS)
+def test_layouts(first: str, second: str, tiny: None) -> None:
+    shape = (3, 4, 2, 5)
+    x = laid(shape, first)
+    parts = {"channel": (4, 1, 1), "row": (5,), "one": (1, 1, 1, 1)}
+    y = (
+        2.5
+        if second == "number"
+        else laid(parts[second], "")
+        if second in parts
+        else laid(shape, second)
+    )
+    kernel = large.kernel_of(engine.dispatch.OPS["sub"])
+    found = kernel(np, x, y)
+    assert np.array_equal(found, x - y)
+    if first not in ("expanded", "reversed", "sliced"):
+        assert found.strides == x.strides
+    if second not in parts and first != "expanded":
+        target = laid(shape, first)
+        assert kernel(np, target, y, into=target) is not None
+        assert np.array_equal(laid(shape, first) - y, x - y)
+
+
+def test_in_place_with_an_operand_that_overlaps(tiny: None) -> None:
+    """A row of the target among the operands: every element sees the old values."""
+    x = engine.arange(12.0).view(4, 3)
+    kernel = large.kernel_of(engine.dispatch.OPS["add"])
+    target = x.numpy().copy()
+    wanted = target + target[1]
+    found = kernel(np, target, target[1], into=target)
+    assert np.array_equal(found, wanted)
+
+
+def test_outer_shapes_and_errors(tiny: None) -> None:
+    kernel = large.kernel_of(engine.dispatch.OPS["mul"])
+    a, b = np.arange(5.0)[:, None], np.arange(3.0)
+    assert np.array_equal(kernel(np, a, b), a * b)
+    with pytest.raises(ValueError, match="broadcast"):
+        kernel(np, np.zeros(3), np.zeros(4))
+    with pytest.raises(RuntimeError, match="Boolean inputs not supported for relu"):
+        large.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"]
+)
+def test_where_is_numpys(dtype: str, tiny: None) -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((7, 30)) < 0.5
+    x, y = (rng.standard_normal((2, 7, 30)) * 9).astype(dtype)
+    if dtype.startswith("float"):
+        x[0, 0], y[0, 1], x[1, 1] = np.nan, np.inf, -0.0
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    for a, b in (
+        (x, y),
+        (zero, y),
+        (x, zero),
+        (x, one),
+        (one, y),
+        (x.T.copy().T, y),
+        (x[0], y),
+        (x, 2),
+    ):
+        found, wanted = fast.where(mask, a, b), np.where(mask, a, b)
+        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.manual_seed(0)
+    x = engine.randn(700, 1001)
+    z = x.t().contiguous()
+
+    def results() -> list[bytes]:
+        leaf = x.clone().requires_grad_()
+        y = engine.nn.functional.gelu(leaf) * leaf.tanh() + leaf[:, :1]
+        (y.sum() + y.softmax(1).max()).backward()
+        made = [
+            y,
+            leaf.grad,
+            x.sum(),
+            x.sum(0),
+            x.sum(1),
+            x.mean(),
+            z.var(1),
+            z.log_softmax(0),
+            x.amax(0),
+            x.exp_(),
+        ]
+        return [m.detach().numpy().tobytes() for m in made]
+
+    monkeypatch.setattr(threads, "_count", 1)
+    saved = x.clone()
+    alone = results()
+    monkeypatch.setattr(threads, "_count", 4)
+    x.copy_(saved)
+    assert results() == alone
+
+
+def test_large_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, with real sizes: results, gradients, in place, and warnings that users made errors."""
+    monkeypatch.setattr(threads, "_count", 2)
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 600, 1000), dtype=np.float32)
+    x, y = engine.from_numpy(a.copy()).requires_grad_(), engine.from_numpy(b.copy())
+    (x.relu() * y).sum().backward()
+    assert np.array_equal(x.grad.numpy(), np.where(a > 0, b, 0))
+    with warnings.catch_warnings(), engine.no_grad():
+        warnings.simplefilter("error")
+        assert np.isinf((y / 0).abs().numpy()).all()
+        assert engine.isnan(y.log()).any()
+    version = y._version
+    y.add_(x.detach(), alpha=2).mul_(0.5)
+    assert y._version == version + 2
+    np.testing.assert_allclose(y.numpy(), (b + 2 * a) * 0.5, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(y.sum().item(), y.numpy().sum(dtype="f8"), rtol=1e-4)
+    np.testing.assert_allclose(y.sum(0).numpy(), y.numpy().sum(0, dtype="f8"), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        y.mean(1).numpy(), y.numpy().mean(1, dtype="f8"), rtol=1e-4, atol=1e-5
+    )
