@@ -37,7 +37,7 @@ def test_its_workflow_runs_the_check(tmp_path):
     check = cli.hub.get_command(context, "check")
     check.make_context("check", arguments[1:], parent=context)  # every option exists
     assert "\t" not in text and "{" not in text.replace("${{", "")
-    assert "if: always()" in text
+    assert text.count("if: ${{ !cancelled()") == 2  # the report is wanted when the check fails
 
 
 def test_what_it_writes_is_read_statically(tmp_path):
