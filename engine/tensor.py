@@ -622,7 +622,7 @@ def wrap(array: Any) -> Tensor:
     return result
 
 
-handed.wrap = wrap
+handed.wrap, handed.Tensor = wrap, Tensor
 
 
 def rewrap(array: Any) -> Tensor:

@@ -48,6 +48,7 @@ class Handed:
     resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
     isnan_any: Callable[..., bool]
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
+    Tensor: Any  # the class itself
 
 
 handed = Handed()
@@ -206,9 +207,14 @@ class AccumulateGrad(Node):
             return None
         array = grads.pop()
         with _accumulating:
-            had = variable._grad
+            had: Any = variable._grad
             if had is not None:
-                handed.add_(had, handed.wrap(array))
+                if had.__class__ is not handed.Tensor or had._array.dtype is not array.dtype:
+                    handed.add_(had, handed.wrap(array))
+                else:
+                    total = had._array
+                    total += array
+                    had._vc[0] += 1
             elif (
                 backends.owns(array)
                 and sys.getrefcount(array) == 2
