@@ -261,6 +261,30 @@ def test_stand_in_array_module(case: Case) -> None:
         backends.unregister(stand_in)
 
 
+def _float32(value: Any) -> Any:
+    return mapped(
+        value, lambda t: t._array.astype("float32") if t.dtype is engine.float64 else t._array
+    )
+
+
+@every(lambda c: is_op(c) and binder.onednn_kernels() and "onednn" in c.op.kernels)
+def test_kernel_variants_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN's kernel of an op, where it takes the sample, against the op's own; test_onednn.py has larger ones."""
+    from engine.ops import onednn_blas
+
+    monkeypatch.setattr(onednn_blas, "_PRODUCT", 0)
+    args, kwargs = case.seeded()
+    found = case.op.kernels["onednn"](np, *_float32(args), **_float32(kwargs))
+    if found is NotImplemented:
+        return
+    args, kwargs = case.seeded()
+    wanted = case.op.kernel(np, *_float32(args), **_float32(kwargs))
+    pairs = zip(found, wanted) if isinstance(found, tuple) else [(found, wanted)]
+    for a, b in pairs:
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+
+
 # --- in-place, out=, views, versions
 
 
