@@ -87,7 +87,10 @@ class Broker:
                 expected=expected if isinstance(expected, str) else None,
             )
         path = self._place("download")
-        os.replace(fetched.path, path)
+        try:
+            os.replace(fetched.path, path)
+        finally:
+            fetched.release()
         return {
             "path": str(path),
             "size": fetched.size,

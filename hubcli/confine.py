@@ -153,7 +153,7 @@ def apply(wanted: Confinement) -> None:
         _prctl(_SET_CHILD_SUBREAPER, 1)
         _prctl(_SET_NO_NEW_PRIVS, 1)
     if "limits" in wanted.layers:
-        _limit(wanted.limits, namespaced="landlock" not in wanted.layers)
+        _limit(wanted.limits)
     if "landlock" in wanted.layers:
         _landlock(wanted)
     if "seccomp" in wanted.layers:
@@ -184,7 +184,7 @@ def seccomp_reason() -> str | None:
     return None
 
 
-def _limit(limits: Limits, namespaced: bool) -> None:
+def _limit(limits: Limits) -> None:
     import resource
 
     def bound(kind: int, soft: int, hard: int | None = None) -> None:
@@ -201,9 +201,9 @@ def _limit(limits: Limits, namespaced: bool) -> None:
     if sys.platform == "linux":
         # Anonymous memory; RLIMIT_AS would count what BLAS and CUDA reserve and never touch.
         bound(resource.RLIMIT_DATA, limits.memory)
-        # Counted for the user, in a namespace of its own from nothing; root is never held to it.
-        taken = 0 if namespaced else _tasks_of_the_system()
-        bound(resource.RLIMIT_NPROC, limits.tasks + taken)
+        # Counted for the user (before Linux 5.14 across namespaces), so that what runs already is
+        # allowed for; root is never held to it.  `supervise` counts the child's own.
+        bound(resource.RLIMIT_NPROC, limits.tasks + _tasks_of_the_system())
 
 
 def _tasks_of_the_system() -> int:

@@ -373,6 +373,10 @@ def perform(
     `report` gets its progress, `printed` what it prints; `cancelled` ends it.  HubError if the
     sandbox itself cannot be set up: then nothing of the repository has run.
     """
+    if os.name != "posix":
+        raise HubError(
+            f"a child process is not set up on {sys.platform}", hint="use Linux or macOS"
+        )
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
