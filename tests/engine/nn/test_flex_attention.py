@@ -66,7 +66,7 @@ def test_groups_of_heads():
     q, k, v = inputs(heads=2)
     wanted = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     engine.testing.assert_close(flex_attention(q, k, v, enable_gqa=True), wanted)
-    with pytest.raises(ValueError, match="Hq=4 and Hkv=2.* Try setting enable_gqa=True"):
+    with pytest.raises(ValueError, match="Hq=4 and Hkv=2"):
         flex_attention(q, k, v)
 
 
