@@ -71,7 +71,7 @@ def set_num_threads(count: int) -> None:
     from engine.backends.onednn import library
 
     threadpoolctl.threadpool_limits(count, user_api="blas")
-    library.set_num_threads(count)
+    library.threads_changed()
 
 
 class _Task:

@@ -3,6 +3,6 @@
 Knows no op: `engine/ops/onednn.py` and its neighbours give these functions to ops.  Loaded at the first large call.
 """
 
-from engine.backends.onednn.library import describe, is_available, load, set_num_threads
+from engine.backends.onednn.library import describe, is_available, load
 
-__all__ = ["describe", "is_available", "load", "set_num_threads"]
+__all__ = ["describe", "is_available", "load"]

@@ -27,7 +27,7 @@ class _State:
     library: Any = None
     ffi: Any = None
     engine: Any = None
-    threads = 0  # what OpenMP is told; 0: not set by anybody
+    enabled = True  # torch.backends.mkldnn.enabled
     forked = False  # a child of a process that had used the library: one thread, or libgomp waits for ever
     generation = 0  # changes when cached primitives no longer hold
     lock = threading.Lock()
@@ -147,14 +147,15 @@ def _after_fork() -> None:
     state.lock = threading.Lock()
 
 
-def set_num_threads(count: int) -> None:
-    """Let the library use so many threads from each thread's next call on; a forked child stays at one."""
-    state.threads = count
+def threads_changed() -> None:
+    """What primitives were made for no longer holds: the number of threads (`cpu.threads` has it) is another."""
     state.generation += 1
 
 
 def apply_threads() -> None:
-    """Tell OpenMP the number of threads; it keeps one a calling thread."""
-    count = 1 if state.forked else state.threads
-    if count and hasattr(state.library, "omp_set_num_threads"):
-        state.library.omp_set_num_threads(count)
+    """Tell OpenMP the number of threads; it keeps one a calling thread.  A forked child has one."""
+    from engine.backends.cpu import threads
+
+    count = threads.get_num_threads()
+    if hasattr(state.library, "omp_set_num_threads"):
+        state.library.omp_set_num_threads(1 if state.forked else count)

@@ -37,10 +37,10 @@ class _Context(threading.local):
         # After a fork nothing is destroyed: the handles are copies of the parent's.
         if library.state.forked and self.generation >= 0:
             _leaked.append(self.__dict__.copy())
+        library.apply_threads()
         self.generation = library.state.generation
         self.primitives: OrderedDict[Hashable, Primitive | None] = OrderedDict()
         self.workspaces: dict[str, np.ndarray] = {}
-        library.apply_threads()
         self.stream = _create("dnnl_stream_create", library.state.engine, _abi.IN_ORDER)
 
 
@@ -295,7 +295,7 @@ def usable(*arrays: Any) -> bool:
             and (a.dtype != _F32 or not a.size)
         ):
             return False
-    return library.load() is not None
+    return library.load() is not None and library.state.enabled
 
 
 def ready() -> bool:

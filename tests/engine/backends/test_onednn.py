@@ -249,7 +249,8 @@ def test_threads_share_nothing() -> None:
 def test_a_forked_child_computes() -> None:
     code = """
 import os, numpy as np
-from engine.backends.onednn import arrays, set_num_threads
+from engine.backends.cpu.threads import set_num_threads
+from engine.backends.onednn import arrays
 x, y = np.ones((256, 256), "float32"), np.empty((256, 256), "float32")
 set_num_threads(2)
 def work():
@@ -268,14 +269,53 @@ print(os.waitpid(child, 0)[1])
 
 @needs_library
 def test_the_number_of_threads_can_change() -> None:
-    from engine.backends.onednn import arrays, library
+    from engine.backends.cpu import threads
+    from engine.backends.onednn import arrays
 
-    before = library.state.threads
+    before = threads.get_num_threads()
     x, y = rand(300, 200), np.empty((300, 300), "float32")
     try:
         for count in (1, 2, 1):
-            onednn.set_num_threads(count)
+            threads.set_num_threads(count)
             assert arrays.sgemm(x, x.T, y)
             close(y, x @ x.T)
     finally:
-        onednn.set_num_threads(before)
+        threads.set_num_threads(before)
+
+
+@needs_library
+def test_off_and_on_by_torchs_names() -> None:
+    import engine
+    from engine.backends import mkldnn
+    from engine.backends.onednn.primitives import usable
+
+    x = engine.ones(3)._array
+    assert mkldnn.is_available() and mkldnn.enabled and usable(x)
+    assert mkldnn.describe() == onednn.describe()
+    with mkldnn.flags(enabled=False):
+        assert not usable(x) and mkldnn.set_flags() == (False,)
+        w, image = engine.ones(4, 3, 3, 3), engine.ones(1, 3, 9, 9)
+        assert engine.conv2d(image, w)._laid is None
+    mkldnn.enabled = False
+    assert not usable(x)
+    mkldnn.enabled = True
+    assert usable(x)
+
+
+@needs_library
+def test_the_number_of_threads_of_the_environment() -> None:
+    code = (
+        "from engine.backends.onednn import arrays, library\n"
+        "import numpy as np\n"
+        "asked = []\n"
+        "library.load()\n"
+        "class Told:\n"
+        "    def __init__(self, inner): self.inner = inner\n"
+        "    def __getattr__(self, name):\n"
+        "        return asked.append if name == 'omp_set_num_threads' else getattr(self.inner, name)\n"
+        "library.state.library = Told(library.state.library)\n"
+        "x = np.ones((64, 64), 'float32')\n"
+        "assert arrays.sgemm(x, x, x.copy())\n"
+        "print(asked[-1])"
+    )
+    assert python(code, ENGINE_NUM_THREADS="3") == "3"
