@@ -12,12 +12,13 @@ import base64
 import contextlib
 import email.utils
 import errno
+import json
 import os
 import random
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,12 +108,14 @@ def fetch(
     progress: bool = True,
     expected: str | None = None,
     resumable: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> Fetched:
     """Download `url` into a temporary file, synced to disk.
 
     `beside` names the target.  With `resumable` the file lies in partial/, outlives a failure and is
     gone on with; without, it lies beside the target and is gone after a failure.  `token` allows
     credentials for the server of the URL; `refuse_html` is for files that are never web pages;
+    `headers` go to that server, too;
     `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
     fetched whole; the caller compares).  Under a lock file only what that names is fetched.  Raises
     OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
@@ -130,7 +133,7 @@ def fetch(
     settings.check_scheme(target)
     folder = paths.partial() if resumable else None
     partial = Partial(url, beside, folder, checked=expected is not None)
-    request = _Request(target, token, refuse_html, progress, expected is not None)
+    request = _Request(target, token, refuse_html, progress, expected is not None, headers or {})
     try:
         fetched = _attempts(request, url, partial)
         if partial.resumed and expected and not fetched.sha256.startswith(expected.lower()):
@@ -161,6 +164,7 @@ class _Request:
     refuse_html: bool
     progress: bool
     checked: bool
+    headers: Mapping[str, str]
 
 
 def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
@@ -216,7 +220,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
         answer = (
             _open_file(target, stack)
             if target.startswith("file://")
-            else _open(target, request.token, partial, stack)
+            else _open(target, request, partial, stack)
         )
         if answer.start == 0 and partial.size:
             partial.restart()  # the file has changed, or the server gives no ranges
@@ -259,22 +263,24 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
     )
 
 
-def _open(url: str, token: bool, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
+def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
     """Send the request and follow redirects; `stack` closes what was opened."""
     import requests
     import urllib3
 
     session = stack.enter_context(requests.Session())
-    session.auth = lambda request: request  # requests' own netrc lookup would ignore `token`
+    session.auth = lambda made: made  # requests' own netrc lookup would ignore `token`
     first = url
-    secret = _credentials(url) if token else None
+    secret = _credentials(url) if request.token else None
     asked = False
     range_start = _range_start(partial)
     hops = 0
     while hops <= MAX_REDIRECTS:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
-        if secret and _origin(url) == _origin(first):
-            headers["Authorization"] = secret
+        if _origin(url) == _origin(first):
+            headers |= request.headers
+            if secret:
+                headers["Authorization"] = secret
         if range_start is not None:
             headers["Range"] = f"bytes={range_start}-"
             headers["If-Range"] = str(partial.origin.validator)
@@ -301,7 +307,7 @@ def _open(url: str, token: bool, partial: Partial, stack: contextlib.ExitStack) 
             url = _redirected(url, location)
             hops += 1
             continue
-        own = token and not secret and not asked and _origin(url) == _origin(first)
+        own = request.token and not secret and not asked and _origin(url) == _origin(first)
         if response.status_code in (401, 403, 404) and own:
             asked = True
             secret = _from_helper(first)
@@ -309,6 +315,47 @@ def _open(url: str, token: bool, partial: Partial, stack: contextlib.ExitStack) 
                 continue
         return _answer(url, response, partial, range_start)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def post_json(url: str, document: Any, media_type: str) -> Any:
+    """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
+    import requests
+
+    refuse_credentials(url)
+    if settings.current().offline:
+        raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
+    target = settings.rewrite_url(url)
+    settings.check_scheme(target)
+    secret, asked = _credentials(target), False
+    headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
+    headers["User-Agent"] = f"hub/{__version__}"
+    try:
+        with requests.Session() as session:
+            session.auth = lambda made: made
+            while True:
+                with session.post(
+                    target,
+                    data=json.dumps(document).encode(),
+                    headers={**headers, "Authorization": secret} if secret else headers,
+                    stream=True,
+                    allow_redirects=False,
+                    timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
+                ) as response:
+                    if response.status_code == 401 and not secret and not asked:
+                        asked, secret = True, _from_helper(target)
+                        if secret:
+                            continue
+                    _check_status(target, response, ranged=False)
+                    body = b""
+                    for part in _body(response):
+                        body += part
+                        if len(body) > 10_000_000:
+                            raise NetworkError(f"{public(target)}: the answer is too long")
+                    return json.loads(body)
+    except _TryAgain as error:
+        raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
+    except (requests.RequestException, ValueError) as error:
+        raise NetworkError(f"{public(target)}: {_reason(error)}") from None
 
 
 def _answer(

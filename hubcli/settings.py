@@ -42,6 +42,7 @@ class Settings:
     trust: str | None = None
     debug: bool = False
     size_limit: int | None = None
+    lfs: bool = False
     quiet: bool = False
     verbose: bool = False
     json: bool = False

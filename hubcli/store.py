@@ -285,6 +285,13 @@ def exclusive(name: str, what: str) -> Iterator[None]:
         lock.release()
 
 
+def lacks_lfs(checkout: Checkout) -> bool:
+    """Whether pointers lie in the tree in the place of what they stand for."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads(marker(checkout.path).read_bytes()).get("pointers"))
+    return False
+
+
 def republish(spec: RepoSpec, entry: Published) -> None:
     """Put a whole generation in the place of a damaged one, for every ref that stands at it.
 
@@ -293,9 +300,14 @@ def republish(spec: RepoSpec, entry: Published) -> None:
     from hubcli import git
 
     root = paths.ensure_root()
-    with _naming(spec), exclusive(f"repo-{Table.read(spec).key}", str(spec)):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_naming(spec))
+        stack.enter_context(exclusive(f"repo-{Table.read(spec).key}", str(spec)))
         table = Table.read(spec)
         damaged = table.path(entry)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            filled = json.loads(marker(damaged).read_bytes()).get("lfs")
+            stack.enter_context(settings.overriding(lfs=bool(filled) or None))
         resolved = git.Resolved("commit", entry.commit, entry.commit, entry.commit, tip=False)
         db = paths.db(table.key, root)
         made: Published | None = None
@@ -529,6 +541,10 @@ def _write(
     with _staging(folder) as staging:
         git.checkout(db, commit, staging)
         pointers = trees.seal(spec, staging, listing)
+        filled = {}
+        if pointers and settings.current().lfs:
+            filled = trees.fill(spec, staging, spec.url, pointers)
+            pointers = []
         hubconf.read(staging)  # what cannot be read replaces nothing
         now = time.time()
         for generation in itertools.count(1):
@@ -553,6 +569,8 @@ def _write(
                 "files": len(listing),
                 "size": size,
                 "fetched_at": now,
+                "pointers": pointers,
+                "lfs": filled,
             }
             paths.sync(folder)
             paths.write_atomically(marker(target), json.dumps(document, indent=1).encode())
@@ -561,7 +579,8 @@ def _write(
     if pointers:
         output.warning(
             f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "
-            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}"
+            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; "
+            "hub pull --lfs fetches what they stand for"
         )
     return Published(
         resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict

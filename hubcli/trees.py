@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import stat
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from hubcli import git
 
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
 def refuse_too_large(spec: RepoSpec, size: int) -> None:
@@ -106,8 +107,20 @@ def _seal_file(file: tuple[str, int]) -> None:
 def _is_pointer(folder: Path, entry: git.Entry) -> bool:
     if not 100 <= entry.size < 1024 or not entry.mode.startswith("100"):
         return False
-    with open(folder / entry.path, "rb") as file:
-        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
+    from hubcli import lfs
+
+    return lfs.parse(entry.path, (folder / entry.path).read_bytes()) is not None
+
+
+def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str]) -> dict[str, str]:
+    """Fetch what the Git LFS pointers stand for; the pointers' texts by path, for the marker."""
+    from hubcli import lfs
+
+    found = [lfs.parse(path, (folder / path).read_bytes()) for path in pointers]
+    wanted = [pointer for pointer in found if pointer is not None]
+    refuse_too_large(spec, sum(pointer.size for pointer in wanted))
+    lfs.fill(url, folder, wanted)
+    return {pointer.path: pointer.text.decode() for pointer in wanted}
 
 
 def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
@@ -119,8 +132,22 @@ def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
 def identity(folder: Path) -> str:
     """git's id of the tree in `folder`, from what lies there now: content, modes, names and links.
 
-    Raises OSError for what cannot be read.  A file that git does not know counts like any other.
+    A file that has come from Git LFS, as the marker beside the tree says, counts as the pointer to
+    its content.  Raises OSError for what cannot be read.  A file that git does not know counts like
+    any other.
     """
+    return _identity(folder, "", lfs_pointers(folder))
+
+
+def lfs_pointers(folder: Path) -> dict[str, str]:
+    """The pointers, by path, whose contents Git LFS has put in their place in a published tree."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
+        return dict(marker.get("lfs") or {})
+    return {}
+
+
+def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
     with os.scandir(folder) as found:
         entries = sorted(
             found, key=lambda one: os.fsencode(one.name) + b"/" * one.is_dir(follow_symlinks=False)
@@ -129,24 +156,32 @@ def identity(folder: Path) -> str:
     for entry in entries:
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
-            kind, name = b"40000", identity(Path(entry.path))
+            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers)
             if name == _EMPTY:  # git has no empty folders
                 continue
         elif stat.S_ISLNK(mode):
             kind, name = b"120000", _object(b"blob", os.fsencode(os.readlink(entry.path)))
         elif stat.S_ISREG(mode):
             kind = b"100755" if mode & stat.S_IXUSR else b"100644"
-            name = _file(entry.path)
+            name = _file(entry.path, pointers.get(place + entry.name))
         else:  # a pipe or a device: nothing that git could have written
             kind, name = b"0", _EMPTY
         lines.append(kind + b" " + os.fsencode(entry.name) + b"\0" + bytes.fromhex(name))
     return _object(b"tree", b"".join(lines))
 
 
-def _file(path: str) -> str:
+def _file(path: str, pointer: str | None) -> str:
     import hashlib  # start-up does without
 
     with open(path, "rb") as file:
+        if pointer is not None:
+            from hubcli import lfs
+
+            text = pointer.encode()
+            found = lfs.parse(path, text)
+            if found and hashlib.file_digest(file, "sha256").hexdigest() == found.oid:
+                return _object(b"blob", text)
+            file.seek(0)
         size = os.fstat(file.fileno()).st_size
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         return hashlib.file_digest(file, lambda: digest).hexdigest()

@@ -130,7 +130,8 @@ class _GitHandler(_Handler):
         self._backend(b"")
 
     def do_POST(self) -> None:
-        self._backend(self._body())
+        self.received = self._body()
+        self._backend(self.received)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fetch anew, and accept a tag that moved or weights that changed since they were seen first.",
 )
+@click.option("--lfs", is_flag=True, help="Also fetch what Git LFS pointers in the code stand for.")
 @_options.entrypoint_arguments
 @_options.executing
 def pull(
     spec: str,
     entrypoint: str | None,
     accept_changed: bool,
+    lfs: bool,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
@@ -53,7 +55,10 @@ def pull(
     if entrypoint is None and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
     out = output.Output.current()
+    settings.override(lfs=lfs or None)
     checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
+    if lfs and store.lacks_lfs(checkout):
+        checkout = store.ensure(checkout.spec, force_reload=True)
     if checkout.cached and checkout.kind != "local":
         out.message(f"cached: {_standing(checkout)}")
     signatures = {entry.name: entry.signature for entry in hubconf.read(checkout.path).entrypoints}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -71,7 +72,7 @@ def on_a_disk_of_its_own(script: str, *arguments: str) -> list[tuple[int, dict]]
     decoder = json.JSONDecoder()
     return [
         (int(after.split()[0]), decoder.raw_decode(before[before.index("{") :])[0])
-        for before, after in zip(parts, parts[1:])
+        for before, after in itertools.pairwise(parts)
     ]
 
 
