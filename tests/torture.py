@@ -1,6 +1,6 @@
 """Many processes, one cache, and everything goes wrong: kills, server faults, full disks, removals.
 
-    python -m tests.torture [--seconds 600] [--operations 2000] [--processes 8] [--seed 0] [--json FILE]
+    python -m tests.torture [--seconds 900] [--operations 2000] [--processes 8] [--seed 0] [--json FILE]
 
 Real commands (`hub pull`, `load`, `cache rm`, `prune`, `verify`, ...) run on a cache of a few MB,
 against real servers that break off, lie and drip.  Some are killed with SIGKILL, half of them have no
@@ -567,7 +567,7 @@ def may_mount() -> bool:
 def main() -> int:
     """Run, print the counts as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
