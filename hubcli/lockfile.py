@@ -200,9 +200,11 @@ def dirhash(folder: Path) -> str:
     """`h1:` and the base64 sha256 of the sorted lines `<sha256>  <path>` of all files in `folder`.
 
     That is Go's `dirhash.Hash1`.  For a symbolic link, which Go has not, the content is
-    `link:<target>`.  A tree that hub has published holds nothing else.
+    `link:<target>`.  A file that came from Git LFS counts as the pointer to its content, whether
+    that was fetched or not.  A tree that hub has published holds nothing else.
     """
     lines = []
+    pointers = trees.lfs_pointers(folder)
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         for name in (*files, *links):
@@ -212,7 +214,11 @@ def dirhash(folder: Path) -> str:
             else:
                 with open(path, "rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
-            relative = os.fsencode(os.path.relpath(path, folder)).replace(os.fsencode(os.sep), b"/")
+            shown = os.path.relpath(path, folder).replace(os.sep, "/")
+            pointer = pointers.get(shown, "").encode()
+            if f"\noid sha256:{digest}\n".encode() in pointer:
+                digest = hashlib.sha256(pointer).hexdigest()
+            relative = os.fsencode(shown)
             # Go refuses such a name; doubled, it cannot pass for two lines
             lines.append((relative, digest.encode() + b"  " + relative.replace(b"\n", b"\n\n")))
     text = b"".join(line + b"\n" for _, line in sorted(lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import tomllib
 from pathlib import Path
 
@@ -174,6 +175,21 @@ def test_the_digest_of_a_folder_is_gos(tmp_path):
     (folder / "a\n").write_bytes(b"")
     made.add(lockfile.dirhash(folder))
     assert len(made) == 4
+
+
+def test_the_digest_is_the_same_with_and_without_git_lfs(tmp_path):
+    folder, marker = tmp_path / "tree", tmp_path / "tree.json"
+    (folder / "a").mkdir(parents=True)
+    oid = hashlib.sha256(b"content").hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 7\n"
+    (folder / "a" / "x").write_text(pointer)
+    plain = lockfile.dirhash(folder)
+    (folder / "a" / "x").write_bytes(b"content")
+    assert lockfile.dirhash(folder) != plain
+    marker.write_text(json.dumps({"lfs": {"a/x": pointer}}))
+    assert lockfile.dirhash(folder) == plain
+    (folder / "a" / "x").write_bytes(b"other")
+    assert lockfile.dirhash(folder) != plain
 
 
 def test_a_pin_is_for_one_url(path):
