@@ -22,6 +22,7 @@ from engine.ops import (  # noqa: F401
     loss,
     normalization,
     norms,
+    numerical,
     padding,
     pooling,
     rearranging,
