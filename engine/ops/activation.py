@@ -10,6 +10,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.ops.copying import number_for
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented, zeros_of
 from engine.ops.reduction import cast_back
@@ -112,7 +113,8 @@ def relu(xp, input):
 @samples(lambda t: [(t.distinct(3, 4), 0.1, 20), (t.distinct(), -0.2, 3.0), (t(0, 2), 0, 0)])
 def threshold(xp, input, threshold, value):
     """input where it is above `threshold`, else `value`.  input (*) -> (*)."""
-    return xp.where(input <= threshold, input.dtype.type(value), input)
+    limit = number_for(threshold, input.dtype)
+    return xp.where(input <= limit, input.dtype.type(value), input)
 
 
 @op(**PRIVATE, half=True, laid=True)

@@ -106,8 +106,7 @@ def _rows(xp: Any, source: Any) -> Any:
 @samples(
     lambda t: [
         (t(3, 4), 0, t.of([0, 2, 0]), t(3, 4)), (t(3, 4), 1, t.of([3, 1]), t(3, 2), {"alpha": 2}),
-        (t(), 0, t.of([0]), t(1)),
-        (t(3), 0, t.of(1), t()),
+        (t(), 0, t.of([0]), t()), (t(3), 0, t.of(1), t(1)),
     ]
 )  # fmt: skip
 def index_add(xp, input, dim, index, source, *, alpha=1, out=None):
@@ -177,9 +176,10 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
             f"{name}(): When source is scalar, index should have one element (got {index.size})"
         )
     mine, yours = list(input.shape), list(source.shape)
+    whole = name == "index_add_" and len(mine) != len(yours)
     if mine and yours:
         del mine[dim], yours[dim]
-    if mine != yours and input.ndim and source.ndim:
+    if whole or (mine != yours and input.ndim and source.ndim):
         raise RuntimeError(
             "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             f"{list(input.shape)} source.shape = {list(source.shape)}"
@@ -267,7 +267,8 @@ def index_fill_value(xp, input, dim, index, value, *, out=None):
     dim = _check_fill(input, dim, index)
     value = number_for(value, input.dtype)
     result = copy_preserved(xp, input) if out is None else out
-    result[(*PREFIX[dim], index.reshape(-1)) if result.ndim else ...] = value
+    if result.ndim or index.size:
+        result[(*PREFIX[dim], index.reshape(-1)) if result.ndim else ...] = value
     return result
 
 

@@ -35,6 +35,8 @@ def scaled(array: Any, factor: Any) -> Any:
         return array * factor
     if isinstance(factor, complex):
         raise RuntimeError(f"value cannot be converted to type {cpp_name(array)} without overflow")
+    if kind == "V":  # bfloat16 beside a Python number would become float32
+        return array * array.dtype.type(factor)
     return array * (int(factor) if kind in "iu" else float(factor))
 
 

@@ -204,7 +204,9 @@ def _bool_result(array: Any, found: Any) -> Any:
 def _check_logic_dim(dim: Any, ndim: int) -> Any:
     if dim is None:
         return None
-    return wrap_dims(dim, ndim) if not isinstance(dim, int) else wrap_dim(dim, ndim) if ndim else ()
+    if isinstance(dim, int):
+        return wrap_dim(dim, ndim) if ndim else ()
+    return wrap_dims(dim, ndim) if len(dim) else ()  # no dim at all: each element by itself
 
 
 def _truths(t: Any) -> list[Any]:

@@ -115,6 +115,8 @@ def gather(xp, input, dim, index, *, sparse_grad=False):
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
     if not input.ndim:
         return xp.full(index.shape, input, input.dtype)
+    if not index.ndim:  # one place of a vector
+        return input[index.reshape(1)].reshape(())
     return xp.ascontiguousarray(flat_of(xp, input)[cells_of(xp, input.shape, index, dim)])
 
 
@@ -156,6 +158,8 @@ def _check_scatter(input: Any, dim: int, index: Any, src: Any, name: str) -> int
 
 
 def _cut(array: Any, shape: Any) -> Any:
+    if array.ndim != len(shape):  # a number beside a vector: they pass for each other
+        array, shape = array.reshape(array.shape or (1,)), shape or (1,)
     return array[tuple(slice(0, n) for n in shape)] if array.shape != shape else array
 
 
@@ -163,7 +167,7 @@ def apply_cells(xp: Any, result: Any, index: Any, dim: int, change: Any) -> Any:
     """`change(flat array, cells)`, on a dense twin where `result` is not contiguous."""
     if not index.size:
         return result
-    cells = cells_of(xp, result.shape, index, dim)
+    cells = cells_of(xp, result.shape or (1,), index.reshape(index.shape or (1,)), dim)
     if result.flags.c_contiguous:
         change(result.reshape(-1), cells)
     else:
@@ -219,6 +223,8 @@ def scatter_zero(grad, dim, index):
 
 def widen(grad, shape):
     """The gradient of what was used of `src`, with zeros for the rest."""
+    if grad._array.ndim != len(shape):
+        grad = grad.reshape((1,) * len(shape))
     if grad._array.shape == tuple(shape):
         return grad
     return place(grad, tuple(shape), tuple(slice(0, n) for n in grad._array.shape))

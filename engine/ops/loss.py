@@ -6,6 +6,7 @@ import math
 import warnings
 
 from engine import dtypes
+from engine._checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 
@@ -263,7 +264,8 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
         raise RuntimeError(
             "expected common dtype to be floating point, yet common dtype is " + _scalar(common)
         )
-    x1, x2 = x1.to(common), x2.to(common)
+    shape = broadcast_shapes(x1.shape, x2.shape)
+    x1, x2 = x1.to(common).expand(shape), x2.to(common).expand(shape)
     unit = []
     for x in (x1, x2):
         size = x.norm(2, dim=dim, keepdim=True).clone() if x.dim() else x.abs().clone()

@@ -194,7 +194,8 @@ def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1
             out[block] += b
     lead = (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape))
     result = out.reshape(input.shape)
-    return result.astype(input.dtype, copy=False), mean.reshape(lead), rstd.reshape(lead)
+    results = (result, mean.reshape(lead), rstd.reshape(lead))
+    return tuple(r.astype(input.dtype, copy=False) for r in results)
 
 
 def check_layer(input, normalized_shape, weight, bias, ending="[*, "):

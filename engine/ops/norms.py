@@ -14,15 +14,15 @@ from engine.tensor import Tensor
 
 def _slope(
     grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: Tensor, shape: Any
-) -> Tensor:
-    """The gradient of a p-norm, case by case as torch has it."""
+) -> Tensor | None:
+    """The gradient of a p-norm, case by case as torch has it; None for the count of elements."""
+    if ord == 0:
+        return None
     if grad.dtype is not x.dtype and not x.dtype.is_complex:
         x = x.to(grad.dtype)
     if not keepdim and shape:
         for d in sorted(wrap_dims(dim, len(shape))):
             grad, norm = grad.unsqueeze(d), norm.unsqueeze(d)
-    if ord == 0:
-        return x * 0
     if ord == 1:
         return x.sgn() * grad
     if ord == 2:
@@ -41,8 +41,8 @@ def _slope(
     return x * x.abs() ** (ord - 2) * scale
 
 
-def _cast_back(slope: Tensor, dtype: Any) -> Tensor:
-    return slope if slope.dtype is dtype else slope.to(dtype)
+def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
+    return slope if slope is None or slope.dtype is dtype else slope.to(dtype)
 
 
 @op(public=False, method=False, tensors=("x",), integer_result=False)

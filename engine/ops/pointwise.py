@@ -176,14 +176,17 @@ def neg(xp, input):
         ) from None
 
 
-@op()
-@derivative(input=lambda grad: grad)
+@composite()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
-def positive(xp, input):
-    """+input: a copy.  RuntimeError for bool.  input (*) -> (*)."""
-    if input.dtype.kind == "b":
+def positive(input):
+    """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            f"positive(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
+        )
+    if input.dtype is dtypes.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
-    return xp.positive(input)
+    return input
 
 
 # --- products
@@ -300,12 +303,17 @@ def _check_divisible(name: str, input: Any, other: Any) -> None:
         raise not_implemented(name, input if hasattr(input, "dtype") else other)
 
 
-def _no_derivative(grad: Tensor) -> Tensor:
-    raise RuntimeError("derivative for aten::floor_divide is not implemented")
+def no_derivative(name: str) -> Any:
+    """The formula of an input that torch has no derivative of: an error at backward."""
+
+    def refuse(grad: Tensor) -> Tensor:
+        raise RuntimeError(f"derivative for aten::{name} is not implemented")
+
+    return refuse
 
 
 @op(broadcast=True, inplace=True)
-@derivative(input=_no_derivative, other=_no_derivative)
+@derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
         (t.constant(t.uniform(2.1, 2.9, 3, 4)), t.constant(t.uniform(0.8, 0.9, 4))),

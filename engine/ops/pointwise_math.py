@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.dispatch import array_derivative, derivative, op, samples
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented, zeros_of
+from engine.ops.pointwise import keep_where, no_derivative, not_implemented, zeros_of
 from engine.tensor import Tensor
 
 LN2, LN10 = math.log(2), math.log(10)
@@ -336,7 +336,13 @@ def copysign(xp, input, other):
 
 
 @op(broadcast=True, inplace=True, numbers=())
-@samples(lambda t: [(t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0))])
+@derivative(input=no_derivative("nextafter"), other=no_derivative("nextafter"))
+@samples(
+    lambda t: [
+        tuple(t.constant(x) for x in pair)
+        for pair in ((t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0)))
+    ]
+)
 def nextafter(xp, input, other):
     """The next number after `input` towards `other`.  input (*a), other (*b) -> (broadcast of a and b)."""
     if input.dtype.kind in "iubc":
@@ -353,7 +359,11 @@ def _heaviside_check(arrays: list[Any]) -> None:
 
 
 @op(broadcast=True, inplace=True, tensors=("values",), check=_heaviside_check, numbers=())
-@samples(lambda t: [(t(3, 4), t(3, 4)), (t.integers(-2, 2, 3), t.integers(5, 9)), (t(0), t(0))])
+@derivative(input=no_derivative("heaviside"), values=no_derivative("heaviside"))
+@samples(
+    lambda t: [(t.constant(t(3, 4)), t.constant(t(3, 4))), (t.integers(-2, 2, 3), t.integers(5, 9)),
+               (t.constant(t(0)), t.constant(t(0)))]
+)  # fmt: skip
 def heaviside(xp, input, values):
     """0 below zero, 1 above, `values` at zero.  input (*a), values (*b) -> (broadcast of a and b)."""
     _heaviside_check([input, values])

@@ -38,6 +38,8 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
 def clamp_numbers(xp, input, min=None, max=None):
     """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
     _no_complex_clamp(input)
+    if input.dtype.kind == "V":  # bfloat16 beside a Python number would become float32
+        min, max = (x if x is None else input.dtype.type(x) for x in (min, max))
     if min is not None:
         input = xp.maximum(input, min)
     if max is not None:

@@ -151,7 +151,9 @@ def pool_scatter(xp, input, indices, size):
 def _divided(xp, array, size, out, kernel_size, stride, padding, include, divisor):
     if divisor is None:
         divisor = _pool.counts(xp, size, out, kernel_size, stride, padding, include, array.dtype)
-    return array // divisor if array.dtype.kind in "iu" else array / divisor
+    if array.dtype.kind in "iu":  # C's division, towards zero
+        return xp.sign(array) * (xp.abs(array) // divisor)
+    return array / divisor
 
 
 def _avg_kernel(

@@ -174,7 +174,7 @@ def _ints(value: Any) -> tuple[int, ...]:
 @samples(lambda t: [(t(5), 2), (t(2, 3), (1, -1), (0, 1)), (t(2, 3), 4, 1), (t(2, 3), 1)])
 def roll(xp, input, shifts, dims=()):
     """Elements shifted cyclically along `dims` (of the flat tensor without dims).  input (*) -> (*)."""
-    shifts, dims = _ints(shifts), _ints(dims)
+    shifts, dims = _ints(shifts), () if dims is None else _ints(dims)
     if not shifts:
         raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:

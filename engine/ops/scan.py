@@ -161,7 +161,7 @@ def logcumsumexp_backward(xp, grad_output, input, output, dim):
     for part in (grad_output > 0, grad_output < 0):
         logs = xp.flip(xp.where(part, size, -math.inf) - output, axis)
         found.append(xp.exp(xp.flip(xp.logaddexp.accumulate(logs, axis=axis), axis) + input))
-    return found[0] - found[1]
+    return (found[0] - found[1]).astype(output.dtype, copy=False)
 
 
 @op()

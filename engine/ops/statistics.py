@@ -172,7 +172,7 @@ def histc(xp, input, bins=100, min=0, max=0):
 @samples(
     lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})]
 )
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
@@ -188,7 +188,12 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
         heights = None if heights is None else heights.reshape(-1)[inside]
         counts = xp.bincount(place[inside], heights, edges.shape[0] - 1).astype(array.dtype)
     else:
-        low, high = _edges(array, *(range if range is not None else (0, 0)))
+        low, high = range if range is not None else (0, 0)
+        if low == high and array.size:
+            low, high = float(array.min()), float(array.max())
+        if low == high:
+            low, high = (low - 0.5, high + 0.5) if array.size else (0, 1)
+        low, high = _edges(array, low, high)
         edges = xp.linspace(low, high, bins + 1).astype(array.dtype)
         counts = _histogram(xp, array, bins, low, high, heights)
     if density:
@@ -332,6 +337,8 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     gap = rows - center
     weighted = gap if weights is None else gap * weights
     found = PUBLIC["matmul"](weighted, gap.conj().transpose(0, 1))
+    if isinstance(factor, Tensor) and factor.is_complex():
+        factor = factor.real
     factor = factor.clamp(min=0) if isinstance(factor, Tensor) else builtins.max(factor, 0)
     return (found / factor).squeeze()
 

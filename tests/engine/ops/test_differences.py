@@ -1,0 +1,111 @@
+"""Answers of torch 2.13, found by comparing every sample of the registry with it, where ours once differed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine import nn
+
+F = nn.functional
+
+
+def matches(found: Any, values: Any, dtype: Any = None) -> None:
+    np.testing.assert_allclose(found.detach().to(engine.float64).numpy(), values, 1e-6, 1e-6)
+    if dtype is not None:
+        assert found.dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [engine.bfloat16, engine.float16, engine.float32])
+def test_numbers_beside_16_bit_floats_keep_the_dtype(dtype: Any) -> None:
+    x = engine.tensor([-2.0, 0.5, 3.0], dtype=dtype, requires_grad=True)
+    matches(x.clamp(-1, 1), [-1, 0.5, 1], dtype)
+    matches(engine.addr(x, x, x, beta=2, alpha=0.5)[0], [-2, 0.5, 3.0], dtype)
+    for loss in (F.huber_loss(x, x * 2, delta=0.5), x.logcumsumexp(0).sum()):
+        (grad,) = engine.autograd.grad(loss, x)
+        assert grad.dtype is dtype
+    assert [r.dtype for r in engine.native_layer_norm(x, (3,), None, None, 1e-5)] == [dtype] * 3
+
+
+def test_any_and_all_over_no_dim_at_all() -> None:
+    x = engine.tensor([[0, 2], [0, 0]])
+    for keepdim in (False, True):
+        assert engine.any(x, (), keepdim).tolist() == [[False, True], [False, False]]
+        assert engine.all(x, (), keepdim).tolist() == [[False, True], [False, False]]
+
+
+def test_average_of_integers_rounds_towards_zero() -> None:
+    x = engine.tensor([[[-1, 0, -3, -2]]])
+    assert F.avg_pool1d(x, 2).tolist() == [[[0, -2]]]
+
+
+def test_the_threshold_takes_the_dtype_of_the_input() -> None:
+    assert F.threshold(engine.tensor([0, 1]), -0.2, 3.0).tolist() == [3, 1]
+
+
+def test_cosine_similarity_broadcasts_first() -> None:
+    x, y = engine.tensor([[1.0, 2, 3], [0, 1, 0]]), engine.tensor([3.0, 0, 1])
+    matches(F.cosine_similarity(x, y, dim=-1), [0.50709255, 0.0])
+    matches(F.cosine_similarity(x, engine.tensor(2.0)), [0.92582010, 0.57735027])
+
+
+def test_the_norm_that_counts_has_no_gradient() -> None:
+    x = engine.tensor([1.0, 0.0], requires_grad=True)
+    norm = engine.linalg.vector_norm(x, 0)
+    assert norm.requires_grad
+    norm.backward()
+    assert x.grad is None
+
+
+def test_positive_is_the_tensor_itself() -> None:
+    x = engine.ones(2, requires_grad=True)
+    assert engine.positive(x) is x and (+x) is x
+    with pytest.raises(RuntimeError, match=r"The `\+` operator, on a bool tensor is not supported"):
+        engine.positive(engine.tensor([True]))
+
+
+@pytest.mark.parametrize("name", ["heaviside", "nextafter", "floor_divide"])
+def test_no_derivative_is_an_error_at_backward(name: str) -> None:
+    x = engine.tensor([1.0, 2.0], requires_grad=True)
+    result = getattr(engine, name)(x, engine.ones(2))
+    assert result.requires_grad
+    with pytest.raises(RuntimeError, match=f"derivative for aten::{name} is not implemented"):
+        result.sum().backward()
+
+
+def test_a_number_passes_for_a_vector_of_one_in_gather_and_scatter() -> None:
+    x = engine.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    picked = engine.gather(x, 0, engine.tensor(2))
+    assert picked.shape == () and picked == 3
+    source = engine.tensor([5.0, 6.0], requires_grad=True)
+    for found, values, gradient in (
+        (engine.scatter(x, 0, engine.tensor(1), source), [1, 5, 3], [1, 0]),
+        (engine.scatter_add(x, 0, engine.tensor(1), source), [1, 7, 3], [1, 0]),
+        (engine.scatter_reduce(x, 0, engine.tensor(1), source, "amax"), [1, 5, 3], [1, 0]),
+    ):
+        matches(found, values)
+        (grad,) = engine.autograd.grad(found.sum(), source)
+        assert grad.tolist() == gradient
+    number = engine.tensor(4.0)
+    assert engine.scatter_add(number, 0, engine.tensor([0]), engine.tensor([2.0])) == 6
+
+
+def test_index_add_wants_sources_of_the_same_dims() -> None:
+    for input, source in (
+        (engine.tensor(1.0), engine.ones(1)),
+        (engine.ones(3), engine.tensor(1.0)),
+    ):
+        with pytest.raises(
+            RuntimeError, match="source tensor shape must match self tensor shape, excluding"
+        ):
+            engine.index_add(input, 0, engine.tensor([0]), source)
+
+
+def test_histograms_without_a_range() -> None:
+    one = engine.histogram(engine.tensor([2.0]), 2)
+    assert one.bin_edges.tolist() == [1.5, 2, 2.5] and one.hist.tolist() == [0, 1]
+    assert engine.histogram(engine.ones(0), 2).bin_edges.tolist() == [0, 0.5, 1]
+    assert engine.histogram(engine.ones(3)).hist.shape == (100,)
