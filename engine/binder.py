@@ -27,9 +27,10 @@ import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node
+from engine.autograd.graph import Node, handed
 from engine.dispatch import Op
 from engine.runtime import SHARED
+from engine.tensor import Tensor
 
 _codes: dict[str, CodeType] = {}
 
@@ -59,6 +60,21 @@ def compile_into(
         co_name=function.__name__, co_qualname=function.__name__
     )
     record.namespaces.append(namespace)
+
+
+def begin_laying() -> None:
+    """The first laid tensor: the ops that keep layouts are written again, so that they ask for them."""
+    from engine.dispatch import OPS
+
+    for record in [r for r in OPS.values() if r.laid]:
+        namespaces, record.namespaces = record.namespaces, []
+        for namespace in namespaces:
+            function = namespace["_self"]
+            inplace = function.__name__ != record.name
+            compile_into(function, record, namespace, inplace, namespace["_unsupported"])
+
+
+handed.begin_laying = begin_laying
 
 
 def cpu_kernel(record: Op, base: Any = None) -> Any:
@@ -166,8 +182,8 @@ def formula_params(formula: Any) -> tuple[str, ...]:
 
 
 def _array_of(record: Op, tensor: str) -> str:
-    """The array of a tensor, for ops that know of layouts as it lies (Note [Laid tensors])."""
-    if record.laid:
+    """The array of a tensor; for ops that know of layouts as it lies (Note [Laid tensors]), once a tensor is laid."""
+    if record.laid and "_array" in Tensor.__dict__:
         return f"{tensor}._array if (_l := {tensor}._laid) is None else _l"
     return f"{tensor}._array"
 
@@ -414,9 +430,8 @@ def _take_arrays(w: _Text, record: Op, plan: _Plan) -> None:
         ):  # a tensor and a Python number of its own kind
             plain = "plain_float_number" if record.promote == "float" else "plain_number"
             p, q = tensors
-            lies = f"lying({p})" if record.laid else f"{p}._array"
-            w(f"elif isinstance({p}, Tensor) and {plain}({lies}, {q}):")
-            w(f"_a_{p} = {lies}; _r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
+            w(f"elif isinstance({p}, Tensor) and {plain}(_a_{p} := ({_array_of(record, p)}), {q}):")
+            w(f"_r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
             w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
         w("else:")
         w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)

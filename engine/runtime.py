@@ -29,7 +29,7 @@ from engine.dispatch import (
 from engine.dtypes import INEXACT
 from engine.grad_mode import mode
 from engine.layouts import Laid, is_channels_last
-from engine.tensor import Tensor, lying, rewrap, wrap
+from engine.tensor import Tensor, hold_laid, lying, rewrap, wrap
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 
@@ -56,7 +56,7 @@ def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
     """Give a new tensor a kernel's result of any kind; returns the array.  `first`: the op's first operand."""
     value = filed(xp, value, type(first) is Laid)
     if type(value) is Laid:
-        tensor._laid = value
+        hold_laid(tensor, value)
     else:
         tensor._array = value
     return value
@@ -70,7 +70,9 @@ def make_room(error: Exception) -> None:
         raise error
 
 
-SMALL = 1 << 12  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in binder.py
+SMALL = (
+    1 << 12
+)  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in binder.py
 
 
 def summed_to(array: Any, shape: Any) -> Any:

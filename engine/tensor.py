@@ -24,7 +24,10 @@ new = object.__new__
 
 
 class _Settle:
-    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors])."""
+    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors]).
+
+    It comes to the class with the first laid tensor: with it Python reads `_array` more slowly, also where it is set.
+    """
 
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         if tensor is None:
@@ -83,7 +86,7 @@ class Tensor(metaclass=_TensorMeta):
     for leaves and views; `_vc` the version counter.  The rest has class-level defaults: most tensors lack it.
     """
 
-    _array: Any = _Settle()
+    _array: Any
     _laid: Any = None  # instead of `_array`: Note [Laid tensors]
     _requires_grad: bool | int
     _edge: tuple[Node, int] | None
@@ -114,7 +117,8 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def shape(self) -> Size:
         """The sizes."""
-        return Size(lying(self).shape)
+        laid = self._laid
+        return Size(self._array.shape if laid is None else laid.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
@@ -134,7 +138,8 @@ class Tensor(metaclass=_TensorMeta):
 
     def dim(self) -> int:
         """The number of dimensions."""
-        return lying(self).ndim
+        laid = self._laid
+        return self._array.ndim if laid is None else laid.ndim
 
     ndimension = dim
 
@@ -631,8 +636,16 @@ def rewrap(array: Any) -> Tensor:
         return wrap(array)
     result = wrap(None)
     del result._array
-    result._laid = array
+    hold_laid(result, array)
     return result
+
+
+def hold_laid(tensor: Tensor, array: Laid) -> None:
+    """Make `tensor`, which has no array, a laid one."""
+    tensor._laid = array
+    if "_array" not in Tensor.__dict__:
+        Tensor._array = _Settle()
+        handed.begin_laying()
 
 
 def _rebuild(

@@ -162,7 +162,7 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
 
 
-@op(broadcast=True, **PRIVATE, half=True, laid=True)
+@op(broadcast=True, **PRIVATE, half=True)
 @derivative(
     input=lambda grad, input, weight: prelu_slope(grad, input, weight),
     weight=lambda grad, input: keep_where(grad * input, input <= 0),
