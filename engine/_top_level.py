@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import engine as torch  # noqa: F401: `torch.torch`, which some annotations say
@@ -113,7 +114,7 @@ def set_num_threads(int: int) -> None:
     """
     from engine.backends.cpu import threads
 
-    if isinstance(int, bool) or not isinstance(int, type(0)):
+    if isinstance(int, bool) or not isinstance(int, builtins.int):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
