@@ -1,6 +1,6 @@
 """Load time and memory of a large zip checkpoint, against torch.load(mmap=True) in the same run.
 
-python benchmarks/checkpoint_load.py [--megabytes 400] [--rounds 7] [--peer-python /path/to/python with torch]
+python benchmarks/checkpoint_load.py [--megabytes 400] [--rounds 7] [--peer-python PYTHON_WITH_TORCH] [--out FILE.json]
 
 A state dict of a transformer's shapes is written by engine.save into a temporary folder.  Each round starts a fresh
 process for either side, in turn; a process loads once to warm its imports, then measures: the load alone (ms), the
@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with torch")
+    parser.add_argument("--out", type=Path, help="write the medians as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         big, small = write(Path(folder), options.megabytes)
@@ -112,9 +113,18 @@ def main() -> None:
             f"{side:7} load {row['load']:7.2f} ms   load and read {row['touched']:7.1f} ms   "
             f"memory after load {row['rss_load'] / size:6.1%}, after reading {row['rss'] / size:6.1%} of the file"
         )
+    ratios = {}
     if len(medians) == 2:
         for key, what in (("load", "load"), ("touched", "load and read")):
-            print(f"ratio engine / torch, {what}: {medians['engine'][key] / medians['torch'][key]:.2f}")
+            ratios[key] = round(medians["engine"][key] / medians["torch"][key], 3)
+            print(f"ratio engine / torch, {what}: {ratios[key]:.2f}")
+    if options.out:
+        for row in medians.values():
+            row["load_ms"], row["load_and_read_ms"] = round(row.pop("load"), 3), round(row.pop("touched"), 1)
+            row["memory_after_load"] = round(row.pop("rss_load") / size, 4)  # of the file's size
+            row["peak_memory"] = round(row.pop("rss") / size, 4)
+        document = {"file_bytes": size, "rounds": options.rounds, "medians": medians, "engine_to_torch": ratios}
+        options.out.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,37 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
-from engine.distributions import constraints
+from engine.distributions._half import Half
 from engine.distributions.normal import Normal
-from engine.distributions.transformed_distribution import TransformedDistribution
-from engine.distributions.transforms import AbsTransform
 from engine.tensor import Tensor
 
 __all__ = ["HalfNormal"]
 
 
-class HalfNormal(TransformedDistribution):
+class HalfNormal(Half):
     """The absolute value of a Normal number around 0.  scale (*) -> batch (*)."""
 
-    arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative
-    has_rsample = True
-
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(Normal(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+    whole = Normal
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> HalfNormal:
         return super().expand(batch_shape, self._get_checked_instance(HalfNormal, _instance))
-
-    @property
-    def scale(self) -> Tensor:
-        """The scale before the absolute value is taken."""
-        return self.base_dist.scale
-
-    @property
-    def mode(self) -> Tensor:
-        return engine.zeros_like(self.scale)
 
     @property
     def mean(self) -> Tensor:
@@ -44,21 +27,3 @@ class HalfNormal(TransformedDistribution):
     @property
     def variance(self) -> Tensor:
         return self.scale.pow(2) * (1 - 2 / math.pi)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        value = engine.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
-        found = self.base_dist.log_prob(value) + math.log(2)
-        return engine.where(value >= 0, found, -math.inf)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)
