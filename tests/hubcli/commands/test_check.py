@@ -324,3 +324,15 @@ def test_load_and_run_in_a_sandbox(model, tmp_path) -> None:
     assert np.load(target).tolist() == [[1.0, 1.0, 2.0]]
     pulled = hub("pull", "o/m:v1", "--weights", *given[1:])
     assert pulled.exit_code == 0 and f"weights: {model.weights}" in pulled.stderr
+
+
+@pytest.mark.parametrize("option", ["--sandbox", "--sandbox=best-effort", "--no-sandbox"])
+def test_the_option_never_takes_the_spec_for_its_value(folder, option, monkeypatch) -> None:
+    monkeypatch.setattr(sandbox, "reasons", lambda: {"bubblewrap": "no", "landlock": "none"})
+    result = hub("--json", "load", option, str(folder), "good")
+    if option == "--sandbox":
+        assert result.exit_code == 1
+        assert "this machine has no sandbox" in json.loads(result.stdout)["error"]["message"]
+    else:
+        assert result.exit_code == 0, result.output
+        assert ("best effort" in result.stderr) == ("best" in option)
