@@ -12,7 +12,7 @@ import numpy as np
 
 from engine._checks import wrap_dims
 from engine.backends.cpu.blocks import pointwise
-from engine.backends.cpu.fast import fast
+from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
 from engine.dispatch import Op
 from engine.layouts import Laid, plain
@@ -58,6 +58,8 @@ def kernel_of(record: Op) -> Callable[..., Any]:
 
     `into` is the target of an in-place op; a kernel that writes there returns it.
     """
+    if record.name == "clone":
+        return _clone(record)
     if record.broadcast or record.name in POINTWISE:
         return pointwise(record.kernel, fast, record.name in DIRECT)
     special = _REDUCTIONS.get(record.name)
@@ -78,6 +80,17 @@ def kernel_of(record: Op) -> Callable[..., Any]:
         return record.kernel(fast, *args, **options) if found is NotImplemented else found
 
     return large
+
+
+def _clone(record: Op) -> Callable[..., Any]:
+    copied = pointwise(lambda xp, input: input if isinstance(xp, Steps) else record.kernel(xp, input), fast)
+
+    def clone(xp: Any, input: Any, *, memory_format: Any = None, into: Any = None) -> Any:
+        if memory_format is not None:
+            return record.kernel(fast, input, memory_format=memory_format)
+        return copied(xp, input)
+
+    return clone
 
 
 def _in_rows(record: Op, args: tuple, options: dict) -> Any:

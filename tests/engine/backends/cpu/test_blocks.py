@@ -13,6 +13,7 @@ from engine.ops import large
 from tests.engine.samples import Case, cases, mapped
 
 CASES = cases()
+LAYOUTS = ["contiguous", "transposed", "channels last", "sliced", "expanded", "reversed"]
 POINTWISE = [c for c in CASES if c.op is not None and (c.op.broadcast or c.name in large.POINTWISE)]
 REDUCING = [c for c in CASES if c.name in large.ROWS or c.name in large._REDUCTIONS]
 
@@ -56,6 +57,15 @@ def both(case: Case) -> tuple[object, object]:
 @pytest.mark.parametrize("case", POINTWISE, ids=str)
 def test_pointwise(case: Case, tiny: None) -> None:
     same(*both(case))
+
+
+@pytest.mark.parametrize("how", LAYOUTS)
+def test_clone(how: str, tiny: None) -> None:
+    x = laid((3, 4, 2, 5), how)
+    record = engine.dispatch.OPS["clone"]
+    found, wanted = large.kernel_of(record)(np, x), record.kernel(np, x)
+    assert np.array_equal(found, x) and not np.shares_memory(found, x) and found.flags.writeable
+    assert found.strides == wanted.strides
 
 
 @pytest.mark.parametrize("case", REDUCING, ids=str)
@@ -104,9 +114,6 @@ def laid(shape: tuple[int, ...], how: str) -> np.ndarray:
     if how == "reversed":
         return np.ascontiguousarray(values[::-1])[::-1]
     return values
-
-
-LAYOUTS = ["contiguous", "transposed", "channels last", "sliced", "expanded", "reversed"]
 
 
 @pytest.mark.parametrize("second", [*LAYOUTS, "channel", "row", "one", "number"])
