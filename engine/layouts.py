@@ -57,7 +57,7 @@ sparse_bsc = layout("sparse_bsc")
 # one: views, `numpy()`, `storage()`, `data_ptr()`, in-place writes and pickling all read `_array`.  Code that takes any
 # layout reads `tensor.lying(t)`: sizes and dtypes, and ops declared `@op(laid=True)`.  Those get `Laid` arrays among
 # their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
-# `runtime.hold` files the result.  Before the first laid tensor nobody asks: then `_Settle` comes to the class and those
+# `runtime.hold` files the result.  Before the first laid tensor nobody asks: `_Settle` comes to the class and those
 # ops are written anew (`binder.begin_laying`).
 # A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
 # nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
