@@ -15,10 +15,11 @@ from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
 from engine.ops import contractions, lapack, lapack_factor, lapack_spectral
 from engine.ops.blas import matmul as _matmul
-from engine.ops.blas import scalar_name, store
+from engine.ops.blas import scalar_name
 from engine.ops.lapack import LinAlgError, check_square
 from engine.ops.norms import linalg_vector_norm
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import store
 from engine.tensor import Tensor
 
 __all__ = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -297,7 +298,7 @@ def write(name: str, target: Any, result: Any) -> None:
     target[...] = result
 
 
-def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
     """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
     outs = list(out) if isinstance(out, tuple | list) else [out]
     tensors = [a for a in args if isinstance(a, Tensor)]
@@ -336,6 +337,11 @@ def write_out(record: Op, function: Any, out: Any, *args: Any, **kwargs: Any) ->
         target._array[...] = value._array
         target._vc[0] += 1
     return out
+
+
+def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`out=` of a function that is no op: its result, without history, stored into `out`."""
+    return write_out(SimpleNamespace(called=name), function, out, *args, **kwargs)
 
 
 SHARED: dict[str, Any] = dict(

@@ -15,7 +15,7 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import summed_to
+from engine.runtime import store, summed_to
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
@@ -381,17 +381,6 @@ def _refuse_folded(input: Tensor, other: Any) -> None:
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{k} and {shape[1]}x{shape[0]})"
         )
-
-
-def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """`out=` of a function that is no op: its result, without history, stored into `out`."""
-    from engine.runtime import write_out
-
-    class Record:
-        pass
-
-    Record.name = name
-    return write_out(Record, function, out, *args, **kwargs)
 
 
 def _matmul(self: Tensor, other: Any) -> Any:

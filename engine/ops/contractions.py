@@ -12,8 +12,9 @@ from typing import Any
 from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
-from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name, store
+from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import store
 from engine.tensor import Tensor
 
 # --- einsum

@@ -490,12 +490,21 @@ def unbind_backward(grads, shape, dim):
     )
 
 
+def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
+    """The one of three names for where to split that was used."""
+    found = [x for x in (given, indices, sections) if x is not None]
+    if len(found) != 1:
+        raise TypeError(f"{name}() takes one of indices and sections, but {len(found)} were given")
+    return found[0]
+
+
 @composite()
-def tensor_split(input, indices_or_sections, dim=0):
+def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None):
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 
     input (*, n, *) -> (*, size, *) ...
     """
+    indices_or_sections = _cuts("tensor_split", indices_or_sections, indices, sections)
     shape = input._array.shape
     if not shape:
         raise RuntimeError(
@@ -545,18 +554,21 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
 
 
 @composite(method=True)
-def hsplit(input, indices_or_sections):
+def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
-    return _split_along("hsplit", input, indices_or_sections, 1, 1)
+    cuts = _cuts("hsplit", indices_or_sections, indices, sections)
+    return _split_along("hsplit", input, cuts, 1, 1)
 
 
 @composite(method=True)
-def vsplit(input, indices_or_sections):
+def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """`tensor_split` along dim 0.  input (*) -> (*) ..."""
-    return _split_along("vsplit", input, indices_or_sections, 2, 0)
+    cuts = _cuts("vsplit", indices_or_sections, indices, sections)
+    return _split_along("vsplit", input, cuts, 2, 0)
 
 
 @composite(method=True)
-def dsplit(input, indices_or_sections):
+def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
     """`tensor_split` along dim 2.  input (*) -> (*) ..."""
-    return _split_along("dsplit", input, indices_or_sections, 3, 2)
+    cuts = _cuts("dsplit", indices_or_sections, indices, sections)
+    return _split_along("dsplit", input, cuts, 3, 2)

@@ -14,8 +14,9 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.ops.blas import matmul, mH, scalar_name, store
+from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 # --- errors and checks
@@ -260,7 +261,9 @@ def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
 
     u, s, vh = linalg_svd(A, False)
     n = s._array.shape[-1]
-    others = s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
+    others = (
+        s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
+    )
     alpha = conj(linalg_det(u) * linalg_det(vh)) * grad
     return matmul(u * (others * alpha.unsqueeze(-1)).unsqueeze(-2), vh)
 
@@ -433,11 +436,13 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 
 @composite(method=False)
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
     """P, L, U of packed factors; empty tensors for what was not asked.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
     """
+    if out is not None:
+        return store(out, "lu_unpack", lu_unpack, LU_data, LU_pivots, unpack_data, unpack_pivots)
     array = LU_data._array
     if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(
@@ -655,11 +660,15 @@ _Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
 
 @composite()
 @samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
     """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
     """
+    if out is not None:
+        return store(
+            out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular
+        )
     b, a = input._array, A._array
     for label, x in (("b", b), ("A", a)):
         if x.ndim < 2:

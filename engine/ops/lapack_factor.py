@@ -22,6 +22,7 @@ from engine.ops.lapack import (
     triangular,
 )
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import store
 from engine.tensor import Tensor
 
 # --- Cholesky
@@ -292,11 +293,13 @@ _QR = namedtuple("qr", ("Q", "R"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def qr(input, some=True):
+def qr(input, some=True, *, out=None):
     """Q and R of input = Q R (deprecated: `linalg.qr`).
 
     input (*, m, n) -> (*, m, k), (*, k, n); some=False: Q (*, m, m).
     """
+    if out is not None:
+        return store(out, "qr", qr, input, some)
     return _QR(*linalg_qr(input, "reduced" if some else "complete"))
 
 
@@ -321,7 +324,11 @@ def _reflectors(input: Tensor) -> Tensor:
     """The Householder vectors as columns: 1 on the diagonal, 0 above."""
     m, n = input._array.shape[-2:]
     low = input.tril(-1)
-    unit = eye_like(input) if m == n else PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
+    unit = (
+        eye_like(input)
+        if m == n
+        else PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
+    )
     return low + unit
 
 
@@ -373,7 +380,11 @@ def linalg_householder_product(input, tau):
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:
         raise NotImplementedError(f"\"orgqr_cpu\" not implemented for '{scalar_name(a)}'")
     vectors = _reflectors(input)
-    start = PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0) if m > n else eye_like(input)
+    start = (
+        PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
+        if m > n
+        else eye_like(input)
+    )
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
     return result.clone() if not b.shape[-1] else result

@@ -11,6 +11,7 @@ from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import LinAlgError, check_floating, check_matrix, check_square, failed
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.runtime import store
 from engine.tensor import Tensor
 
 # --- helpers
@@ -171,11 +172,13 @@ _SVD = namedtuple("svd", ("U", "S", "V"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def svd(input, some=True, compute_uv=True):
+def svd(input, some=True, compute_uv=True, *, out=None):
     """U, S, V of input = U diag(S) V^H (deprecated: `linalg.svd`).  input (*, m, n) -> (*, m, k), (*, k), (*, n, k).
 
     some=False: square U and V; compute_uv=False: zeros for U and V.
     """
+    if out is not None:
+        return store(out, "svd", svd, input, some, compute_uv)
     array = input._array
     if array.ndim < 2:
         raise RuntimeError(

@@ -16,6 +16,7 @@ from engine.dispatch import (
     overload,
     samples,
 )
+from engine.runtime import store
 from engine.tensor import Tensor, lying, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
@@ -567,8 +568,10 @@ def pow(xp, input, exponent):
 
 @composite()
 @samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
-def float_power(input, exponent):
+def float_power(input, exponent, *, out=None):
     """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
+    if out is not None:
+        return store(out, "float_power", float_power, input, exponent)
     wide = dtypes.float64
     if builtins.any(dtype_of(getattr(x, "_array", x)).is_complex for x in (input, exponent)):
         wide = dtypes.complex128

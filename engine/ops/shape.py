@@ -17,7 +17,7 @@ from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
-from engine.runtime import MISSING
+from engine.runtime import MISSING, store
 from engine.tensor import Tensor, wrap
 
 _ALL = slice(None)
@@ -543,8 +543,10 @@ def narrow(input, dim, start, length):
 
 
 @composite()
-def narrow_copy(input, dim, start, length):
+def narrow_copy(input, dim, start, length, *, out=None):
     """As `narrow`, with memory of its own.  input (*, n, *) -> (*, length, *)."""
+    if out is not None:
+        return store(out, "narrow_copy", narrow_copy, input, dim, start, length)
     return narrow(input, dim, start, length).clone()
 
 

@@ -10,6 +10,7 @@ from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.extremes import at_index, put_along
 from engine.ops.pointwise import keep_where, not_implemented
 from engine.ops.reduction import KEEP, nonempty
+from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 
@@ -66,8 +67,10 @@ def argsort(xp, input, dim=-1, descending=False, stable=False):
 
 @composite()
 @samples(lambda t: [(t.distinct(3, 4),)])
-def msort(input):
+def msort(input, *, out=None):
     """The values sorted along the first dim.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "msort", msort, input)
     return sort(input, 0)[0]
 
 
@@ -217,7 +220,12 @@ def _median_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(form="median", returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1")
+@op(
+    form="median",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MedianBackward1",
+)
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def median_dim(xp, input, dim, keepdim=False):

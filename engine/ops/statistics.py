@@ -13,6 +13,7 @@ from engine.ops.extremes import take_along
 from engine.ops.norms import linalg_vector_norm
 from engine.ops.pointwise import not_implemented
 from engine.ops.sorting import sort
+from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 # --- norms
@@ -95,8 +96,10 @@ def _renorm_factor(input: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
 
 @composite()
 @samples(lambda t: [(t(3, 4), 2, 0, 1.0), (t(2, 3, 4), 1, 1, 2.5)])
-def renorm(input, p, dim, maxnorm):
+def renorm(input, p, dim, maxnorm, *, out=None):
     """Each slice along `dim` scaled down to a p-norm of at most `maxnorm`.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "renorm", renorm, input, p, dim, maxnorm)
     return input * _renorm_factor(input, p, dim, maxnorm)
 
 
@@ -172,11 +175,15 @@ def histc(xp, input, bins=100, min=0, max=0):
 @samples(
     lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})]
 )
-def histogram(input, bins=100, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False, out=None):
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
     """
+    if out is not None:
+        return store(
+            out, "histogram", histogram, input, bins, range=range, weight=weight, density=density
+        )
     array = input._array
     xp = backends.xp_of(array)
     heights = None if weight is None else weight._array

@@ -109,3 +109,41 @@ def test_histograms_without_a_range() -> None:
     assert one.bin_edges.tolist() == [1.5, 2, 2.5] and one.hist.tolist() == [0, 1]
     assert engine.histogram(engine.ones(0), 2).bin_edges.tolist() == [0, 0.5, 1]
     assert engine.histogram(engine.ones(3)).hist.shape == (100,)
+
+
+def test_out_of_functions_that_are_no_ops() -> None:
+    x = engine.tensor([[3.0, 1.0], [1.0, 2.0]])
+    for name, args in (
+        ("renorm", (2, 0, 1.0)), ("msort", ()), ("narrow_copy", (0, 0, 1)), ("qr", ()), ("svd", ()), ("float_power", (2,)),
+        ("triangular_solve", (x,)), ("histogram", (3,)),
+    ):  # fmt: skip
+        function = getattr(engine, name)
+        expected = function(x, *args)
+        many = isinstance(expected, tuple)
+        outs = [engine.empty(0, dtype=e.dtype) for e in (expected if many else (expected,))]
+        function(x, *args, out=tuple(outs) if many else outs[0])
+        for found, want in zip(outs, expected if many else (expected,)):
+            assert engine.equal(found, want)
+    with pytest.raises(
+        RuntimeError, match=r"renorm\(\): functions with out=\.\.\. arguments don't support"
+    ):
+        engine.renorm(x.requires_grad_(), 2, 0, 1.0, out=engine.empty(0))
+
+
+def test_split_by_the_names_of_both_forms() -> None:
+    x = engine.arange(6)
+    for found in (
+        engine.tensor_split(x, sections=2),
+        engine.hsplit(x, indices=[3]),
+        x.tensor_split(2),
+    ):
+        assert [t.tolist() for t in found] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(TypeError, match="takes one of indices and sections, but 0 were given"):
+        x.hsplit()
+
+
+@pytest.mark.parametrize("name", ["matmul", "outer", "inner"])
+def test_out_of_products(name: str) -> None:
+    x, out = engine.tensor([1.0, 2.0]), engine.empty(0)
+    getattr(engine, name)(x, x, out=out)
+    assert engine.equal(out, getattr(engine, name)(x, x))
