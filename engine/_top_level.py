@@ -93,7 +93,7 @@ def typename(obj: Any) -> str:
 
 
 def compile(model: Any = None, **kwargs: Any) -> Any:
-    """`model` itself; without one, a decorator that does the same.  Nothing is compiled."""
+    """A Module with plans for inference, a function itself: see `engine.compiler.compile`."""
     return compiler.compile(model, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""torch.compiler's names: nothing is compiled, the decorators return what they are given."""
+"""torch.compiler's names: `compile` makes inference plans of modules; the decorators return what they are given."""
 
 from __future__ import annotations
 
@@ -11,9 +11,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def compile(model: Any = None, **kwargs: Any) -> Any:
-    """`model` itself; without one, a decorator that does the same."""
-    return (lambda function: function) if model is None else model
+def compile(
+    model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
+    options: Any = None, disable: bool = False, verify: bool = True,
+) -> Any:  # fmt: skip
+    """A Module with plans for inference (`engine/plan.py`); a function itself; without a model, a decorator.
+
+    In training and with gradients the result behaves as the module.  verify: compare every new plan with the module.
+    The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html
+    """
+    if model is None:
+        return lambda function: compile(function, disable=disable, verify=verify)
+    from engine.nn import Module
+
+    if disable or not isinstance(model, Module):
+        return model
+    from engine import plan
+
+    return plan.compile(model, verify=verify)
 
 
 def allow_in_graph(fn: Any) -> Any:

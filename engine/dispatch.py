@@ -475,6 +475,9 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
 _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 
 
+FUNCTIONS: list[FunctionType] = []  # every public function, in-place twin and operator: what `trace.py` watches
+
+
 def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> FunctionType:
     namespace: dict[str, Any] = {"__name__": "engine", "__builtins__": __builtins__}
     function = FunctionType(_STUB, namespace, name)
@@ -489,6 +492,7 @@ def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> Func
     function.__qualname__ = name
     function.__module__ = "engine"
     function.op = record  # type: ignore[attr-defined]
+    FUNCTIONS.append(function)
     doc = record.kernel.__doc__ or ""
     function.__doc__ = f"{name}({record.signature()})\n\n{'In place: ' if inplace else ''}{doc}"
     return function

@@ -9,7 +9,6 @@ from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 
-
 _RANKS = 8  # uses of one row that are summed for all rows at once
 
 

@@ -122,7 +122,7 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     return made if served else NotImplemented
 
 
-def _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):
+def average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):
     """The algorithm, or None where oneDNN counts otherwise."""
     if divisor_override is not None or (ceil_mode and count_include_pad):
         return None
@@ -130,7 +130,7 @@ def _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_overrid
 
 
 def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):  # fmt: skip
-    algorithm = _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    algorithm = average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
     if algorithm is None or not usable(input):
         return NotImplemented
     ones = (1,) * len(kernel_size)
@@ -152,7 +152,7 @@ def _avg_pool_backward(
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), (1,) * len(size))
     floor = [_pool.out_size(n, *g, False) for n, g in zip(size, zip(*geometry))]
     ceil_mode = floor != list(grad_output.shape[2:])
-    algorithm = _average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    algorithm = average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
     if algorithm is None or not usable(grad_output):
         return NotImplemented
     made = result((*grad_output.shape[:2], *size), grad_output)

@@ -1,0 +1,100 @@
+"""Convolutions and products with weights packed once, for plans: what follows them is done in the same pass.
+
+A function here returns `run(x, out, *operands)` over addresses, or None where oneDNN has no fast kernel for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi
+from engine.backends.onednn.convolution import _Geometry, _weight_view
+from engine.backends.onednn.primitives import (
+    Desc,
+    Plan,
+    Primitive,
+    Unsupported,
+    address,
+    aligned,
+    any_desc,
+    attributes,
+    desc_of,
+    null,
+    ready,
+    reorder_between,
+    strides_of,
+)
+
+
+def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Any:  # fmt: skip
+    """The primitive of `plan` with weight and bias bound."""
+    packed = plan.desc(_abi.WEIGHTS_MD)
+    descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}
+    bound = [address(weight)]
+    kept: list[Any] = [weight, bias]
+    if not plain.same(packed):
+        room = aligned(packed.nbytes)
+        reorder_between(plain, packed)(bound[0], address(room))
+        bound, kept = [address(room)], [room, bias]
+    if bias is not None:
+        descs[_abi.BIAS] = desc_of(bias.shape, strides_of(bias))
+        bound.append(address(bias))
+    for i, p in enumerate(post):
+        if p[0] == "binary":
+            descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = y
+    order = [_abi.SRC, _abi.DST, *[d for d in descs if d > _abi.POST_OP], _abi.WEIGHTS]
+    if bias is not None:
+        order.append(_abi.BIAS)
+    found = Primitive(plan, {number: descs[number] for number in order})
+
+    def run(*pointers: Any, _kept: Any = kept) -> None:
+        found(*pointers, *bound)
+
+    return run
+
+
+def convolution(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
+    dilation: Any, groups: int, post: Sequence[tuple] = (),
+) -> Callable[..., None] | None:  # fmt: skip
+    """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both as these lie.
+
+    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm): one more operand, lying as `out`.
+    """
+    if not ready():
+        return None
+    try:
+        shape, strides = _weight_view(weight, groups)
+        g = _Geometry(x, out, shape, stride, padding, dilation)
+        b = null() if bias is None else desc_of(bias.shape, (1,))
+        plan = Plan(
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
+            *g.windows, attributes(_chain(post, g.y)),
+        )  # fmt: skip
+        return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)  # type: ignore[no-any-return]
+    except Unsupported:
+        return None
+
+
+def product(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = ()
+) -> Callable[..., None] | None:  # fmt: skip
+    """out (n, m) = what `post` makes of x (n, k) @ weight (m, k).T + bias (m)."""
+    if not ready():
+        return None
+    try:
+        w = weight.T
+        left, target = desc_of(x.shape, strides_of(x)), desc_of(out.shape, strides_of(out))
+        row = None if bias is None else bias.reshape(1, -1)
+        b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
+        plan = Plan("matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)))
+        return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)  # type: ignore[no-any-return]
+    except Unsupported:
+        return None
+
+
+def _chain(post: Sequence[tuple], like: Desc) -> tuple:
+    return tuple((*p, like) if p[0] == "binary" else p for p in post)

@@ -1,0 +1,590 @@
+"""Inference plans: the numbers of the module, and the module itself wherever there is no plan."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import engine
+from engine import lowering, nn
+from engine.nn import functional as F
+from engine.plan import OptimizedModule
+
+Pair = namedtuple("Pair", "first second")
+
+
+@pytest.fixture(params=["onednn", "numpy"], autouse=True)
+def kernels(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Plans with oneDNN (where it is) and of ops alone."""
+    if request.param == "numpy":
+        monkeypatch.setattr(lowering, "onednn_kernels", lambda: False)
+    elif not lowering.onednn_kernels():
+        pytest.skip("oneDNN is not in use")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    engine.manual_seed(11)
+
+
+def settled(module: nn.Module) -> nn.Module:
+    """In eval mode, with running statistics that are not 0 and 1."""
+    for m in module.modules():
+        if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            with engine.no_grad():
+                m.running_mean.normal_(0, 0.3)
+                m.running_var.uniform_(0.5, 2)
+                if m.affine:
+                    m.weight.uniform_(0.5, 2)
+                    m.bias.normal_()
+    return module.eval()
+
+
+def tensors(value: Any) -> list:
+    if isinstance(value, engine.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for v in value for t in tensors(v)] if isinstance(value, list | tuple) else []
+
+
+def planned(module: nn.Module, *args: Any, **kwargs: Any) -> OptimizedModule:
+    """Compiled, run twice; the plan's results are the module's, and of their own memory."""
+    compiled = engine.compile(module)
+    with engine.no_grad():
+        first = compiled(*args, **kwargs)
+        assert not isinstance(compiled.plans[-1], str), compiled.plans[-1]
+        second = compiled(*args, **kwargs)
+        wanted = module(*args, **kwargs)
+        kept = [t.clone() for t in tensors(second)]
+        compiled(*args, **kwargs)
+    assert type(first) is type(second) is type(wanted)
+    found = list(zip(tensors(wanted), tensors(first), tensors(second), kept, strict=True))
+    assert found
+    for want, a, b, before in found:
+        engine.testing.assert_close(a, want, rtol=1e-5, atol=1e-5)
+        engine.testing.assert_close(b, want, rtol=1e-5, atol=1e-5)
+        assert b.stride() == want.stride() and b.is_contiguous() == want.is_contiguous()
+        assert engine.equal(b, before), "a later call wrote into an earlier result"
+        assert not b.requires_grad
+    return compiled
+
+
+def falls_back(module: nn.Module, why: str, *args: Any) -> OptimizedModule:
+    """Op by op, with a warning that says why."""
+    compiled = engine.compile(module)
+    with engine.no_grad():
+        with pytest.warns(UserWarning, match=why):
+            first = compiled(*args)
+        again = compiled(*args)  # no second warning
+        wanted = module(*args)
+    for a, b, c in zip(tensors(first), tensors(again), tensors(wanted), strict=True):
+        engine.testing.assert_close(a, c)
+        engine.testing.assert_close(b, c)
+    return compiled
+
+
+class Net(nn.Module):
+    """A module of a function and some layers."""
+
+    def __init__(self, function: Any, **layers: Any) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+def conv(inside: int, outside: int, **options: Any) -> nn.Conv2d:
+    return nn.Conv2d(inside, outside, 3, padding=1, **options)
+
+
+def names(compiled: OptimizedModule) -> list[str]:
+    return compiled.plans[-1].names
+
+
+# --- folding and fusing
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_batch_norm_is_folded_into_a_convolution(bias: bool, affine: bool, groups: int) -> None:
+    layers = nn.Sequential(conv(4, 8, bias=bias, groups=groups), nn.BatchNorm2d(8, affine=affine))
+    compiled = planned(settled(layers), engine.randn(2, 4, 6, 5))
+    assert names(compiled) == ["convolution"]
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.ConvTranspose2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 3, groups=2)]
+)
+def test_batch_norm_after_a_transposed_convolution(layer: nn.Module) -> None:
+    planned(
+        settled(nn.Sequential(layer, nn.BatchNorm2d(4))), engine.randn(2, layer.in_channels, 5, 5)
+    )
+
+
+def test_batch_norm_is_folded_into_a_linear_layer() -> None:
+    module = settled(nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3)))
+    compiled = planned(module, engine.randn(4, 5))
+    assert "batch_norm_eval" not in names(compiled)
+
+
+def test_other_norms_of_convolutions_stay() -> None:
+    planned(settled(nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4))), engine.randn(2, 3, 9))
+    planned(settled(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(6))), engine.randn(2, 6, 3))
+    planned(settled(nn.Sequential(nn.BatchNorm2d(3), conv(3, 4))), engine.randn(2, 3, 5, 5))
+    planned(
+        settled(nn.Sequential(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3))), engine.randn(1, 2, 4, 5, 6)
+    )
+
+
+def test_a_convolution_that_is_read_twice_keeps_its_norm() -> None:
+    net = Net(lambda s, x: (y := s.conv(x)) + s.norm(y), conv=conv(3, 4), norm=nn.BatchNorm2d(4))
+    planned(settled(net), engine.randn(2, 3, 5, 5))
+
+
+class Block(nn.Module):
+    """A residual block as of ResNet: the sum in place, the activation in place or not."""
+
+    def __init__(self, inplace: bool, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = conv(6, 6, stride=stride), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = conv(6, 6), nn.BatchNorm2d(6)
+        self.relu = nn.ReLU(inplace)
+        self.down = nn.Conv2d(6, 6, 1, stride) if stride > 1 else None
+
+    def forward(self, x: Any) -> Any:
+        same = x if self.down is None else self.down(x)
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += same
+        return self.relu(out)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_residual_blocks(inplace: bool, batch: int, kernels: str) -> None:
+    module = nn.Sequential(Block(inplace), Block(inplace, 2), Block(inplace))
+    module = nn.Sequential(module, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+    compiled = planned(settled(module), engine.randn(batch, 6, 9, 9))
+    if kernels == "onednn":
+        assert "add" not in names(compiled) and "relu" not in names(compiled)
+        assert "convolution+sum+eltwise" in names(compiled)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU(),
+     nn.GELU("tanh"), nn.ELU(0.7), nn.SELU(), nn.Softplus(), nn.Hardtanh(-0.3, 0.4), nn.ReLU(True), nn.ReLU6(True),
+     nn.PReLU(), nn.Mish(), nn.Hardsigmoid(), nn.CELU(0.5)],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("layer", ["conv", "linear"])
+def test_activations(activation: nn.Module, layer: str) -> None:
+    if layer == "conv":
+        planned(nn.Sequential(conv(3, 8), activation).eval(), engine.randn(2, 3, 5, 5) * 3)
+    else:
+        planned(nn.Sequential(nn.Linear(6, 8), activation).eval(), engine.randn(5, 6) * 3)
+
+
+def test_both_branches_of_a_sum_are_convolutions() -> None:
+    net = Net(lambda s, x: F.relu(s.a(x) + s.b(x)), a=conv(3, 4), b=conv(3, 4))
+    planned(net.eval(), engine.randn(2, 3, 5, 5))
+
+
+def test_sums_that_broadcast_or_scale_stay() -> None:
+    net = Net(lambda s, x: s.a(x) + s.b(x).mean((2, 3), True), a=conv(3, 4), b=conv(3, 4))
+    planned(net.eval(), engine.randn(2, 3, 5, 5))
+    net = Net(lambda s, x: s.a(x).add(s.b(x), alpha=2), a=conv(3, 4), b=conv(3, 4))
+    planned(net.eval(), engine.randn(2, 3, 5, 5))
+    net = Net(lambda s, x: s.a(x) + 1 + (y := s.b(x)) + y, a=conv(3, 4), b=conv(3, 4))
+    planned(net.eval(), engine.randn(2, 3, 5, 5))
+
+
+def test_pooling_and_cat() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        y = F.relu(s.a(x))
+        y = engine.cat([F.max_pool2d(y, 3, 2, 1), F.avg_pool2d(y, 3, 2, 1), s.down(y)], 1)
+        y = F.avg_pool2d(y, 2, ceil_mode=True, count_include_pad=False)
+        return F.max_pool2d(s.b(y), 2, return_indices=True)
+
+    net = Net(forward, a=conv(3, 4), down=nn.Conv2d(4, 4, 3, 2, 1), b=conv(12, 5))
+    planned(net.eval(), engine.randn(2, 3, 13, 11))
+
+
+def test_linear_layers_over_several_dims_and_after_images() -> None:
+    net = Net(lambda s, x: s.c(F.gelu(s.b(s.a(x)))), a=conv(3, 4), b=nn.Linear(6, 6), c=conv(4, 2))
+    planned(net.eval(), engine.randn(2, 3, 5, 6))
+    net = Net(
+        lambda s, x: s.b(F.relu(s.a(x)) + x), a=nn.Linear(6, 6), b=nn.Linear(6, 2, bias=False)
+    )
+    planned(net.eval(), engine.randn(2, 5, 6))
+
+
+# --- memory
+
+
+def test_in_place_on_what_is_read_elsewhere() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        y = s.a(x)
+        z = s.b(y)  # reads y before it changes
+        y.relu_()
+        return z + y, y
+
+    planned(Net(forward, a=conv(3, 4), b=conv(4, 4)).eval(), engine.randn(2, 3, 5, 5))
+
+
+def test_writes_through_views() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        y = s.a(x)
+        y[:, 0] = 1.0
+        y.view(y.shape[0], -1)[:, 3:7].mul_(2)
+        made = engine.zeros(2, 4, 5, 5)
+        made[:, 1:3] += y[:, 1:3]
+        return s.b(y) + made
+
+    planned(Net(forward, a=conv(3, 4), b=conv(4, 4)).eval(), engine.randn(2, 3, 5, 5))
+
+
+def test_an_input_written_in_place_is_written_each_time() -> None:
+    module = nn.Sequential(nn.ReLU(inplace=True), conv(3, 4)).eval()
+    compiled = engine.compile(module)
+    with engine.no_grad():
+        for _ in range(3):
+            x = engine.randn(2, 3, 5, 5)
+            wanted, kept = module(x.clone()), x.clone()
+            engine.testing.assert_close(compiled(x), wanted)
+            assert engine.equal(x, kept.relu())
+    assert not isinstance(compiled.plans[0], str)
+
+
+def test_results_that_are_views_inputs_and_constants() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        y = s.a(x)
+        return {
+            "same": x,
+            "half": y[:, :2],
+            "flat": y.flatten(1),
+            "ones": engine.ones(3),
+            "all": [y, y.detach()],
+        }
+
+    compiled = planned(Net(forward, a=conv(3, 4)).eval(), x := engine.randn(2, 3, 5, 5))
+    with engine.no_grad():
+        one, two = compiled(x), compiled(x)
+        assert one["same"] is x
+        one["ones"].zero_()
+        assert compiled(x)["ones"].sum() == 3
+        one["flat"].zero_()
+        assert not one["half"].any() and two["half"].any()
+
+
+def test_threads_get_results_of_their_own() -> None:
+    module = settled(nn.Sequential(Block(True), Block(True)))
+    compiled = engine.compile(module)
+    inputs = [engine.randn(1, 6, 9, 9) for _ in range(4)]
+    with engine.no_grad():
+        compiled(inputs[0])
+        wanted = [module(x) for x in inputs]
+    wrong = []
+
+    def work(x: Any, want: Any) -> None:
+        with engine.no_grad():
+            for _ in range(20):
+                if not engine.allclose(compiled(x), want, 1e-5, 1e-5):
+                    wrong.append(x)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, wanted)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+# --- what ends a plan
+
+
+def test_changed_weights_are_seen(kernels: str) -> None:
+    module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU()))
+    compiled = engine.compile(module)
+    x = engine.randn(2, 3, 5, 5)
+
+    def check() -> None:
+        for _ in range(3):
+            engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+
+    with engine.no_grad():
+        check()
+        module[0].weight.mul_(2)
+        check()
+        module[1].running_mean.add_(1)
+        check()
+        module[0].weight = nn.Parameter(engine.randn(4, 3, 3, 3))
+        check()
+        module[0].bias.data = engine.randn(4)
+        check()
+        module.load_state_dict({k: v + 1 for k, v in module.state_dict().items()})
+        check()
+        module[2] = nn.Tanh()
+        check()
+    assert not isinstance(compiled.plans[-1], str)
+
+
+def test_weights_that_change_every_time_make_no_plans() -> None:
+    module = nn.Linear(3, 3).eval()
+    compiled = engine.compile(module)
+    x = engine.randn(2, 3)
+    with engine.no_grad():
+        compiled(x)
+        first = compiled.plans[0]
+        for _ in range(4):
+            module.weight.add_(1)
+            engine.testing.assert_close(compiled(x), module(x))
+        assert compiled.plans == [first]
+
+
+def test_training_and_gradients_are_the_modules() -> None:
+    module = nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU())
+    compiled = engine.compile(module)
+    x = engine.randn(2, 3, 5, 5, requires_grad=True)
+    out = compiled(x)
+    out.sum().backward()
+    assert x.grad is not None and module[0].weight.grad is not None
+    assert int(module[1].num_batches_tracked) == 1
+    with engine.no_grad():
+        compiled(x)
+    assert int(module[1].num_batches_tracked) == 2
+    assert compiled.plans == []
+    compiled.eval()
+    assert not module.training
+    assert compiled(x).requires_grad
+    assert compiled.plans == []
+
+
+def test_shapes_dtypes_and_arguments_have_plans_of_their_own() -> None:
+    net = Net(
+        lambda s, x, scale=1.0, twice=False: s.a(x) * scale + (1 if twice else 0), a=conv(3, 4)
+    )
+    compiled = engine.compile(net.eval())
+    calls = [
+        ((2, 3, 5, 5), {}),
+        ((1, 3, 5, 5), {}),
+        ((2, 3, 5, 5), {"scale": 2.0}),
+        ((2, 3, 5, 5), {"twice": True}),
+    ]
+    with engine.no_grad():
+        for _ in range(2):
+            for shape, options in calls:
+                x = engine.randn(shape)
+                engine.testing.assert_close(compiled(x, **options), net(x, **options))
+        assert len(compiled.plans) == 4
+        for n in range(1, 12):
+            compiled(engine.randn(n, 3, 4, 4))
+        assert len(compiled.plans) == 8
+        net.double()
+        x = engine.randn(2, 3, 5, 5, dtype=engine.float64)
+        for _ in range(3):
+            engine.testing.assert_close(compiled(x), net(x))
+
+
+def test_hooks_run() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval()
+    compiled = engine.compile(module)
+    x = engine.randn(2, 3)
+    seen = []
+    with engine.no_grad():
+        compiled(x)
+        handle = module[0].register_forward_hook(lambda *a: seen.append(1))
+        compiled(x)
+        handle.remove()
+        compiled(x)
+    assert seen == [1]
+
+
+# --- arguments and results
+
+
+def test_structures_of_inputs_and_results() -> None:
+    def forward(s: Any, pair: Any, *, more: Any) -> Any:
+        a, b = pair
+        y = s.a(a) + more["x"][0]
+        return Pair(y, {"list": [b * 2, 3, None], "tuple": (y.sum(), "text")})
+
+    net = Net(forward, a=nn.Linear(3, 4)).eval()
+    a, b, c = engine.randn(2, 3), engine.arange(4), engine.randn(2, 4)
+    compiled = planned(net, (a, b), more={"x": [c]})
+    with engine.no_grad():
+        found = compiled((a, b), more={"x": [c]})
+    assert type(found) is Pair and found.second["list"][1:] == [3, None]
+    assert found.second["tuple"][1] == "text" and found.second["list"][0].dtype is engine.int64
+
+
+def test_several_outputs_and_lists() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        values, indices = s.a(x).max(1)
+        left, right = s.b(x).chunk(2, -1)
+        return values, indices, left * right, engine.stack([left, right]), x.topk(2)
+
+    planned(Net(forward, a=nn.Linear(4, 6), b=nn.Linear(4, 6)).eval(), engine.randn(3, 4))
+
+
+def test_one_tensor_twice_is_not_two() -> None:
+    net = Net(lambda s, x, y: s.a(x) * y.add_(1), a=nn.Linear(3, 3)).eval()
+    compiled = engine.compile(net)
+    with engine.no_grad():
+        x, y = engine.randn(2, 3), engine.randn(2, 3)
+        compiled(x.clone(), y.clone())
+        same, twin = x.clone(), x.clone()
+        engine.testing.assert_close(compiled(same, same), net(twin, twin))
+        engine.testing.assert_close(same, twin)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers(kind: Any) -> None:
+    planned(kind(4, 5, 2, batch_first=True, bidirectional=True).eval(), engine.randn(2, 6, 4))
+
+
+def test_transformers_and_embeddings() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    net = Net(
+        lambda s, x: s.out(s.layers(s.table(x))),
+        table=nn.Embedding(11, 16), layers=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        out=nn.Linear(16, 11),
+    )  # fmt: skip
+    planned(net.eval(), engine.randint(0, 11, (2, 7)))
+
+
+def test_constants_are_computed_once() -> None:
+    net = Net(lambda s, x: s.a(x) + s.table.softmax(0) + engine.arange(4) * 2.0, a=nn.Linear(3, 4))
+    net.register_buffer("table", engine.randn(4))
+    compiled = planned(net.eval(), engine.randn(2, 3))
+    assert "softmax" not in names(compiled) and "arange" not in names(compiled)
+
+
+def test_small_and_empty_batches() -> None:
+    planned(
+        settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU())), engine.randn(0, 3, 5, 5)
+    )
+    planned(
+        settled(nn.Sequential(conv(1, 1), nn.BatchNorm2d(1), nn.ReLU())), engine.randn(1, 1, 1, 1)
+    )
+    planned(nn.Sequential(nn.Linear(3, 1), nn.ReLU()).eval(), engine.randn(3))
+
+
+# --- no plan
+
+
+def test_values_read_in_python() -> None:
+    net = Net(lambda s, x: s.a(x) if x.sum() > 0 else -s.a(x), a=nn.Linear(3, 3)).eval()
+    compiled = falls_back(
+        net, r"values of a tensor are read in Python \(Tensor.__bool__\)", engine.ones(2, 3)
+    )
+    with engine.no_grad():
+        engine.testing.assert_close(compiled(-engine.ones(2, 3)), net(-engine.ones(2, 3)))
+
+
+def test_random_numbers() -> None:
+    net = Net(lambda s, x: s.a(x) + 0 * engine.rand(3), a=nn.Linear(3, 3)).eval()
+    falls_back(net, "random", engine.randn(2, 3))
+
+
+def test_results_of_other_types() -> None:
+    @dataclass
+    class Result:
+        logits: Any
+
+    compiled = engine.compile(Net(lambda s, x: Result(s.a(x)), a=nn.Linear(3, 3)).eval())
+    with (
+        engine.no_grad(),
+        pytest.warns(UserWarning, match="Net runs op by op: it returns a Result"),
+    ):
+        assert compiled(engine.randn(2, 3)).logits.shape == (2, 3)
+
+
+def test_a_buffer_that_counts() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        s.count.add_(1)
+        return s.a(x) * s.count
+
+    net = Net(forward, a=nn.Linear(3, 3)).eval()
+    net.register_buffer("count", engine.zeros(()))
+    compiled = engine.compile(net)
+    with engine.no_grad(), pytest.warns(UserWarning, match="writes to parameters, buffers"):
+        compiled(engine.randn(2, 3))
+        compiled(engine.randn(2, 3))
+    assert net.count == 2
+
+
+def test_what_depends_on_the_input_behind_the_trace_is_found_by_verification() -> None:
+    def forward(s: Any, x: Any) -> Any:
+        top = engine.from_numpy(x._array[:, :1].copy())  # no op: the trace takes it for a constant
+        return s.a(x) * top
+
+    falls_back(
+        Net(forward, a=nn.Linear(3, 3)).eval(), "differs by .* on other values", engine.randn(2, 3)
+    )
+
+
+def test_inputs_in_a_memory_format_of_the_callers_are_left_alone() -> None:
+    module = nn.Sequential(conv(3, 4), nn.ReLU()).eval()
+    compiled = engine.compile(module)
+    x = engine.randn(2, 3, 5, 5).contiguous(memory_format=engine.channels_last)
+    with engine.no_grad():
+        assert compiled(x).stride() == module(x).stride()
+    assert compiled.plans == []
+    planned(module.to(memory_format=engine.channels_last), engine.randn(2, 3, 5, 5))
+
+
+def test_other_arguments_are_left_alone() -> None:
+    net = Net(lambda s, x, option: s.a(x), a=nn.Linear(3, 3)).eval()
+    compiled = engine.compile(net)
+    with engine.no_grad():
+        compiled(engine.randn(2, 3), object())
+    assert compiled.plans == []
+
+
+def test_errors_are_the_modules_and_leave_ops_as_they_were() -> None:
+    compiled = engine.compile(nn.Linear(3, 3).eval())
+    with engine.no_grad():
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            compiled(engine.randn(2, 4))
+        assert compiled(engine.randn(2, 3)).shape == (2, 3)
+    assert "_traced_" not in engine.add.__globals__ and engine.add.__code__.co_name == "add"
+
+
+# --- the compiled module as a module
+
+
+def test_it_is_a_module() -> None:
+    module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4)))
+    compiled = engine.compile(module, fullgraph=True, mode="reduce-overhead")
+    assert isinstance(compiled, nn.Module) and compiled._orig_mod is module
+    assert next(iter(compiled.state_dict())) == "_orig_mod.0.weight"
+    assert len(list(compiled.parameters())) == 4
+    x = engine.randn(1, 3, 4, 4)
+    with engine.no_grad():
+        wanted = compiled(x)
+        for twin in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+            engine.testing.assert_close(twin(x), wanted)
+            assert twin._orig_mod is not module
+
+
+def test_compile_of_functions_and_as_a_decorator() -> None:
+    def double(x: Any) -> Any:
+        return x * 2
+
+    assert engine.compile(double) is double
+    assert engine.compile(mode="x")(double) is double
+    module = nn.Linear(2, 2)
+    assert engine.compile(module, disable=True) is module
+    assert isinstance(engine.compile(dynamic=True)(module), OptimizedModule)
