@@ -47,7 +47,7 @@ def compile_into(
     namespace["large"] = cpu_kernel(record, large_kernel(record))
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
-        _Result=record.result_type, _self=function,
+        _Result=record.result_type, _self=function, _inplace=inplace,
     )  # fmt: skip
     for name, value in record.defaults.items():
         namespace["_d_" + name] = value
@@ -69,9 +69,7 @@ def begin_laying() -> None:
     for record in [r for r in OPS.values() if r.laid]:
         namespaces, record.namespaces = record.namespaces, []
         for namespace in namespaces:
-            function = namespace["_self"]
-            inplace = function.__name__ != record.name
-            compile_into(function, record, namespace, inplace, namespace["_unsupported"])
+            compile_into(namespace["_self"], record, namespace, namespace["_inplace"], namespace["_unsupported"])
 
 
 handed.begin_laying = begin_laying

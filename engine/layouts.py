@@ -59,6 +59,7 @@ sparse_bsc = layout("sparse_bsc")
 # their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
 # `runtime.hold` files the result.  Before the first laid tensor nobody asks: `_Settle` comes to the class and those
 # ops are written anew (`binder.begin_laying`).
+# Weights of convolutions are laid as well, in an order of their own, at the first use without gradients.
 # A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
 # nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
 
@@ -83,6 +84,15 @@ def lay(array: np.ndarray) -> Laid:
     if type(array) is Laid:
         return array
     result = empty_laid(array.shape, array.dtype)
+    _copy(array, result)
+    return result
+
+
+def lay_weight(array: np.ndarray) -> Laid:
+    """A copy of a convolution's weight (O, I, *kernel) in memory (*kernel, I, O): oneDNN reads that as it is."""
+    shape = array.shape
+    made = np.empty((*shape[2:], shape[1], shape[0]), array.dtype)
+    result = made.transpose(array.ndim - 1, array.ndim - 2, *range(array.ndim - 2)).view(Laid)
     _copy(array, result)
     return result
 
@@ -124,7 +134,10 @@ def asks_channels_last(array: Any) -> bool:
 
 def follow(xp: Any, result: Any, *operands: Any) -> Any:
     """`result`, copied channels-last if the user laid one of the operands so: the rule of convolutions and pooling."""
-    if not any(a is not None and asks_channels_last(a) for a in operands) or result.ndim not in (4, 5):
+    if not any(a is not None and asks_channels_last(a) for a in operands) or result.ndim not in (
+        4,
+        5,
+    ):
         return result
     return copy_in_format(xp, result, channels_last if result.ndim == 4 else channels_last_3d)
 

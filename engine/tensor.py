@@ -4,6 +4,7 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -640,8 +641,17 @@ def rewrap(array: Any) -> Tensor:
     return result
 
 
+def lay_alone(tensor: Tensor, make: Callable[[Any], Laid]) -> None:
+    """Lay a tensor as `make(array)` gives it, unless somebody else holds its array or a part of it."""
+    array = tensor._array
+    # the references of a private array: the tensor's, the name `array`, the argument; a view would have it as its base
+    if sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease):
+        hold_laid(tensor, make(array))
+        del tensor._array
+
+
 def hold_laid(tensor: Tensor, array: Laid) -> None:
-    """Make `tensor`, which has no array, a laid one."""
+    """Make `tensor` a laid one; an array that it has must go."""
     tensor._laid = array
     if "_array" not in Tensor.__dict__:
         Tensor._array = _Settle()

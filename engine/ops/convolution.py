@@ -5,11 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 
+import numpy as np
+
 from engine import dtypes
+from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
-from engine.layouts import follow
+from engine.grad_mode import mode
+from engine.layouts import follow, lay_weight
 from engine.ops import _conv
-from engine.tensor import Tensor
+from engine.tensor import Tensor, lay_alone
+
+_WORTH = 1 << 14  # elements of a weight from which packing it for every use is felt
 
 
 def _conj(tensor):
@@ -358,8 +364,21 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
         input, padding = _string_padding(input, weight, padding, stride, dilation)
     else:
         padding = _each(padding, n, "padding")
+    if not mode.enabled and groups == 1 and weight._laid is None:
+        _lay_weight(weight)
     result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
     return result if batched else result.squeeze(0)
+
+
+def _lay_weight(weight):
+    """Without gradients a weight is used again and again: in oneDNN's order it need not be packed for every use."""
+    array = weight._array
+    if (
+        type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
+        and onednn_kernels()
+    ):  # fmt: skip
+        del array
+        lay_alone(weight, lay_weight)
 
 
 def _string_padding(input, weight, padding, stride, dilation):

@@ -255,6 +255,61 @@ def test_in_place_on_a_view_of_a_convolution() -> None:
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-5)
 
 
+# --- weights
+
+
+def test_weights_are_laid_without_gradients_and_alone() -> None:
+    from engine.backends import onednn
+
+    x, layer = wrap(values(1, 32, 9, 9)), engine.nn.Conv2d(32, 64, 3)
+    before = layer.weight.detach().clone()
+    wanted = layer(x)
+    assert not is_laid(layer.weight)  # gradients are recorded
+    with engine.no_grad():
+        for _ in range(2):
+            np.testing.assert_allclose(layer(x).numpy(), wanted.detach().numpy(), 1e-4, 1e-4)
+            assert is_laid(layer.weight) == onednn.is_available()
+        same(layer.weight.clone(), before)
+        layer.weight.mul_(2)
+        layer.bias.mul_(2)
+        np.testing.assert_allclose(layer(x).numpy(), 2 * wanted.detach().numpy(), 1e-4, 1e-4)
+        alias, view = layer.weight.data, layer.weight[0]
+        layer(x)
+        assert not is_laid(layer.weight)  # others hold its memory
+        alias.mul_(0.5)
+        layer.bias.mul_(0.5)
+        assert view[0, 0, 0] == before[0, 0, 0, 0]
+        np.testing.assert_allclose(layer(x).numpy(), wanted.detach().numpy(), 1e-4, 1e-4)
+        numbers = layer.weight.detach().numpy()
+        del alias, view
+        layer(x)
+        assert not is_laid(layer.weight)
+        numbers *= 0
+        np.testing.assert_allclose(layer(x).numpy()[0, 0], layer.bias[0].item(), 1e-6)
+
+
+def test_laid_weights_train_and_are_saved() -> None:
+    engine.manual_seed(0)
+    x, layer = wrap(values(2, 32, 9, 9)), engine.nn.Conv2d(32, 64, 3)
+    twin = copy.deepcopy(layer)
+    for module, look in ((layer, False), (twin, True)):
+        step = engine.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            with engine.no_grad():
+                module(x)
+            if look:
+                module.weight.data_ptr()
+            step.zero_grad()
+            (module(x) ** 2).mean().backward()
+            step.step()
+    same(layer.weight.detach(), twin.weight.detach())
+    assert layer.weight.grad.is_contiguous()
+    with engine.no_grad():
+        layer(x)
+    same(pickle.loads(pickle.dumps(layer)).weight.detach(), twin.weight.detach())
+    same(layer.state_dict()["weight"], twin.weight.detach())
+
+
 # --- every op that takes laid tensors
 
 

@@ -6,6 +6,7 @@ the layout oneDNN wants.  Every function returns False, nothing written, where o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.backends.onednn.primitives import (
     Desc,
     Plan,
     Primitive,
+    Unsupported,
     activation_desc,
     address,
     any_desc,
@@ -27,6 +29,9 @@ from engine.backends.onednn.primitives import (
     strides_of,
     workspace,
 )
+
+# Results a channel up to which packing a weight costs more than reading it as it lies.
+_FEW = 1 << 14
 
 
 def _weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -91,10 +96,18 @@ def forward(
         g = _Geometry(x, out, shape, stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
         chain = tuple((*p, g.y) if p[0] == "binary" else p for p in post)
-        plan = Plan(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
-            null() if b is None else b, g.y, *g.windows, attributes(chain),
-        )  # fmt: skip
+
+        def plan_for(weights: Desc) -> Plan:
+            return Plan(
+                "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, weights,
+                null() if b is None else b, g.y, *g.windows, attributes(chain),
+            )  # fmt: skip
+
+        plan = None
+        if not w.flags.c_contiguous and out.size // out.shape[1] <= _FEW:
+            with contextlib.suppress(Unsupported):
+                plan = plan_for(desc_of(shape, strides))
+        plan = plan or plan_for(any_desc(shape))
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:
