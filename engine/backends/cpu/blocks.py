@@ -8,6 +8,7 @@ so results do not depend on the number of threads.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -23,7 +24,8 @@ __all__ = ["BLOCK", "pointwise"]
 
 # glibc takes the size of the largest mapping ever freed for the size from which it maps memory anew, and twice that for
 # what it keeps.  Without this the temporaries of blocks would be given back, and their pages cleared again, each time.
-np.empty(31 << 20, np.uint8)
+with contextlib.suppress(MemoryError):
+    np.empty(31 << 20, np.uint8)
 
 # Elements of a block.  Measured with two threads on 1e7 float32: half of it waits for the interpreter lock (gelu 26 ms
 # against 19), four times of it falls out of the second-level cache (25 ms).
