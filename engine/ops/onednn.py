@@ -10,5 +10,6 @@ from engine.ops import (  # noqa: F401
     onednn_blas,
     onednn_conv,
     onednn_norm,
+    onednn_reduction,
     onednn_rnn,
 )

@@ -18,6 +18,7 @@ from engine.layouts import (
     lies_channels_last,
 )
 from engine.ops import _conv, _pool, convolution, pooling
+from engine.ops.onednn_reduction import column_sums, rows_of_channels
 
 
 def activation(array: Any) -> Any:
@@ -89,8 +90,9 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
 
 def _finite(array: Any) -> bool:
     """Whether no element is nan or infinite: oneDNN's maximum overlooks nan.  (Or its sum overflows, by chance.)"""
-    flat = array.transpose(0, *range(2, array.ndim), 1) if lies_channels_last(array) else array
-    return math.isfinite(float(np.add.reduce(flat, axis=None)))
+    if lies_channels_last(array):
+        array = column_sums(rows_of_channels(array))
+    return math.isfinite(float(np.add.reduce(array, axis=None)))
 
 
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):

@@ -5,6 +5,7 @@ Each function writes into arrays the caller made and returns False, nothing writ
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,18 @@ def sgemm(
         beta, address(out), target[1],
     )  # fmt: skip
     return status == 0
+
+
+@functools.lru_cache(16)
+def _ones(count: int) -> np.ndarray:
+    ones = np.ones((1, count), np.float32)
+    ones.flags.writeable = False
+    return ones
+
+
+def column_sums(rows: np.ndarray, out: np.ndarray) -> bool:
+    """out (m) = the sum over the rows of a matrix (n, m): a product with ones, far faster than numpy's sum."""
+    return sgemm(_ones(rows.shape[0]), rows, out.reshape(1, -1))
 
 
 def matmul(
@@ -414,7 +427,7 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 
 __all__ = [
-    "batch_norm", "batch_norm_backward", "binary", "concat", "eltwise", "eltwise_backward",
+    "batch_norm", "batch_norm_backward", "binary", "column_sums", "concat", "eltwise", "eltwise_backward",
     "layer_norm", "layer_norm_backward", "matmul", "pooling", "pooling_backward", "reorder", "sgemm", "softmax",
     "softmax_backward",
 ]  # fmt: skip

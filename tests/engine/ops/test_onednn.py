@@ -65,6 +65,12 @@ LEAVES = {  # name: (shapes of the leaves, function)
     "tanh": ([(600, 130)], lambda x: x.tanh()),
     "relu": ([(600, 130)], F.relu),
     "relu6": ([(600, 130)], lambda x: F.relu6(x * 6)),
+    "sum of rows": ([(900, 130)], lambda x: x.sum(0)),
+    "sum of channels": ([(4, 30, 30, 40)], lambda x: x.sum((0, 2, 3), keepdim=True)),
+    "sum of channels after a convolution": (
+        [(4, 3, 30, 40), (16, 3, 3, 3)], lambda x, w: F.conv2d(x, w).sum((0, 2, 3))
+    ),
+    "sum to size": ([(900, 130), (130,)], lambda a, b: a * b + b),
     "sums and products": ([(600, 130), (600, 130)], lambda a, b: (a + b) * (a - b)),
 }  # fmt: skip
 

@@ -1,0 +1,62 @@
+"""oneDNN's kernels of sums over rows and over all but channels: gradients of biases."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine._checks import wrap_dims
+from engine.backends.onednn import arrays
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.layouts import lies_channels_last
+from engine.ops import reduction
+
+
+def column_sums(matrix: Any) -> Any:
+    """The sums over the rows of (n, m) -> (m)."""
+    made = np.empty(matrix.shape[1], "float32")
+    return made if arrays.column_sums(matrix, made) else NotImplemented
+
+
+def rows_of_channels(array: Any) -> Any:
+    """A channels-last (N, C, *size) as the matrix (N * size, C) that its memory is."""
+    back = array.transpose(0, *range(2, array.ndim), 1)
+    return back.view(np.ndarray).reshape(-1, array.shape[1])
+
+
+def _summed(array: Any, axes: tuple[int, ...]) -> Any:
+    """The sums over `axes`, flat, where what is left lies together in memory."""
+    ndim = array.ndim
+    if len(axes) == ndim or not axes:
+        return NotImplemented
+    if axes == tuple(range(len(axes))) and array.flags.c_contiguous:
+        return column_sums(array.view(np.ndarray).reshape(prod(array.shape[: len(axes)]), -1))
+    if ndim > 2 and axes == (0, *range(2, ndim)) and lies_channels_last(array):
+        return column_sums(rows_of_channels(array))
+    return NotImplemented
+
+
+@kernel(reduction.sum, "onednn")
+def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
+    if dtype is not None or dim is None or not usable(input):
+        return NotImplemented
+    axes = tuple(sorted(wrap_dims(dim, input.ndim)))
+    found = _summed(input, axes)
+    if found is NotImplemented:
+        return found
+    kept = [1 if d in axes else n for d, n in enumerate(input.shape)]
+    return found.reshape(
+        kept if keepdim else [n for d, n in enumerate(input.shape) if d not in axes]
+    )
+
+
+@kernel(reduction.sum_to_size, "onednn")
+def _sum_to_size(xp, input, size):
+    if not usable(input):
+        return NotImplemented
+    lead, ones = reduction.summed_dims(input.shape, size)
+    found = _summed(input, tuple(sorted((*lead, *ones))))
+    return found if found is NotImplemented else found.reshape(size)
