@@ -19,6 +19,7 @@ import atexit
 import contextlib
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import random
@@ -422,14 +423,12 @@ class Torture:
                     self.fail(f"left in partial/: {path}")
             for problem in must("cache", "verify")["problems"]:
                 self.fail(f"afterwards: {problem}")
+            names = itertools.cycle(sorted(self.digests))
             for number in range(REPOSITORIES):
-                for ref in ("", *(f":{tag}" for tag in TAGS)):
-                    for name in sorted(self.digests):
-                        url = f"url={self.files.url}/{name}"
-                        spec = f"o/r{number}{ref}"
-                        if (number + len(name)) % 2:
-                            must("load", spec, "net", "-k", url, "-k", f"name={name}")
-                    must("pull", f"o/r{number}{ref}", "--force-reload")
+                for ref, name in zip(("", *(f":{tag}" for tag in TAGS)), names, strict=False):
+                    url = f"url={self.files.url}/{name}"
+                    must("load", f"o/r{number}{ref}", "net", "-k", url, "-k", f"name={name}")
+                must("pull", f"o/r{number}", "--force-reload")
             for problem in must("cache", "verify")["problems"]:
                 self.fail(f"afterwards: {problem}")
 

@@ -228,7 +228,7 @@ def test_many_processes_without_locks(server: Served, hub_root: Path) -> None:
 def test_torture() -> None:
     """Half a minute of `make torture`, in processes of its own."""
     result = subprocess.run(
-        [sys.executable, "-m", "tests.torture", "--seconds", "30", "--operations", "150"],
+        [sys.executable, "-m", "tests.torture", "--seconds", "30", "--operations", "120"],
         cwd=ROOT,
         capture_output=True,
         text=True,
