@@ -28,8 +28,8 @@ from engine.layouts import Laid, lay, plain
 from engine.tensor import Tensor
 
 __all__ = [
-    "OPS", "PUBLIC", "Op", "array_derivative", "composite", "derivative", "joint_derivative", "kernel", "op", "overload",
-    "samples",
+    "OPS", "PUBLIC", "Op", "array_derivative", "composite", "derivative", "joint_derivative", "kernel", "op",
+    "overload", "samples",
 ]  # fmt: skip
 
 
@@ -354,7 +354,7 @@ def derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def array_derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
-    """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in binder.py.
+    """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in gradient_text.py.
 
     Those not given are the formulas of `derivative` themselves, where they are written with operators only.  They may
     read what those read.

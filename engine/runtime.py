@@ -73,7 +73,7 @@ def make_room(error: Exception) -> None:
 
 SMALL = (
     1 << 12
-)  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in binder.py
+)  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in gradient_text.py
 
 
 def summed_to(array: Any, shape: Any) -> Any:

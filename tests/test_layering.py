@@ -29,7 +29,7 @@ LAYERS = (
         "autograd.anomaly",
     ),
     ("tensor", "_tensor_str"),
-    ("dispatch", "runtime", "binder"),
+    ("dispatch", "runtime", "gradient_text", "binder"),
     ("ops",),
     (
         "autograd",

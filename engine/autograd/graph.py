@@ -87,7 +87,7 @@ class Node:
 
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
-    arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in binder.py
+    arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradient_text.py
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
     next_edges: Sequence[Edge | None]
