@@ -125,7 +125,7 @@ class _Graph:
     def array(self, value: Any) -> Any:
         """The array of a constant, or None for what is none."""
         if isinstance(value, Ref) and value.index in self.constants:
-            return self.constants[value.index]._array
+            return lying(self.constants[value.index]).view(np.ndarray)
         return None
 
 
@@ -221,7 +221,8 @@ def _fold_norms(graph: _Graph) -> None:
             level = level + shift
         by = [1] * weight.ndim
         by[axis] = -1
-        layer["weight"] = graph.constant((weight * factor.reshape(by)).astype(weight.dtype))
+        scaled = (weight * factor.reshape(by)).astype(weight.dtype)
+        layer["weight"] = graph.constant(np.ascontiguousarray(scaled))
         layer["bias"] = graph.constant(level.astype(weight.dtype))
         maker.args = tuple(layer[p] for p in maker.op.positional)
         maker.kwargs = {p: layer[p] for p in maker.op.keyword}
@@ -562,8 +563,8 @@ class _Lowering:
         adds = [p for p in entry.post if p[0] == "add"]
         others = [p[1] for p in adds if place is None or self.buffers.get(p[1]) is not place]
         sources = [self._source(n, image) for n in (entry.reads[0], *others)]
-        weight = self.graph.array(entry.call.bound()["weight"])
-        finish = self._finish(number, place, image, asks_channels_last(weight))
+        weight = self.graph.constants[entry.call.bound()["weight"].index]
+        finish = self._finish(number, place, image, asks_channels_last(lying(weight)))
         name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
         if place is not None and all(isinstance(s, np.ndarray) for s in sources):
             pointers = (address(sources[0]), address(place), *map(address, sources[1:]))

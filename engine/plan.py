@@ -137,13 +137,13 @@ class _State:
     def __init__(self, module: Module) -> None:
         self.root = module
         self.children: list[tuple[dict, str, Any]] = []
-        self.tensors: list[tuple[dict, str, Any, int, Any]] = []
+        self.tensors: list[tuple[dict, str, Any, int, int]] = []
         for m in module.modules():
             self.children += [(m._modules, name, child) for name, child in m._modules.items()]
             for table in (m._parameters, m._buffers):
                 for name, t in table.items():
                     if t is not None:
-                        self.tensors.append((table, name, t, t._vc[0], t.__dict__.get("_array")))
+                        self.tensors.append((table, name, t, t._vc[0], t._replaced))
         self.generation = library.state.generation
 
     def holds(self) -> bool:
@@ -151,12 +151,8 @@ class _State:
         for table, name, child in self.children:
             if table.get(name) is not child:
                 return False
-        for table, name, t, version, array in self.tensors:
-            if (
-                table.get(name) is not t
-                or t._vc[0] != version
-                or t.__dict__.get("_array") is not array
-            ):
+        for table, name, t, version, replaced in self.tensors:
+            if table.get(name) is not t or t._vc[0] != version or t._replaced != replaced:
                 return False
         return self.generation == library.state.generation
 

@@ -96,6 +96,7 @@ class Tensor(metaclass=_TensorMeta):
     _view: Any = None
     _grad: Any = None
     _hooks: HookDict | None = None
+    _replaced = 0  # how often `.data` was set, which no version shows
     _accumulator: Any = None
     _backward_hooks = None  # kept for code that looks; hooks live on nodes
     name = None
@@ -271,6 +272,7 @@ class Tensor(metaclass=_TensorMeta):
                 "data set to a tensor that requires gradients must be floating point or complex dtype"
             )
         self._array, self._laid = source._array, None
+        self._replaced += 1
 
     @property
     def _version(self) -> int:
@@ -606,8 +608,8 @@ class Tensor(metaclass=_TensorMeta):
 
 
 _INTERNAL = frozenset(
-    ("_array", "_laid", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks", "_accumulator",
-     "_post_accumulate_hooks")
+    ("_array", "_laid", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
+     "_accumulator", "_post_accumulate_hooks")
 )  # fmt: skip
 
 

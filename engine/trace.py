@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
+from engine.autograd.graph import handed
 from engine.dispatch import FUNCTIONS, Op, import_late
 from engine.random import default_generator
 from engine.tensor import Tensor, lying, wrap
@@ -127,6 +128,7 @@ _READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__floa
           "__contains__")  # fmt: skip
 
 _STUB = (lambda *args, **kwargs: _traced_(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
+_setitem: Any = Tensor.__setitem__
 _lock = threading.Lock()  # op functions carry one trace at a time
 
 
@@ -148,6 +150,9 @@ class Trace:
             set()
         )  # ids of tensors that came up during the run, and not out of an op
         self.held: list[Tensor] = []
+        self.originals: dict[Any, Any] = {
+            _setitem: _setitem
+        }  # op functions as they are without a trace
         self.expected: dict[
             int, int
         ] = {}  # id of a version counter -> the version after the last call
@@ -219,13 +224,13 @@ class Trace:
             if self.expected.setdefault(id(tensor._vc), version) != version:
                 raise Unsupported("a tensor is written to in a way that no op shows")
 
-    def wrapped(self, function: FunctionType, original: Any = None) -> Callable[..., Any]:
+    def wrapped(self, function: FunctionType) -> Callable[..., Any]:
         """What stands in for an op function meanwhile."""
 
         def traced(*args: Any, **kwargs: Any) -> Any:
-            nonlocal original
+            original = self.originals.get(function)
             if original is None:
-                original = _original(function)
+                original = self.originals[function] = _original(function)
             if self.inside or self.failure or threading.get_ident() != self.owner:
                 return original(*args, **kwargs)
             self.inside = True
@@ -249,9 +254,6 @@ class Trace:
                 self.failure = error
 
 
-_setitem: Any = Tensor.__setitem__
-
-
 def _original(function: FunctionType) -> FunctionType:
     """The op function as it was: compiled now if this is its first call."""
     namespace = function.__globals__
@@ -264,6 +266,16 @@ def _original(function: FunctionType) -> FunctionType:
     made = FunctionType(code, namespace, function.__name__, function.__defaults__)
     made.__kwdefaults__ = function.__kwdefaults__
     return made
+
+
+def _watch(trace: Trace) -> None:
+    """Give the op functions the stub's code."""
+    for function in FUNCTIONS:
+        if function.__code__ is not _STUB:
+            namespace = function.__globals__
+            namespace["_traced_"] = trace.wrapped(function)
+            namespace["_traced_code_"] = function.__code__
+            function.__code__ = _STUB
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
@@ -281,6 +293,12 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
     kept = {name: getattr(Tensor, name) for name in _READS}
     make, seed = wrap.__code__, default_generator.get_state()
     made = FunctionType(make, wrap.__globals__, "wrap")
+    laying = handed.begin_laying
+
+    def begin() -> None:
+        laying()  # writes some of the functions anew
+        trace.originals = {_setitem: _setitem}
+        _watch(trace)
 
     def wrapped(array: Any) -> Tensor:
         tensor = made(array)
@@ -303,16 +321,15 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
         try:
             for name in _READS:
                 setattr(Tensor, name, reader(name))
-            Tensor.__setitem__ = trace.wrapped(_setitem, _setitem)  # type: ignore[attr-defined]
+            Tensor.__setitem__ = trace.wrapped(_setitem)  # type: ignore[attr-defined]
             wrap.__globals__["_traced_"] = wrapped
             wrap.__code__ = _STUB
-            for function in FUNCTIONS:
-                function.__globals__["_traced_"] = trace.wrapped(function)
-                function.__globals__["_traced_code_"] = function.__code__
-                function.__code__ = _STUB
+            _watch(trace)
+            handed.begin_laying = begin
             result = run()
         finally:
             Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
+            handed.begin_laying = laying
             wrap.__code__ = make
             wrap.__globals__.pop("_traced_", None)
             for function in FUNCTIONS:

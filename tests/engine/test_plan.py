@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 from collections import namedtuple
 from dataclasses import dataclass
@@ -409,6 +411,18 @@ def test_hooks_run() -> None:
         handle.remove()
         compiled(x)
     assert seen == [1]
+
+
+def test_the_first_call_of_a_process_is_traced_whole() -> None:
+    """Ops are compiled, and written anew for the first laid tensor, while the trace watches them."""
+    code = (
+        "import engine; from engine import nn;"
+        "m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3)).eval();"
+        "c = engine.compile(m); engine.set_grad_enabled(False); c(engine.randn(1, 3, 32, 32));"
+        "print(sum('convolution' in n for n in c.plans[0].names), type(engine.add).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["3", "function"], done.stderr
 
 
 # --- arguments and results
