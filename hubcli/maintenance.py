@@ -109,9 +109,9 @@ def prune(*, grace: float = GRACE, max_size: int | None = None, dry_run: bool = 
     if not root.is_dir():
         return Pruned((), 0)
     pruning = _Pruning(root, grace, dry_run)
-    for key, tables in _repositories(root).items():
+    for key in _repositories(root):
         with contextlib.nullcontext() if dry_run else store.exclusive(f"repo-{key}", key):
-            pruning.repository(key, tables)
+            pruning.repository(key)
     pruning.temporaries()
     pruning.records()
     pruning.blobs()
@@ -125,15 +125,16 @@ class _Pruning:
     def __init__(self, root: Path, grace: float, dry_run: bool) -> None:
         self.root, self.grace, self.dry_run = root, grace, dry_run
         self.now = _now(root)
-        self.held = leases.held()
         self.removed: list[str] = []
         self.freed = 0
 
-    def repository(self, key: str, tables: list[Table]) -> None:
+    def repository(self, key: str) -> None:
         """Old generations, unfinished trees, and the database where no ref is left."""
         folder, db = paths.checkouts(key, self.root), paths.db(key, self.root)
+        # what was read before the lock was held may be in use again: tables first, leases then
+        tables = [table for table in _tables(self.root) if table.key == key]
         current = {table.path(entry) for table in tables for entry in table.entries.values()}
-        current |= self.held
+        current |= leases.held()
         for path in _unfinished(folder):
             self.drop(path)
         for tree in list(_children(folder)):
@@ -283,20 +284,22 @@ def _now(root: Path) -> float:
             file.unlink()
 
 
-def _repositories(root: Path) -> dict[str, list[Table]]:
-    """The tables of every repository of which something is on disk, by key."""
-    found: dict[str, list[Table]] = {}
+def _tables(root: Path) -> Iterator[Table]:
+    for file in sorted(paths.refs(root).rglob("*.json")):
+        yield from reftable.read_all(file).values()
+
+
+def _repositories(root: Path) -> list[str]:
+    """The keys of all repositories of which something is on disk."""
+    found = {table.key for table in _tables(root)}
     for top, suffix in ((root / "db", ".git"), (root / "checkouts", "")):
         for folder, folders, _ in os.walk(top):
             inside = [name for name in folders if _is_repository(name, suffix)]
             for name in inside:
                 folders.remove(name)
                 key = str((Path(folder) / name).relative_to(top)).removesuffix(suffix)
-                found.setdefault(key, [])
-    for file in sorted(paths.refs(root).rglob("*.json")):
-        for table in reftable.read_all(file).values():
-            found.setdefault(table.key, []).append(table)
-    return found
+                found.add(key)
+    return sorted(found)
 
 
 def _is_repository(name: str, suffix: str) -> bool:

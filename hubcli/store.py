@@ -387,6 +387,7 @@ def _fetch(
         reftable.update(spec, lambda table: table.having(ref, entry, default))
         path = table.path(entry)
         _show(spec, ref, path)
+        _touch(path)  # a generation that was given up may be in use again
         if before is not None and table.path(before) != path:
             _touch(table.path(before))  # the time since which it is an old generation
         return _checkout(spec, entry, path, cached=False)
