@@ -12,7 +12,7 @@ from engine._checks import wrap_dim
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented, zeros_of
+from engine.ops.pointwise import keep_where, not_implemented, refuse, zeros_of
 from engine.ops.reduction import cast_back
 from engine.ops.special_functions import erf_of
 from engine.tensor import Tensor
@@ -189,6 +189,7 @@ def prelu(input, weight):
         raise RuntimeError(
             f"prelu: Type promoting not supported. Got {_cpp_name(input)} and {_cpp_name(weight)}"
         )
+    refuse("prelu_cpu", input._array, "iubc")
     return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)))
 
 
@@ -485,6 +486,7 @@ def glu(input, dim=-1):
     size = input._array.shape[axis]
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
+    refuse("glu_cpu", input._array, "iubc")
     return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
 
 

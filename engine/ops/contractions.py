@@ -14,6 +14,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
 from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name
 from engine.ops.pointwise import conj_if_complex as conj
+from engine.ops.pointwise import refuse
 from engine.runtime import store
 from engine.tensor import Tensor
 
@@ -581,6 +582,8 @@ def linalg_cross(xp, input, other, *, dim=-1):
         raise RuntimeError(
             f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
         )
+
+    refuse("cross", input, "b")
 
     def parts(x: Any) -> list[Any]:
         return [x[(slice(None),) * axis + (slice(i, i + 1),)] for i in range(3)]

@@ -147,6 +147,10 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
         raise TypeError(f"cdist(): argument 'p' (position 3) must be float, not {type(p).__name__}")
     a, b = x1._array, x2._array
     for label, x in (("X1", a), ("X2", b)):
+        if x.dtype.kind == "c":
+            raise RuntimeError(
+                f"cdist only supports floating-point dtypes, {label} got: {dtypes.scalar_name(dtypes.from_numpy(x.dtype))}"
+            )
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {label} got: {x.ndim}D")
     if a.shape[-1] != b.shape[-1]:

@@ -68,7 +68,8 @@ def best_along(
     xp: Any, name: str, input: Any, dim: Any, keepdim: bool, largest: bool
 ) -> tuple[Any, Any]:
     """(values, first indices) of the extremes along `dim`."""
-    _comparable(name, input)
+    if input.dtype.kind == "c":
+        raise RuntimeError(f"{name}(): does not support complex input")
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")

@@ -169,6 +169,7 @@ def cholesky_solve(xp, input, L, upper=False):
                 f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead"
             )
     old_check("cholesky_solve", input, L)
+    check_floating(input, "", "cholesky_solve_cpu")
     turned = xp.swapaxes(L, -1, -2).conj()
     first, second = (turned, L) if upper else (L, turned)
     return triangular(xp, second, triangular(xp, first, input, False, False), True, False)
@@ -421,6 +422,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
         )
     if c.shape[side] != a.shape[-2]:
         raise RuntimeError(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
+    check_floating(a, "", "ormqr_cpu")
     k = b.shape[-1]
     vectors = (
         _reflectors(input) if a.shape[-1] <= a.shape[-2] else _reflectors(input[..., : a.shape[-2]])

@@ -9,6 +9,7 @@ from engine import dtypes
 from engine._checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
+from engine.ops.pointwise import not_implemented
 
 
 def reduced(loss, reduction):
@@ -41,6 +42,20 @@ def _floating(array, kernel):
     found = dtypes.from_numpy(array.dtype)
     if found.category < dtypes.FLOATING:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(found)}'")
+
+
+def _real(array, kernel):
+    """`_floating`, and not complex."""
+    _floating(array, kernel)
+    if array.dtype.kind == "c":
+        raise not_implemented(kernel, array)
+
+
+def _single(input, kernel):
+    """`_real`, and of 32 bits at least."""
+    _real(input._array, kernel)
+    if input._array.dtype.itemsize == 2:
+        raise not_implemented(kernel, input._array)
 
 
 def _pairs(t, make=None):
@@ -83,7 +98,7 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta=1.0):
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2.  input (*), target (*) -> () or (*)."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    _floating(input, "smooth_l1_cpu")
+    _real(input, "smooth_l1_cpu")
     d = xp.abs(_wide(input) - _wide(target))
     return _reduce(
         xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype
@@ -108,7 +123,7 @@ def huber_loss(xp, input, target, reduction="mean", delta=1.0):
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2).  input (*), target (*) -> () or (*)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    _floating(input, "huber_cpu")
+    _real(input, "huber_cpu")
     d = xp.abs(_wide(input) - _wide(target))
     return _reduce(
         xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype
@@ -126,6 +141,14 @@ def _soft_margin_slope(grad, input, target, reduction):
 @samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
 def soft_margin_loss(xp, input, target, reduction="mean"):
     """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> () or (*)."""
+    if input.dtype.kind == "b" or target.dtype.kind == "b":
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+    if input.dtype.kind in "iu":
+        name = _scalar(dtypes.from_numpy(input.dtype))
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
     z = -_wide(target) * _wide(input)
     return _reduce(xp, xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z))), reduction, input.dtype)
 
@@ -161,7 +184,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
         raise RuntimeError(
             f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}"
         )
-    _floating(input, "binary_cross_entropy")
+    _real(input, "binary_cross_entropy")
     x, t = _wide(input), _wide(target)
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
@@ -185,6 +208,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
 @samples(lambda t: _pairs(t))
 def bce_with_logits(xp, input, target, reduction="mean"):
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> () or (*)."""
+    _real(input, "log_sigmoid_cpu")
     x, t = _wide(input), _wide(target)
     loss = (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
     return _reduce(xp, loss, reduction, input.dtype)
@@ -218,6 +242,11 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(3), t(3), "none", True)])
 def kl_div(input, target, reduction="mean", log_target=False):
     """target * (log(target) - input), input in log space.  input (*), target (*) -> () or (*)."""
+    kinds = input.dtype.category, target.dtype.category
+    if dtypes.COMPLEX in kinds:
+        raise RuntimeError("kl_div: Complex inputs not supported.")
+    if min(kinds) < dtypes.FLOATING:
+        raise RuntimeError("kl_div: Integral inputs not supported.")
     if log_target:
         return reduced(target.exp() * (target - input), reduction)
     return reduced(target.xlogy(target) - target * input, reduction)
@@ -260,7 +289,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim.  x1 (*, D, *), x2 broadcast with it -> (*, *)."""
     common = dtypes.promote_types(x1.dtype, x2.dtype)
-    if not (common.is_floating_point or common.is_complex):
+    if not common.is_floating_point:
         raise RuntimeError(
             "expected common dtype to be floating point, yet common dtype is " + _scalar(common)
         )
@@ -344,6 +373,7 @@ def triplet_margin_loss(
 )
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
     """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> () or (N)."""
+    _single(input, "multi_margin_loss_cpu_kernel")
     rows = input.unsqueeze(0) if input.dim() < 2 else input
     index = target.reshape(-1)
     if index.numel() != rows.shape[0]:
@@ -374,6 +404,7 @@ def multilabel_margin_loss(input, target, reduction="mean"):
         raise RuntimeError(
             f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
         )
+    _single(input, "multilabel_margin_loss_forward_out_frame")
     rows, listed = (
         (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
     )

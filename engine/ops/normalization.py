@@ -247,6 +247,10 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     check_layer(
         input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
     )
+    if input.dtype.category < dtypes.FLOATING:
+        raise NotImplementedError(
+            f"\"rms_norm\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
+        )
     wide = input.float() if input.dtype.itemsize == 2 else input
     if eps is None:
         eps = dtypes.finfo(wide.dtype).eps

@@ -55,6 +55,12 @@ def not_implemented(kernel: str, array: Any) -> NotImplementedError:
     )
 
 
+def refuse(kernel: str, array: Any, kinds: str) -> None:
+    """torch's error for an array of a numpy kind ("b", "iu", "c") that its kernel lacks."""
+    if array.dtype.kind in kinds:
+        raise not_implemented(kernel, array)
+
+
 def dtype_of(x: Any) -> Any:
     """The dtype of an array or, for a Python number, of the 0-dim tensor it would make."""
     return dtypes.from_numpy(x.dtype) if hasattr(x, "dtype") else dtypes.of_number(x)

@@ -9,7 +9,13 @@ import numpy as np
 
 from engine.dispatch import array_derivative, derivative, op, samples
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, no_derivative, not_implemented, zeros_of
+from engine.ops.pointwise import (
+    keep_where,
+    no_derivative,
+    not_implemented,
+    refuse,
+    zeros_of,
+)
 from engine.tensor import Tensor
 
 LN2, LN10 = math.log(2), math.log(10)
@@ -496,7 +502,9 @@ def trunc(xp, input):
                     (t(4), {"decimals": -1})])  # fmt: skip
 def round(xp, input, *, decimals=0):
     """The nearest whole number, ties to even; with `decimals` that many digits are kept.  input (*) -> (*)."""
-    if not decimals or input.dtype.kind in "iubc":
+    if decimals:
+        refuse("round_cpu", input, "iub")
+    if not decimals or input.dtype.kind == "c":
         return _rounded(xp, "round", xp.rint, input)
     scale = input.dtype.type(10.0 ** (decimals if decimals > 0 else -decimals))
     return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale

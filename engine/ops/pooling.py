@@ -9,6 +9,7 @@ from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import follow
 from engine.ops import _pool
+from engine.ops.pointwise import refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
 
 
@@ -429,6 +430,7 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
     out = _pool.out_size(input.shape[-1], k, s, p, d, ceil_mode)
     if out <= 0:
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {out}")
+    refuse("max_pool1d_impl", input._array, "iub")
     result = _max_pool(
         "max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices
     )
@@ -632,6 +634,7 @@ def _adaptive_max(name, n, input, output_size):
                     f"{list(input.shape)} with dimension {i} being empty"
                 )
     batched = input.dim() == n + 2
+    refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
     if not all(size) or not x.numel():
         empty = x.new_empty((*x.shape[:2], *size))

@@ -196,7 +196,7 @@ def sum_to_size(xp, input, size):
 def nansum(xp, input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim`, nan counted as 0.  input (*) -> (* without dim)."""
     if input.dtype.kind == "c":
-        raise RuntimeError("nansum does not support complex inputs")
+        raise RuntimeError("nansum on CPU does not support complex inputs")
     if input.dtype.kind in "fV":
         input = xp.where(input == input, input, input.dtype.type(0))
     return sum.op.kernel(xp, input, dim, keepdim, dtype=dtype)
@@ -462,11 +462,17 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=N
     return std_of(input, dim, correction, keepdim, out=out)
 
 
+def _check_moments(name: str, input: Tensor) -> None:
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError(f"{name} only support floating point and complex dtypes")
+
+
 @overload(method=False)
 @samples(lambda t: [(t(3, 4), 1)])
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
+    _check_moments("var_mean", input)
     return var_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
 
 
@@ -475,6 +481,7 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
+    _check_moments("std_mean", input)
     return std_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
 
 

@@ -8,7 +8,7 @@ from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.extremes import at_index, put_along
-from engine.ops.pointwise import keep_where, not_implemented
+from engine.ops.pointwise import keep_where, refuse
 from engine.ops.reduction import KEEP, nonempty
 from engine.runtime import store
 from engine.tensor import Tensor, wrap
@@ -20,11 +20,6 @@ def _order(xp: Any, input: Any, axis: int, descending: bool) -> Any:
         return xp.argsort(input, axis=axis, kind="stable")
     n = input.shape[axis]
     return n - 1 - xp.flip(xp.argsort(xp.flip(input, axis), axis=axis, kind="stable"), axis)
-
-
-def _no_complex(name: str, input: Any) -> None:
-    if input.dtype.kind == "c":
-        raise not_implemented(name, input)
 
 
 def _sortable(input: Any) -> None:
@@ -91,7 +86,12 @@ def topk(xp, input, k, dim=-1, largest=True, sorted=True):
 
     RuntimeError when `k` exceeds the size.
     """
-    _no_complex("topk_cpu", input)
+    for kind, label in (
+        ("c", " topk does not support complex"),
+        ("b", "topk does not support bool"),
+    ):
+        if input.dtype.kind == kind:
+            raise RuntimeError(f"{label} dtypes on CPU")
     axis = wrap_dim(dim, input.ndim)
     n = input.shape[axis] if input.ndim else 1
     if not 0 <= k <= n:
@@ -137,7 +137,7 @@ def _index_backward(
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
 def kthvalue(xp, input, k, dim=-1, keepdim=False):
     """(values, indices) of the k-th smallest along `dim`, counted from 1.  input (*) -> (* without dim), same."""
-    _no_complex("kthvalue_cpu", input)
+    refuse("kthvalue_cpu", input, "bc")
     axis = wrap_dim(dim, input.ndim)
     n = input.shape[axis] if input.ndim else 1
     if not input.size and not n:
@@ -171,13 +171,8 @@ def _median_order(xp: Any, input: Any, axis: int, skip_nan: bool) -> tuple[Any, 
     return order, xp.where(nans > 0, n - nans, (n - 1) // 2)
 
 
-def _check_median(input: Any) -> None:
-    if input.dtype.kind in "bc":
-        raise not_implemented("median_cpu", input)
-
-
 def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
-    _check_median(input)
+    refuse("median_cpu", input, "bc")
     if not input.size:
         return xp.full((), float("nan") if input.dtype.kind in "fV" else 0).astype(input.dtype)
     flat = input.reshape(-1)
@@ -202,7 +197,7 @@ def nanmedian_all(xp, input):
 
 
 def _median_along(xp: Any, name: str, input: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
-    _check_median(input)
+    refuse("median_out", input, "bc")
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
@@ -270,7 +265,7 @@ def mode(xp, input, dim=-1, keepdim=False):
 
     input (*) -> (* without dim), same.
     """
-    _no_complex("mode_cpu", input)
+    refuse("mode_cpu", input, "c")
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
@@ -314,7 +309,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
     array = _given("unique", input)
-    _no_complex("unique", array)
+    refuse("unique", array, "c")
     xp = backends.xp_of(array)
     axis = None if dim is None else wrap_dim(dim, array.ndim)
     found = xp.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
@@ -335,7 +330,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
     array = _given("unique_consecutive", input)
-    _no_complex("unique", array)
+    refuse("unique", array, "c")
     xp = backends.xp_of(array)
     rows = array.reshape(-1) if dim is None else array
     axis = 0 if dim is None else wrap_dim(dim, array.ndim)
@@ -370,6 +365,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 )
 def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=False):
     """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
+    refuse("searchsorted_out_cpu", input, "bc")
     if sorter is not None:
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, -1)
     side = "right" if right else "left"
@@ -420,7 +416,7 @@ def searchsorted(
             f"value tensor {list(second.shape)}"
         )
     for x in (second, first):
-        _no_complex("searchsorted_out_cpu", x)
+        refuse("searchsorted_out_cpu", x, "c")
     return search_sorted(
         sorted_sequence, input, right or side == "right", sorter, out_int32, out=out
     )

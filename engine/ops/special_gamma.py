@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine import dtypes
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise import keep_where
 from engine.ops.special_functions import horner, in_double, real_only
@@ -222,6 +223,8 @@ def _check_mvlgamma(p: int) -> None:
 def mvlgamma(input, p, *, out=None):
     """The logarithm of the multivariate gamma function of order p.  input (*) above (p - 1) / 2 -> (*)."""
     _check_mvlgamma(p)
+    if input.dtype is dtypes.bool:
+        raise RuntimeError("The input tensor may not be a boolean tensor.")
     if not input.is_floating_point():
         input = input / 1
     total = lgamma(input) + p * (p - 1) / 4 * LOG_PI

@@ -230,7 +230,7 @@ def _quantile(
 ) -> Tensor:
     kind = input._array.dtype
     if kind not in ("float32", "float64"):
-        raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+        raise RuntimeError("quantile() input tensor must be either float or double dtype")
     xp = backends.xp_of(input._array)
     if isinstance(q, Tensor):
         if q._array.ndim > 1:

@@ -11,6 +11,7 @@ from math import prod
 from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _conv
+from engine.ops.pointwise import refuse
 
 # --- unfold and fold
 
@@ -370,6 +371,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         raise ValueError(
             f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
         )
+    refuse("grid_sampler_2d_cpu_kernel_impl", input._array, "iubc")
     if padding_mode not in ("zeros", "border", "reflection"):
         raise ValueError(
             "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "

@@ -114,8 +114,8 @@ def test_histograms_without_a_range() -> None:
 def test_out_of_functions_that_are_no_ops() -> None:
     x = engine.tensor([[3.0, 1.0], [1.0, 2.0]])
     for name, args in (
-        ("renorm", (2, 0, 1.0)), ("msort", ()), ("narrow_copy", (0, 0, 1)), ("qr", ()), ("svd", ()), ("float_power", (2,)),
-        ("triangular_solve", (x,)), ("histogram", (3,)),
+        ("renorm", (2, 0, 1.0)), ("msort", ()), ("narrow_copy", (0, 0, 1)), ("qr", ()), ("svd", ()),
+        ("float_power", (2,)), ("triangular_solve", (x,)), ("histogram", (3,)),
     ):  # fmt: skip
         function = getattr(engine, name)
         expected = function(x, *args)
@@ -147,3 +147,70 @@ def test_out_of_products(name: str) -> None:
     x, out = engine.tensor([1.0, 2.0]), engine.empty(0)
     getattr(engine, name)(x, x, out=out)
     assert engine.equal(out, getattr(engine, name)(x, x))
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+@pytest.mark.parametrize(
+    ("name", "args", "text"),
+    [
+        ("glu", ((2, 4),), "\"glu_cpu\" not implemented for 'Long'"),
+        ("prelu", ((2, 3), (1,)), "\"prelu_cpu\" not implemented for 'Long'"),
+        ("max_pool1d", ((1, 2, 4), 2), "\"max_pool1d_impl\" not implemented for 'Long'"),
+        (
+            "adaptive_max_pool2d",
+            ((1, 2, 4, 4), 2),
+            "\"adaptive_max_pool2d\" not implemented for 'Long'",
+        ),
+        ("rms_norm", ((2, 3), (3,)), "\"rms_norm\" not implemented for 'Long'"),
+        (
+            "binary_cross_entropy_with_logits",
+            ((3,), (3,)),
+            "\"log_sigmoid_cpu\" not implemented for 'Long'",
+        ),
+        (
+            "grid_sample",
+            ((1, 1, 2, 2), (1, 2, 2, 2)),
+            "\"grid_sampler_2d_cpu_kernel_impl\" not implemented for 'Long'",
+        ),
+        ("kl_div", ((3,), (3,)), "kl_div: Integral inputs not supported."),
+        (
+            "soft_margin_loss",
+            ((3,), (3,)),
+            "result type Float can't be cast to the desired output type Long",
+        ),
+        ("cholesky_solve", ((2, 1), (2, 2)), "\"cholesky_solve_cpu\" not implemented for 'Long'"),
+    ],
+)
+def test_integers_are_refused_in_torchs_words(name: str, args: Any, text: str) -> None:
+    is_shape = [
+        isinstance(a, tuple) and (i == 0 or name not in ("rms_norm",)) for i, a in enumerate(args)
+    ]
+    values = [
+        engine.ones(a, dtype=engine.int64) if shape else a for a, shape in zip(args, is_shape)
+    ]
+    function = getattr(F, name, None) or getattr(engine, name)
+    with pytest.raises((NotImplementedError, RuntimeError)) as caught:
+        function(*values)
+    assert str(caught.value) == text
+
+
+def test_bools_and_complex_numbers_are_refused_in_torchs_words() -> None:
+    flags, turns = engine.tensor([True, False, True]), engine.ones(2, 3, dtype=engine.complex64)
+    for call, text in (
+        (lambda: flags.topk(1), "topk does not support bool dtypes on CPU"),
+        (lambda: turns.topk(1), " topk does not support complex dtypes on CPU"),
+        (lambda: turns.max(1), "max(): does not support complex input"),
+        (lambda: flags.kthvalue(1), "\"kthvalue_cpu\" not implemented for 'Bool'"),
+        (lambda: flags.median(0), "\"median_out\" not implemented for 'Bool'"),
+        (lambda: engine.linalg.cross(flags, flags), "\"cross\" not implemented for 'Bool'"),
+        (lambda: turns.nansum(), "nansum on CPU does not support complex inputs"),
+        (lambda: engine.var_mean(flags), "var_mean only support floating point and complex dtypes"),
+        (lambda: engine.mvlgamma(flags, 1), "The input tensor may not be a boolean tensor."),
+        (
+            lambda: engine.bucketize(flags, flags),
+            "\"searchsorted_out_cpu\" not implemented for 'Bool'",
+        ),
+    ):
+        with pytest.raises((NotImplementedError, RuntimeError)) as caught:
+            call()
+        assert str(caught.value) == text
