@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from engine.dispatch import composite
+from engine.ops.creation import empty
 
 
 def _check(p):
@@ -19,7 +20,7 @@ def _noise(input, p, feature):
         if len(shape) < 2:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
         shape = (*shape[:2], *(1,) * (len(shape) - 2))
-    return input.detach().new_empty(shape).bernoulli_(1 - p)
+    return empty(shape, dtype=input.dtype, device=input.device).bernoulli_(1 - p)
 
 
 def _dropped(input, p, train, feature=False, alpha=False, inplace=False):

@@ -7,9 +7,12 @@ import itertools
 import operator
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
+from engine.grad_mode import mode
 from engine.layouts import (
     Laid,
     channels_last,
@@ -93,6 +96,14 @@ def joined(xp, arrays, dim):
     return result
 
 
+@op(public=False, method=False, out=False, laid=True)
+@samples(lambda t: [(t.constant(t(3, 4)), 1, 1, 2), (t.constant(t(2, 3, 4)), 0, 0, 1)])
+def cut(xp, input, dim, start, length):
+    """A copy of a part of `input` along `dim`, without gradient.  input (*, n, *) -> (*, length, *)."""
+    piece = input[(*(slice(None),) * dim, slice(start, start + length))]
+    return lay(piece.view(np.ndarray)) if type(input) is Laid else piece.copy()
+
+
 def cat_backward(grad, shapes, types, dim):
     """The pieces of a gradient of `cat`."""
     dim = wrap_dim(dim, len(next((s for s in shapes if s != (0,)), (0,))))
@@ -100,12 +111,14 @@ def cat_backward(grad, shapes, types, dim):
     for shape, dtype in zip(shapes, types):
         if shape == (0,):
             piece = (
-                basic_index(grad, (0,) * (grad._array.ndim - 1) + (slice(0, 0), ...))
-                if grad._array.size
+                basic_index(grad, (0,) * (grad.dim() - 1) + (slice(0, 0), ...))
+                if grad.numel()
                 else None
             )
         else:
-            piece = narrow(grad, dim, start, shape[dim])
+            # a view would lay a laid gradient anew; a part of it copied lies as what it goes to
+            part = narrow if mode.enabled or grad._laid is None else cut
+            piece = part(grad, dim, start, shape[dim])
             start += shape[dim]
         if piece is not None and dtype is not piece.dtype:
             if piece.is_complex() and not dtype.is_complex:
@@ -324,8 +337,6 @@ def cartesian_prod(*tensors):
 def combinations(input, r=2, with_replacement=False):
     """Combinations of r elements of a vector, in order, one a row.  input (n) -> (count, r)."""
     import itertools
-
-    import numpy as np
 
     if input._array.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._array.shape)}")

@@ -73,13 +73,15 @@ def _search() -> bool:
             library = ffi.dlopen(path)
             refusal = _refusal(ffi, library)
         except (OSError, AttributeError) as error:  # not there, or lacks a function
-            if os.path.exists(path):
+            if os.path.exists(path) or path == os.environ.get("ENGINE_ONEDNN_LIB"):
                 refused.append(f"{path}: {error}")
             continue
         if refusal:
             refused.append(f"{path} {refusal}")
             continue
         _start(ffi, library, path)
+        if refused:
+            state.reason += f"; not {'; '.join(refused[:3])}"
         return True
     state.reason = "; ".join(
         ["off: no libdnnl 3 found (pip install 'hubcli[onednn]')", *refused[:3]]

@@ -74,10 +74,17 @@ def test_a_library_of_another_kind_is_refused_and_named() -> None:
 def test_the_description_names_version_and_path() -> None:
     text = onednn.describe()
     assert text.startswith("oneDNN 3.")
-    path = text.split("), ")[1]
+    path = text.split("), ")[1].split(";")[0]
     code = "from engine.backends import onednn; print(onednn.describe())"
     if os.path.exists(path):
         assert python(code, ENGINE_ONEDNN_LIB=path) == text
+
+
+@needs_library
+def test_a_path_that_does_not_serve_is_named() -> None:
+    code = "from engine.backends import onednn; print(onednn.describe())"
+    found = python(code, ENGINE_ONEDNN="1", ENGINE_ONEDNN_LIB="/nowhere/libdnnl.so.3")
+    assert found.startswith("oneDNN 3.") and "; not /nowhere/libdnnl.so.3: " in found
 
 
 # --- numbers
