@@ -44,7 +44,7 @@ def _euclidean_second(
     return (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(shape)
 
 
-@op(public=False, method=False, node="EuclideanDistBackward0")
+@op(public=False, method=False, node="CdistBackward0")
 @derivative(
     x1=lambda grad, x1, x2, result, x1_shape: _euclidean_first(grad, x1, x2, result, x1_shape),
     x2=lambda grad, x1, x2, result, x2_shape: _euclidean_second(grad, x1, x2, result, x2_shape),
@@ -148,9 +148,8 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     a, b = x1._array, x2._array
     for label, x in (("X1", a), ("X2", b)):
         if x.dtype.kind == "c":
-            raise RuntimeError(
-                f"cdist only supports floating-point dtypes, {label} got: {dtypes.scalar_name(dtypes.from_numpy(x.dtype))}"
-            )
+            found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {label} got: {found}")
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {label} got: {x.ndim}D")
     if a.shape[-1] != b.shape[-1]:

@@ -199,7 +199,7 @@ def _lu_solved(xp: Any, lu: Any, order: Any, b: Any) -> Any:
     return triangular(xp, lu, triangular(xp, lu, turned, False, True), True, False)
 
 
-@op()
+@op(node="LinalgInvExBackward0")
 @derivative(input=lambda grad, result: -matmul(mH(result), matmul(grad, mH(result))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t(0, 0),), (t.complex(2, 2),)])
 def inverse(xp, input):

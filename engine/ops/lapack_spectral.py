@@ -535,7 +535,7 @@ def _exp_slope(grad: Tensor, A: Tensor) -> Tensor:
     return matrix_exp(block)[..., :n, n:]
 
 
-@op()
+@op(node="LinalgMatrixExpBackward0")
 @derivative(input=lambda grad, input: _exp_slope(grad, input))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t(0, 0),), (t.complex(2, 2),)])
 def matrix_exp(xp, input):

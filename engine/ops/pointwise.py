@@ -338,7 +338,7 @@ def floor_divide(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False)
+@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2")
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -352,7 +352,7 @@ def floor_div(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, form="div", half=True)
+@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2")
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip

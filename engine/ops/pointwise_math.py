@@ -218,7 +218,7 @@ def _real_only(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
 
 
-@op(promote="float", inplace=True, half=True)
+@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0")
 @derivative(input=lambda grad: grad * (math.pi / 180))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-90, 90, 3),)])
 def deg2rad(xp, input):
@@ -227,7 +227,7 @@ def deg2rad(xp, input):
     return xp.multiply(input, input.dtype.type(math.pi / 180))
 
 
-@op(promote="float", inplace=True, half=True)
+@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0")
 @derivative(input=lambda grad: grad * (180 / math.pi))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 3),)])
 def rad2deg(xp, input):

@@ -435,7 +435,7 @@ def lerp_number(xp, input, end, weight):
     return xp.subtract(end, gap * (1 - weight))
 
 
-@op(broadcast=True, inplace=True, form="lerp", half=True)
+@op(broadcast=True, inplace=True, form="lerp", half=True, node="LerpBackward1")
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),

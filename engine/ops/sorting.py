@@ -228,7 +228,7 @@ def median_dim(xp, input, dim, keepdim=False):
     return _median_along(xp, "median", input, dim, keepdim)
 
 
-@op(form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",))
+@op(form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",), node="NanmedianBackward1")
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def nanmedian_dim(xp, input, dim, keepdim=False):

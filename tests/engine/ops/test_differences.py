@@ -214,3 +214,24 @@ def test_bools_and_complex_numbers_are_refused_in_torchs_words() -> None:
         with pytest.raises((NotImplementedError, RuntimeError)) as caught:
             call()
         assert str(caught.value) == text
+
+
+def test_the_names_of_nodes() -> None:
+    x = engine.eye(2, requires_grad=True)
+    for result, name in (
+        (x.deg2rad(), "Deg2RadBackward0"), (x.inverse(), "LinalgInvExBackward0"),
+        (engine.matrix_exp(x), "LinalgMatrixExpBackward0"), (x.nanmedian(1)[0], "NanmedianBackward1"),
+        (x.lerp(x, x), "LerpBackward1"), (engine.cdist(x, x), "CdistBackward0"),
+        (engine.div(x, 0.8, rounding_mode="trunc"), "DivBackward2"), (x / 2, "DivBackward0"),
+    ):  # fmt: skip
+        assert type(result.grad_fn).__name__ == name
+
+
+def test_the_public_name_stands_in_errors_of_its_forms() -> None:
+    for name in ("max", "div", "prod", "median"):
+        with pytest.raises(
+            TypeError,
+            match=rf"^{name}\(\): argument 'input' \(position 1\) must be Tensor, not str",
+        ):
+            getattr(engine, name)("a", *(("b",) if name == "div" else ()))
+    assert repr(engine.max(engine.ones(1, 1), 0)).startswith("torch.return_types.max(")
