@@ -95,7 +95,7 @@ class OptimizedModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's results."""
         module = self._orig_mod
-        if mode.enabled or not _plain(module):
+        if mode.enabled or not (self._state or _State(module)).plain():
             return module(*args, **kwargs)
         key = _signature((args, kwargs))
         if key is None or not self._busy.acquire(
@@ -111,7 +111,7 @@ class OptimizedModule(Module):
         module, own = self._orig_mod, self.__dict__
         if self._state is None or not self._state.holds():
             now = _State(module)
-            if self._plans and not now.same(self._stale):
+            if not now.plain() or (self._plans and not now.same(self._stale)):
                 own["_stale"] = now  # weights that change from call to call are not worth a plan
                 return module(*args, **kwargs)
             self._plans.clear()
@@ -135,7 +135,7 @@ class _State:
     """The modules, parameters and buffers of a module, and what of them must not change."""
 
     def __init__(self, module: Module) -> None:
-        self.root = module
+        self.modules = [m.__dict__ for m in module.modules()]
         self.children: list[tuple[dict, str, Any]] = []
         self.tensors: list[tuple[dict, str, Any, int, int]] = []
         for m in module.modules():
@@ -145,6 +145,13 @@ class _State:
                     if t is not None:
                         self.tensors.append((table, name, t, t._vc[0], t._replaced))
         self.generation = library.state.generation
+
+    def plain(self) -> bool:
+        """Whether all modules are in eval mode and without hooks."""
+        for own in self.modules:
+            if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+                return False
+        return not (_hooks.forward or _hooks.forward_pre)
 
     def holds(self) -> bool:
         """Whether all is as it was."""
@@ -159,19 +166,6 @@ class _State:
     def same(self, other: _State | None) -> bool:
         """Whether nothing has changed since `other` was made."""
         return other is not None and other.holds()
-
-
-def _plain(module: Module) -> bool:
-    """Whether all of a module is in eval mode and without hooks."""
-    if _hooks.forward or _hooks.forward_pre:
-        return False
-    stack = [module]
-    while stack:
-        m = stack.pop()
-        if m.training or m._forward_hooks or m._forward_pre_hooks:
-            return False
-        stack.extend([c for c in m._modules.values() if c is not None])
-    return True
 
 
 def _signature(value: Any) -> Any:
