@@ -229,6 +229,7 @@ def source(record: Op, inplace: bool = False) -> str:
     if inplace:
         if record.laid:
             w("_w = lying(input)")
+            w("if _w.__class__ is Laid: _w.packed = None")
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
         _record(w, record, plan, inplace=True)

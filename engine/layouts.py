@@ -59,19 +59,27 @@ sparse_bsc = layout("sparse_bsc")
 # their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
 # `runtime.hold` files the result.  Before the first laid tensor nobody asks: `_Settle` comes to the class and those
 # ops are written anew (`binder.begin_laying`).
-# Weights of convolutions are laid as well, in an order of their own, at the first use without gradients.
+# Weights of convolutions are laid as well, at the first use without gradients: in the same memory, but nobody can write
+# to it unseen, so what oneDNN made of them is kept with them (`Laid.packed`).
 # A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
 # nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
 
 
 class Laid(np.ndarray):
-    """An array (N, C, *size) whose memory is (N, *size, C) by the engine's choice: see Note [Laid tensors]."""
+    """An array (N, C, *size) whose memory is (N, *size, C) by the engine's choice: see Note [Laid tensors].
+
+    `packed`: of a weight, what a kernel keeps of it in an order of its own; None again once the weight is written to.
+    """
+
+    packed: Any = None
 
 
 def plain(array: Any) -> Any:
     """A Laid array as the contiguous array it stands for; anything else as it is."""
     if type(array) is not Laid:
         return array
+    if array.flags.c_contiguous:  # a weight: the array it shows
+        return array.base if array.base.shape == array.shape else array.view(np.ndarray)
     from engine.backends.cpu import empty
 
     result = empty(array.shape, array.dtype)
@@ -84,15 +92,6 @@ def lay(array: np.ndarray) -> Laid:
     if type(array) is Laid:
         return array
     result = empty_laid(array.shape, array.dtype)
-    _copy(array, result)
-    return result
-
-
-def lay_weight(array: np.ndarray) -> Laid:
-    """A copy of a convolution's weight (O, I, *kernel) in memory (*kernel, I, O): oneDNN reads that as it is."""
-    shape = array.shape
-    made = np.empty((*shape[2:], shape[1], shape[0]), array.dtype)
-    result = made.transpose(array.ndim - 1, array.ndim - 2, *range(array.ndim - 2)).view(Laid)
     _copy(array, result)
     return result
 

@@ -643,12 +643,12 @@ def rewrap(array: Any) -> Tensor:
     return result
 
 
-def lay_alone(tensor: Tensor, make: Callable[[Any], Laid]) -> None:
-    """Lay a tensor as `make(array)` gives it, unless somebody else holds its array or a part of it."""
+def lay_alone(tensor: Tensor) -> None:
+    """Make a contiguous tensor a laid one in the same memory, unless somebody else holds its array or a part of it."""
     array = tensor._array
     # the references of a private array: the tensor's, the name `array`, the argument; a view would have it as its base
     if sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease):
-        hold_laid(tensor, make(array))
+        hold_laid(tensor, array.view(Laid))
         del tensor._array
 
 

@@ -11,7 +11,7 @@ from engine import dtypes
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import follow, lay_weight
+from engine.layouts import follow
 from engine.ops import _conv
 from engine.tensor import Tensor, lay_alone
 
@@ -371,14 +371,14 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _lay_weight(weight):
-    """Without gradients a weight is used again and again: in oneDNN's order it need not be packed for every use."""
+    """Without gradients a weight is used again and again: what oneDNN packs of a laid one is kept."""
     array = weight._array
     if (
         type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
         and onednn_kernels()
     ):  # fmt: skip
         del array
-        lay_alone(weight, lay_weight)
+        lay_alone(weight)
 
 
 def _string_padding(input, weight, padding, stride, dilation):

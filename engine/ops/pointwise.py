@@ -16,6 +16,7 @@ from engine.dispatch import (
     overload,
     samples,
 )
+from engine.layouts import Laid
 from engine.runtime import store
 from engine.tensor import Tensor, lying, wrap
 
@@ -656,6 +657,8 @@ def _add_in_place(total: Tensor, more: Tensor) -> None:
     array, other = lying(total), lying(more)
     if type(array) is not type(other):
         array, other = total._array, more._array
+    elif type(array) is Laid:
+        array.packed = None
     array += other
     total._vc[0] += 1
 

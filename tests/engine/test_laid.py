@@ -288,6 +288,33 @@ def test_weights_are_laid_without_gradients_and_alone() -> None:
         np.testing.assert_allclose(layer(x).numpy()[0, 0], layer.bias[0].item(), 1e-6)
 
 
+def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends import onednn
+
+    if not onednn.is_available():
+        pytest.skip(onednn.describe())
+    from engine.backends.onednn import convolution
+
+    layer = engine.nn.Conv2d(64, 64, 3, bias=False)
+    images = [wrap(values(1, 64, n, n)) for n in (9, 12)]
+    with engine.no_grad():
+        wanted = [layer(x).numpy() for x in images]
+        for x, y in zip(images * 2, wanted * 2):  # two sizes in turn
+            np.testing.assert_allclose(layer(x).numpy(), y, 1e-5)
+        assert layer.weight._laid.packed is not None and convolution._Kept.nbytes > 0
+        for change in (lambda w: w.mul_(-1), lambda w: w.sub_(w + w), lambda w: w.neg_()):
+            change(layer.weight)
+            assert layer.weight._laid.packed is None
+            wanted = [-y for y in wanted]
+            np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
+        address = layer.weight.data_ptr()
+        layer(images[0])
+        assert layer.weight.data_ptr() == address  # the memory is the same
+        monkeypatch.setattr(convolution, "_KEPT", 0)
+        np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
+        assert layer.weight._laid.packed is None
+
+
 def test_laid_weights_train_and_are_saved() -> None:
     engine.manual_seed(0)
     x, layer = wrap(values(2, 32, 9, 9)), engine.nn.Conv2d(32, 64, 3)

@@ -6,8 +6,7 @@ the layout oneDNN wants.  Every function returns False, nothing written, where o
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from engine.backends.onednn.primitives import (
     Desc,
     Plan,
     Primitive,
-    Unsupported,
     activation_desc,
     address,
+    aligned,
     any_desc,
     attributes,
     desc_of,
@@ -29,9 +28,22 @@ from engine.backends.onednn.primitives import (
     strides_of,
     workspace,
 )
+from engine.layouts import Laid
 
-# Results a channel up to which packing a weight costs more than reading it as it lies.
-_FEW = 1 << 14
+_KEPT = 1 << 28  # bytes of packed weights that are kept
+
+
+class _Kept:
+    """A weight packed for the convolution `key`."""
+
+    nbytes = 0  # of all that live
+
+    def __init__(self, key: Hashable, buffer: np.ndarray) -> None:
+        self.key, self.buffer = key, buffer
+        _Kept.nbytes += buffer.nbytes
+
+    def __del__(self) -> None:
+        _Kept.nbytes -= self.buffer.nbytes
 
 
 def _weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -97,17 +109,10 @@ def forward(
         b = None if bias is None else desc_of(bias.shape, (1,))
         chain = tuple((*p, g.y) if p[0] == "binary" else p for p in post)
 
-        def plan_for(weights: Desc) -> Plan:
-            return Plan(
-                "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, weights,
-                null() if b is None else b, g.y, *g.windows, attributes(chain),
-            )  # fmt: skip
-
-        plan = None
-        if not w.flags.c_contiguous and out.size // out.shape[1] <= _FEW:
-            with contextlib.suppress(Unsupported):
-                plan = plan_for(desc_of(shape, strides))
-        plan = plan or plan_for(any_desc(shape))
+        plan = Plan(
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
+            null() if b is None else b, g.y, *g.windows, attributes(chain),
+        )  # fmt: skip
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:
@@ -120,20 +125,33 @@ def forward(
     found = primitive(key, make)
     if found is None:
         return False
-    weights = pack(found, w)
+    weights = pack(found, w, key)
     more = [] if bias is None else [address(np.ascontiguousarray(bias))]
     found(address(x), weights, address(out), *more, *map(address, operands))
     return True
 
 
-def pack(found: Primitive, w: np.ndarray) -> Any:
-    """The address of the weights as `found` wants them, packed now if need be."""
+def pack(found: Primitive, w: np.ndarray, key: Hashable = None) -> Any:
+    """The address of the weights as `found` wants them, packed now if need be.
+
+    `key`: packed weights are kept with a laid `w`, which is not written to without its `packed` being taken away.
+    """
     packing = found.extra["packing"]
     if packing.reorder is None:
         return address(w)
-    target = packing.buffer()
-    packing.reorder(address(w), target)
-    return target
+    if key is None or type(w) is not Laid:
+        target = packing.buffer()
+        packing.reorder(address(w), target)
+        return target
+    kept = w.packed
+    if kept is None or kept.key != key:
+        w.packed = kept = None
+        if _Kept.nbytes + packing.nbytes > _KEPT:
+            return pack(found, w)
+        buffer = aligned(packing.nbytes)
+        packing.reorder(address(w), address(buffer))
+        w.packed = kept = _Kept(key, buffer)
+    return address(kept.buffer)
 
 
 def backward_input(
