@@ -274,6 +274,8 @@ def address(array: np.ndarray) -> Any:
     if array.flags.c_contiguous:
         return library.state.ffi.from_buffer(array)
     base = array.base  # of a channels-last array the contiguous one it shows: cheaper to ask
+    if type(base) is np.ndarray and not base.flags.c_contiguous:
+        base = base.base
     if type(base) is np.ndarray and base.size == array.size and base.flags.c_contiguous:
         return library.state.ffi.from_buffer(base)
     return library.state.ffi.cast("void *", array.__array_interface__["data"][0])
