@@ -53,11 +53,11 @@ sparse_bsc = layout("sparse_bsc")
 # Convolutions compute on channels-last memory, and what stands between two of them (norms, pooling, relu, sums) works
 # on it as well.  So results of such ops are *laid*: the array is a `Laid`, a numpy array with channels-last strides,
 # and the tensor holds it in `_laid` instead of `_array`.  To everybody else the tensor is contiguous.  Any read of
-# `_array` re-lays the memory once and for good (`tensor.py: _Settle`), so code that does not know of layouts cannot see
+# `_array` re-lays the memory once and for good (`Settle`, below), so code that does not know of layouts cannot see
 # one: views, `numpy()`, `storage()`, `data_ptr()`, in-place writes and pickling all read `_array`.  Code that takes any
 # layout reads `tensor.lying(t)`: sizes and dtypes, and ops declared `@op(laid=True)`.  Those get `Laid` arrays among
 # their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
-# `runtime.hold` files the result.  Before the first laid tensor nobody asks: `_Settle` comes to the class and those
+# `runtime.hold` files the result.  Before the first laid tensor nobody asks: `Settle` comes to the class and those
 # ops are written anew (`binder.begin_laying`).
 # Weights of convolutions are laid as well, at the first use without gradients: in the same memory, but nobody can write
 # to it unseen, so what oneDNN made of them is kept with them (`Laid.packed`).
@@ -85,6 +85,23 @@ def plain(array: Any) -> Any:
     result = empty(array.shape, array.dtype)
     _copy(array, result)
     return result
+
+
+class Settle:
+    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors]).
+
+    It comes to the class with the first laid tensor: with it Python reads `_array` more slowly, also where it is set.
+    """
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        if tensor is None:
+            return self
+        laid = tensor._laid
+        if laid is None:
+            raise AttributeError(f"'{owner.__name__}' object has no attribute '_array'")
+        array = tensor._array = plain(laid)
+        tensor._laid = None
+        return array
 
 
 def lay(array: np.ndarray) -> Laid:

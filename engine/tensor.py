@@ -4,7 +4,6 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,29 +15,12 @@ from engine._checks import contiguous_strides
 from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
-from engine.layouts import Laid, plain
+from engine.layouts import Laid, Settle
 from engine.storage import Memory, Storage, UntypedStorage, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
-
-
-class _Settle:
-    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors]).
-
-    It comes to the class with the first laid tensor: with it Python reads `_array` more slowly, also where it is set.
-    """
-
-    def __get__(self, tensor: Any, owner: Any = None) -> Any:
-        if tensor is None:
-            return self
-        laid = tensor._laid
-        if laid is None:
-            raise AttributeError(f"'{owner.__name__}' object has no attribute '_array'")
-        array = tensor._array = plain(laid)
-        tensor._laid = None
-        return array
 
 
 def lying(tensor: Any) -> Any:
@@ -643,20 +625,11 @@ def rewrap(array: Any) -> Tensor:
     return result
 
 
-def lay_alone(tensor: Tensor) -> None:
-    """Make a contiguous tensor a laid one in the same memory, unless somebody else holds its array or a part of it."""
-    array = tensor._array
-    # the references of a private array: the tensor's, the name `array`, the argument; a view would have it as its base
-    if sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease):
-        hold_laid(tensor, array.view(Laid))
-        del tensor._array
-
-
 def hold_laid(tensor: Tensor, array: Laid) -> None:
     """Make `tensor` a laid one; an array that it has must go."""
     tensor._laid = array
     if "_array" not in Tensor.__dict__:
-        Tensor._array = _Settle()
+        Tensor._array = Settle()
         handed.begin_laying()
 
 

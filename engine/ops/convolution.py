@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable
 
 import numpy as np
 
-from engine import dtypes
+from engine import backends, dtypes
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import follow
+from engine.layouts import Laid, follow
 from engine.ops import _conv
-from engine.tensor import Tensor, lay_alone
+from engine.tensor import Tensor, hold_laid
 
 _WORTH = 1 << 14  # elements of a weight from which packing it for every use is felt
 
@@ -371,14 +372,19 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _lay_weight(weight):
-    """Without gradients a weight is used again and again: what oneDNN packs of a laid one is kept."""
+    """Without gradients a weight is used again and again: what oneDNN packs of a laid one is kept.
+
+    It is laid in its own memory, unless somebody else holds its array or a part of it.
+    """
     array = weight._array
     if (
         type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
+        # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
+        and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
         and onednn_kernels()
     ):  # fmt: skip
-        del array
-        lay_alone(weight)
+        hold_laid(weight, array.view(Laid))
+        del weight._array
 
 
 def _string_padding(input, weight, padding, stride, dilation):
