@@ -10,6 +10,10 @@ import pytest
 
 from hubcli import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads would wait for each other
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """--slow runs the exhaustive variants."""
