@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-import engine as torch  # noqa: F401: `torch.torch`, which some annotations say
+import engine as torch  # noqa: F401  # `torch.torch`, which some annotations say
 from engine import _foreach, compiler, dtypes
 from engine._names import FOREACH, TOP_LEVEL
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401

@@ -58,8 +58,8 @@ def test_every_exemption_has_its_reason():
 WITHOUT_SHAPES = set("""
 nn.Module nn.Module.share_memory nn.ModuleDict nn.ModuleList nn.ParameterDict nn.ParameterList nn.init.calculate_gain
 optim.ASGD optim.Adadelta optim.Adam optim.Adamax optim.LBFGS optim.Optimizer.add_param_group
-optim.Optimizer.load_state_dict optim.Optimizer.state_dict optim.Optimizer.step optim.Optimizer.zero_grad optim.RMSprop optim.Rprop
-optim.SGD optim.lr_scheduler.CosineAnnealingLR optim.lr_scheduler.CyclicLR optim.lr_scheduler.ExponentialLR
+optim.Optimizer.load_state_dict optim.Optimizer.state_dict optim.Optimizer.step optim.Optimizer.zero_grad optim.RMSprop
+optim.Rprop optim.SGD optim.lr_scheduler.CosineAnnealingLR optim.lr_scheduler.CyclicLR optim.lr_scheduler.ExponentialLR
 optim.lr_scheduler.LambdaLR optim.lr_scheduler.MultiStepLR optim.lr_scheduler.ReduceLROnPlateau
 optim.lr_scheduler.StepLR utils.checkpoint.checkpoint_sequential utils.data.BatchSampler utils.data.ConcatDataset
 utils.data.Dataset utils.data.RandomSampler utils.data.Sampler utils.data.SequentialSampler utils.data.Subset

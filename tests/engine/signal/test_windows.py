@@ -30,7 +30,7 @@ def test_values(name):
 def test_dtypes_and_gradients():
     assert windows.hann(4).dtype is engine.float32
     assert windows.hann(4, requires_grad=True).requires_grad
-    with pytest.raises(ValueError, match="expects float32 or float64 dtypes, got: torch.int64"):
+    with pytest.raises(ValueError, match=r"expects float32 or float64 dtypes, got: torch\.int64"):
         windows.hann(4, dtype=engine.int64)
 
 
