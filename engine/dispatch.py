@@ -475,7 +475,7 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
 _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 
 
-FUNCTIONS: list[FunctionType] = []  # every public function, in-place twin and operator: what `trace.py` watches
+FUNCTIONS: list[FunctionType] = []  # every public function, in-place twin and operator: what `tracing.py` watches
 
 
 def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> FunctionType:

@@ -18,7 +18,7 @@ from engine.backends.cpu import empty
 from engine.binder import onednn_kernels
 from engine.layouts import Laid, asks_channels_last, empty_laid, lay, lies_channels_last, plain
 from engine.tensor import Tensor, lying, rewrap, wrap
-from engine.trace import Call, Ref, Trace, Unsupported, mapped, refs_in
+from engine.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 
 __all__ = ["Plan", "lower"]
 

@@ -120,8 +120,9 @@ from engine.ops.convolution import (  # noqa: F401
 from engine.ops.distance import pdist  # noqa: F401
 from engine.ops.embedding import embedding_bag  # noqa: F401
 from engine.ops.embedding import embedding_rows as embedding  # noqa: F401
+from engine.ops.local_response import local_response_norm  # noqa: F401
 from engine.ops.loss import cosine_similarity, pairwise_distance  # noqa: F401
-from engine.ops.normalization import local_response_norm, rms_norm  # noqa: F401
+from engine.ops.normalization import rms_norm  # noqa: F401
 from engine.ops.padding import pad  # noqa: F401
 from engine.ops.rearranging import one_hot  # noqa: F401
 from engine.ops.resample import (  # noqa: F401

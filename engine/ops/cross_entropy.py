@@ -10,7 +10,7 @@ from math import prod
 from engine import dtypes
 from engine.dispatch import composite, derivative, joint_derivative, op, samples
 from engine.ops._vjp import WHY, vjp
-from engine.ops.activation import log_softmax, softmax
+from engine.ops.softmax import log_softmax, softmax
 
 
 def _wide(array):

@@ -655,38 +655,6 @@ def lu_solve(input, LU_data, LU_pivots):
     return linalg_lu_solve(LU_data, LU_pivots, input)
 
 
-_Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
-
-
-@composite()
-@samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
-    """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
-
-    input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
-    """
-    if out is not None:
-        return store(
-            out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular
-        )
-    b, a = input._array, A._array
-    for label, x in (("b", b), ("A", a)):
-        if x.ndim < 2:
-            raise RuntimeError(
-                f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} "
-                "dimensions "
-                "instead"
-            )
-    old_check("triangular_solve", b, a)
-    lead = broadcast_shapes(b.shape[:-2], a.shape[:-2])
-    coefficient = A.expand(*lead, *a.shape[-2:]).clone()
-    if transpose:
-        A, upper = A.transpose(-2, -1), not upper
-    return _Triangular(
-        linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular), coefficient
-    )
-
-
 def old_check(name: str, b: Any, a: Any) -> None:
     """The checks of the old solvers, in their words."""
     if a.dtype != b.dtype:

@@ -6,16 +6,17 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
+from engine._checks import broadcast_shapes
 from engine.dispatch import PUBLIC, composite, op, samples
-from engine.ops.blas import mH
+from engine.ops.blas import mH, store
 from engine.ops.lapack import (
     linalg_lu_factor_ex,
     linalg_lu_solve,
     linalg_solve_system,
+    linalg_solve_triangular,
     lu_unpack,
     old_check,
     refuse_info,
-    triangular_solve,
 )
 from engine.ops.lapack_factor import cholesky, cholesky_inverse, cholesky_solve, geqrf
 from engine.ops.lapack_spectral import (
@@ -198,6 +199,38 @@ def pstrf(xp, input, upper=True, tol=-1):
         full[j + 1 :, j + 1 :] -= factor[j + 1 :, j, None] * factor[None, j + 1 :, j]
     result = xp.ascontiguousarray(factor.T) if upper else factor
     return result, (order + 1).astype(xp.int32)
+
+
+_Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
+
+
+@composite()
+@samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
+    """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
+
+    input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
+    """
+    if out is not None:
+        return store(
+            out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular
+        )
+    b, a = input._array, A._array
+    for label, x in (("b", b), ("A", a)):
+        if x.ndim < 2:
+            raise RuntimeError(
+                f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} "
+                "dimensions "
+                "instead"
+            )
+    old_check("triangular_solve", b, a)
+    lead = broadcast_shapes(b.shape[:-2], a.shape[:-2])
+    coefficient = A.expand(*lead, *a.shape[-2:]).clone()
+    if transpose:
+        A, upper = A.transpose(-2, -1), not upper
+    return _Triangular(
+        linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular), coefficient
+    )
 
 
 @composite()

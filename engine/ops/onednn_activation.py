@@ -16,7 +16,7 @@ from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.layouts import Laid, empty_laid, lay, lies_channels_last
-from engine.ops import activation, pointwise
+from engine.ops import activation, pointwise, softmax
 
 
 def dense(array: Any) -> Any:
@@ -170,12 +170,12 @@ def _soft(input: Any, dim: int, dtype: Any, log: bool) -> Any:
     return NotImplemented if math.isnan(np.add.reduce(made, axis=None)) else made
 
 
-@kernel(activation.softmax, "onednn")
+@kernel(softmax.softmax, "onednn")
 def _softmax(xp, input, dim, dtype=None):
     return _soft(input, dim, dtype, False)
 
 
-@kernel(activation.log_softmax, "onednn")
+@kernel(softmax.log_softmax, "onednn")
 def _log_softmax(xp, input, dim, dtype=None):
     return _soft(input, dim, dtype, True)
 
@@ -189,11 +189,11 @@ def _soft_backward(grad_output: Any, output: Any, dim: int, log: bool) -> Any:
     return made if served else NotImplemented
 
 
-@kernel(activation.softmax_backward, "onednn")
+@kernel(softmax.softmax_backward, "onednn")
 def _softmax_backward(xp, grad_output, output, dim):
     return _soft_backward(grad_output, output, dim, False)
 
 
-@kernel(activation.log_softmax_backward, "onednn")
+@kernel(softmax.log_softmax_backward, "onednn")
 def _log_softmax_backward(xp, grad_output, output, dim):
     return _soft_backward(grad_output, output, dim, True)

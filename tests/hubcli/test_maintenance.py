@@ -300,7 +300,8 @@ class TestPrune:
         (partial / f"x.{dead}.tmp").write_text("x")
         (partial / f"{alive}.tree").mkdir()
         (partial / f"{far}.tree").mkdir()
-        for unique, old in ((dead, False), (dead[:-1] + "0", True)):
+        other = dead[:-1] + ("1" if dead[-1] == "0" else "0")
+        for unique, old in ((dead, False), (other, True)):
             download = partial / f"{'0' * 20}.{unique}"
             download.mkdir()
             (download / "body").write_bytes(b"x" * 100)
