@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check lint types stubs bench torture gaps clean
+.PHONY: demo test test-numpy check lint types stubs bench torture gaps clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,image]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,image,onednn,sandbox]"
 	touch $@
 
 demo: $(STAMP)  ## pull, list, help, load and run a model from a real git server on this machine
@@ -16,6 +16,9 @@ demo: $(STAMP)  ## pull, list, help, load and run a model from a real git server
 
 test: $(STAMP)  ## the fast tier
 	$(BIN)/python -m pytest tests -n auto --dist worksteal -rs
+
+test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a machine that lacks it
+	ENGINE_ONEDNN=0 $(BIN)/python -m pytest tests/engine -n auto --dist worksteal -rs
 
 check: lint types test  ## everything a change must pass
 
