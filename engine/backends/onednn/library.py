@@ -61,18 +61,16 @@ def _search() -> bool:
         state.reason = "off: ENGINE_ONEDNN=0"
         return False
     try:
-        import cffi
+        from engine.backends.onednn._declared import ffi  # needs cffi's binary part only
     except ImportError:
         state.reason = "off: cffi is not installed (pip install 'hubcli[onednn]')"
         return False
-    ffi = cffi.FFI()
-    ffi.cdef(_abi.DECLARATIONS)
     refused = []
     for path in _candidates():
         try:
             library = ffi.dlopen(path)
             refusal = _refusal(ffi, library)
-        except (OSError, AttributeError) as error:  # not there, or lacks a function
+        except (OSError, ffi.error) as error:  # not there, or lacks a function
             if os.path.exists(path) or path == os.environ.get("ENGINE_ONEDNN_LIB"):
                 refused.append(f"{path}: {error}")
             continue
