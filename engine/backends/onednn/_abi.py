@@ -1,7 +1,8 @@
 """The part of oneDNN's C API v3 that is used: declarations for cffi, and the constants of its headers.
 
 `make stubs` writes `_declared.py` from the declarations.  Names are the library's without `dnnl_`.  Opaque handles are
-`void *`; no value here has changed within v3 (https://uxlfoundation.github.io/oneDNN/, dnnl.h, dnnl_types.h, dnnl_common_types.h).
+`void *`; no value here has changed within v3 (https://uxlfoundation.github.io/oneDNN/, dnnl.h, dnnl_types.h,
+dnnl_common_types.h).
 """
 
 from __future__ import annotations
