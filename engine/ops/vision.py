@@ -57,7 +57,13 @@ def im2col(xp, input, kernel_size, dilation, padding, stride):
         grad, kernel_size, dilation, padding, stride
     )
 )
-@samples(lambda t: [(t(2, 12, 6), (4, 5), (2, 2), (1, 1), (0, 1), (2, 2))])
+@samples(
+    lambda t: [
+        (t(2, 12, 6), (4, 5), (2, 2), (1, 1), (0, 1), (2, 2)),
+        (t(1, 8, 8), (3, 9), (2, 4), (1, 1), (0, 1), (1, 2)),
+        (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
+    ]
+)
 def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
@@ -65,8 +71,17 @@ def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     wide = xp.zeros(
         (*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype
     )
-    for at, where in _conv.taps(kernel_size, stride, dilation, out):
-        wide[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
+    kernel, step, n = kernel_size[-1], stride[-1], out[-1]
+    every = (slice(None), slice(None))
+    if dilation[-1] == 1 and step > 1 and kernel % step == 0:  # blocks of whole steps: `step` columns at a time
+        for at, where in _conv.taps(kernel_size[:-1], stride[:-1], dilation[:-1], out[:-1]):
+            for k in range(0, kernel, step):
+                target = wide[(*every, *where, slice(k, k + n * step))]
+                target = target.reshape(*target.shape[:-1], n, step)
+                target += xp.moveaxis(cols[(*every, *at, slice(k, k + step))], 2, -1)
+    else:
+        for at, where in _conv.taps(kernel_size, stride, dilation, out):
+            wide[(*every, *where)] += cols[(*every, *at)]
     if not any(padding):
         return wide
     return xp.ascontiguousarray(wide[_conv.unpadded(output_size, padding)])
