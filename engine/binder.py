@@ -196,10 +196,12 @@ def source(record: Op, inplace: bool = False) -> str:
     elif lists:
         w(f"_xp = xp_of(_a_{first}[0])")
     else:
+        laid = f" or _a_{first}.__class__ is Laid" * (record.laid and "_array" in Tensor.__dict__)
         w(
-            f"_xp = np if _a_{first}.__class__ is ndarray else xp_of(_a_{first})"
+            f"_xp = np if _a_{first}.__class__ is ndarray{laid} else xp_of(_a_{first})"
             if not plan.mixed
-            else f"_xp = np if _a_{first}.__class__ is ndarray else xp_for({', '.join('_a_' + p for p in tensors)})"
+            else f"_xp = np if _a_{first}.__class__ is ndarray{laid} else xp_for("
+            f"{', '.join('_a_' + p for p in tensors)})"
         )
     if inplace and plan.saved and "input" in plan.saved:
         w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
@@ -278,15 +280,35 @@ def source(record: Op, inplace: bool = False) -> str:
 
 def _pick(record: Op, plan: Plan, first: str, inplace: bool) -> str:
     """Which kernel the call takes: the op's own, that for large (and laid) arrays, or that of another backend."""
-    small = f"{first}.__class__ is ndarray and {first}.size < {record.large}"
+    size = f"{first}.size"
+    if record.large_by:
+        size = " * ".join(f"_a_{p}.size" for p in record.large_by)
+    small = f"{size} < {record.large}"
+    laid = record.laid and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
-        small = f"{first}.size < {record.large} if {first}.__class__ is ndarray else _xp is np"
-        small += f" and {first}.__class__ is not Laid" * record.laid
+        small = f"{small} if {first}.__class__ is ndarray else _xp is np"
         if len(record.tensors) == 2:
-            small += f" and _a_{record.tensors[1]}.size < {record.large}"
+            second = f"_a_{record.tensors[1]}"
+            if laid and record.broadcast:  # numpy lays the result as two that lie alike
+                alike = f"{second}.__class__ is not ndarray and {size} < {record.large}"
+                small += f" and ({alike} if {first}.__class__ is Laid else {second}.size < {record.large})"
+            else:
+                small += f" and {first}.__class__ is not Laid" * laid
+                small += f" and {second}.size < {record.large}"
+        else:
+            small += f" and {first}.__class__ is not Laid" * laid
         small = f"({small})"
+    elif laid and _pointwise(record):
+        small = f"_xp is np and {small}"
+    else:
+        small = f"{first}.__class__ is ndarray and {small}"
     large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
     return f"(kernel if {small} else {large} if _xp is np else _op.choose(kind_of(_xp)))"
+
+
+def _pointwise(record: Op) -> bool:
+    """Whether each element of the result depends on that of the one operand: a laid one gives a laid result."""
+    return record.name in importlib.import_module("engine.ops.large").POINTWISE
 
 
 def _call_kernel(w: Text, call: str) -> None:

@@ -133,6 +133,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "label",
         "laid",
         "large",
+        "large_by",
         "many",
         "method",
         "names",
@@ -168,7 +169,8 @@ class Op:
     half = False
     inplace = False
     laid = False
-    large = 1 << 16
+    large = 1 << 16  # elements of the first operand from which the kernel for large arrays is called
+    large_by: tuple[str, ...] = ()  # of these operands instead, multiplied
     names: tuple[str, ...] = ()  # further public names
     nondifferentiable: frozenset[str] = frozenset()
     numbers: Any = True

@@ -6,6 +6,7 @@ objects; the functions below work on arrays and `xp`.  Strides here are in bytes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,12 +126,19 @@ def empty_laid(shape: Sequence[int], dtype: Any) -> Laid:
     """A new Laid array of logical sizes (N, C, *size)."""
     from engine.backends.cpu import empty
 
-    made = empty((shape[0], *shape[2:], shape[1]), np.dtype(dtype))
-    return made.transpose(_back(len(shape))).view(Laid)
+    inner, back = _order(tuple(shape))
+    return empty(inner, dtype).transpose(back).view(Laid)
 
 
-def _back(ndim: int) -> tuple[int, ...]:
-    return (0, ndim - 1, *range(1, ndim - 1))
+@functools.lru_cache(4096)
+def _order(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sizes (N, *size, C) of the memory of (N, C, *size), and the permutation that leads from there back."""
+    ndim = len(shape)
+    return (shape[0], *shape[2:], shape[1]), (0, ndim - 1, *range(1, ndim - 1))
+
+
+# The dims of (N, C, *size) as channels-last memory has them, by the number of dims.
+INNER = {n: (0, *range(2, n), 1) for n in range(2, 33)}
 
 
 def is_channels_last(array: Any) -> bool:
@@ -140,7 +148,7 @@ def is_channels_last(array: Any) -> bool:
 
 def lies_channels_last(array: Any) -> bool:
     """Whether the memory of (N, C, *size) is that of a contiguous (N, *size, C); dims of size 1 may have any stride."""
-    return bool(array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous)
+    return bool(array.transpose(INNER[array.ndim]).flags.c_contiguous)
 
 
 def asks_channels_last(array: Any) -> bool:

@@ -48,7 +48,7 @@ def filed(xp: Any, value: Any, laid: bool = False) -> Any:
     if type(value) is not Laid and not (laid and type(value) is np.ndarray):
         return as_array(xp, value)
     if is_channels_last(value):
-        return value.view(Laid)
+        return value if type(value) is Laid else value.view(Laid)
     flat = np.ascontiguousarray(value).view(np.ndarray).reshape(-1)
     return flat.reshape(value.shape)  # with the strides of a new array also for dims of size 1
 
@@ -215,6 +215,8 @@ def kind_of(xp: Any) -> str:
 
 def different_devices(first: Any, second: Any) -> None:
     """Raise unless both arrays are of one device."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return
     a, b = backends.of_array(first), backends.of_array(second)
     if a is not b:
         raise devices_error([str(a.device_of(first)), str(b.device_of(second))])

@@ -106,15 +106,18 @@ class Tensor(metaclass=_TensorMeta):
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
+        laid = self._laid
+        shape = self._array.shape if laid is None else laid.shape
         if dim is None:
-            return Size(lying(self).shape)
+            return Size(shape)
+        if dim.__class__ is int and -len(shape) <= dim < len(shape):
+            return shape[dim]
         from engine._checks import wrap_dim
 
-        ndim = lying(self).ndim
-        if not ndim:
+        if not shape:
             wrap_dim(dim, 0)
             raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-        return lying(self).shape[wrap_dim(dim, ndim)]
+        return shape[wrap_dim(dim, len(shape))]
 
     @property
     def ndim(self) -> int:

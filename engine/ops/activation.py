@@ -383,7 +383,7 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     )
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=16)
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
     input=lambda grad, grad_output, input, approximate: (
@@ -404,7 +404,7 @@ def gelu_backward(xp, grad_output, input, approximate):
     )
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True, large=16)
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate="none"):

@@ -127,7 +127,7 @@ def flat(x: Tensor) -> Tensor:
 # --- matrix and vector products
 
 
-@op(large=65)
+@op(large=1 << 18, large_by=("input", "mat2"))
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
     mat2=lambda grad, input: mm(mH(input), grad),
@@ -159,7 +159,7 @@ def mm(xp, input, mat2):
     return product(xp, input, mat2)
 
 
-@op(method=True, large=65)
+@op(method=True, large=1 << 18, large_by=("input", "mat2"))
 @derivative(
     input=lambda grad, mat2: bmm(grad, mH(mat2)),
     mat2=lambda grad, input: bmm(mH(input), grad),
@@ -291,7 +291,7 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     return batched(mH(input), grad).sum_to_size(shape)
 
 
-@op(public=False, method=False, node="BmmBackward0", large=65)
+@op(public=False, method=False, node="BmmBackward0", large=1 << 18, large_by=("input", "other"))
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
     other=lambda grad, input, other_shape: _batched_other(grad, input, other_shape),
@@ -409,7 +409,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     return matmul(grad, conj(weight))
 
 
-@op(public=False, method=False, node="AddmmBackward0", large=65)
+@op(public=False, method=False, node="AddmmBackward0", large=1 << 18, large_by=("input", "weight"))
 @derivative(
     input=lambda grad, weight: _linear_input(grad, weight),
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),

@@ -65,7 +65,7 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
         )
 
 
-@op(inplace=True, large=65)
+@op(inplace=True, large=1 << 18, large_by=("mat1", "mat2"))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat1=lambda grad, mat2, alpha: scale(mm(grad, mH(mat2)), alpha),

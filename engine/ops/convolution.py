@@ -16,7 +16,7 @@ from engine.layouts import Laid, follow
 from engine.ops import _conv
 from engine.tensor import Tensor, hold_laid
 
-_WORTH = 1 << 14  # elements of a weight from which packing it for every use is felt
+_WORTH = 64  # elements of a weight from which packing it for every use is felt
 
 
 def _conj(tensor):
@@ -365,7 +365,7 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
         input, padding = _string_padding(input, weight, padding, stride, dilation)
     else:
         padding = _each(padding, n, "padding")
-    if not mode.enabled and groups == 1 and weight._laid is None:
+    if not mode.enabled and weight._laid is None:
         _lay_weight(weight)
     result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
     return result if batched else result.squeeze(0)

@@ -114,7 +114,7 @@ def _layer_twin(grad, input, weight, normalized_shape, eps):
     returns=("input", "weight", "bias"),
     tensors=("mean", "rstd"),
     why=WHY,
-    large=2048,
+    large=16,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -158,7 +158,7 @@ def native_layer_norm_backward(
 
 
 @op(
-    returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False, large=2048
+    returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False, large=16
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
@@ -199,6 +199,13 @@ def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1
 
 
 def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
+    dtype = input.dtype
+    if (
+        normalized_shape and input.shape[-len(normalized_shape) :] == normalized_shape and dtype.kind == "f"
+        and (weight is None or (weight.shape == normalized_shape and weight.dtype is dtype))
+        and (bias is None or (bias.shape == normalized_shape and bias.dtype is dtype))
+    ):  # fmt: skip
+        return  # the usual case
     if not normalized_shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
@@ -575,6 +582,17 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
 
 
 def _check_batch(input, channels, running_mean, running_var, weight, bias, training):
+    array = lying(input)
+    wanted, dtype = (channels,), array.dtype
+    if training or (running_mean is not None and running_var is not None):
+        for tensor in (running_mean, running_var, weight, bias):
+            if tensor is not None and (
+                tensor._array.shape != wanted or tensor._array.dtype is not dtype
+            ):
+                break
+        else:  # the usual case
+            _floating(array, "batch_norm")
+            return
     if not training:
         for label, tensor in (("running_mean", running_mean), ("running_var", running_var)):
             if tensor is None:
@@ -588,7 +606,6 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     for label, tensor in named:
         if tensor is not None and tensor.numel() != channels:
             raise RuntimeError(f"{label} should contain {channels} elements not {tensor.numel()}")
-    array = lying(input)
     _floating(array, "batch_norm")
     _same_type(array, *(None if x is None else x._array for _, x in named))
 

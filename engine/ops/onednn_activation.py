@@ -15,7 +15,7 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.layouts import Laid, empty_laid, lay, lies_channels_last
+from engine.layouts import INNER, Laid, empty_laid, lay, lies_channels_last
 from engine.ops import activation, pointwise, softmax
 
 
@@ -97,7 +97,7 @@ def _limited(input: Any, low: float, high: float, into: Any) -> Any:
 def _flat(array: Any) -> Any:
     """A dense array as one line of its memory."""
     if not array.flags.c_contiguous:
-        array = array.transpose(0, *range(2, array.ndim), 1)
+        array = array.transpose(INNER[array.ndim])
     return array.view(np.ndarray).reshape(-1)
 
 

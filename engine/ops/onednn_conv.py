@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn import convolution as conv
-from engine.backends.onednn.primitives import usable
+from engine.backends.onednn.primitives import primitive, usable
 from engine.dispatch import kernel
 from engine.layouts import (
     asks_channels_last,
@@ -41,26 +42,45 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
                  output_padding=(0,), groups=1):  # fmt: skip
     if not usable(input, weight, bias) or input.ndim != weight.ndim:
         return NotImplemented
-    stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
-    convolution.check(
-        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
-    if transposed:
+    geometry = tuple(stride), tuple(padding), tuple(dilation)
+    output_padding = tuple(output_padding)
+    key = (
+        "convolution", input.__class__, input.shape, input.strides, weight.__class__, weight.shape, weight.strides,
+        bias is None or bias.shape, geometry, transposed, output_padding, groups,
+    )  # fmt: skip
+
+    def make() -> Any:
+        convolution.check(input, weight, bias, *geometry, transposed, output_padding, groups)
+        if transposed:
+            return _Transposed(output_padding, *geometry, groups)
+        out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
+        laid = not asks_channels_last(input) and not asks_channels_last(weight)
+        return conv.Forward(key, input, weight, bias, out, laid, *geometry, groups)
+
+    found = primitive(key, make)
+    return NotImplemented if found is None else found(input, weight, bias)
+
+
+class _Transposed:
+    """A checked transposed convolution: the gradient of a convolution with respect to its input."""
+
+    used = True
+
+    def __init__(self, output_padding: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        self.output_padding = output_padding
+        self.geometry = stride, padding, dilation
+        self.groups = groups
+
+    def __call__(self, input: Any, weight: Any, bias: Any) -> Any:
         shape = convolution.transposed_shape(
-            input, weight, stride, padding, dilation, output_padding, groups
+            input, weight, *self.geometry, self.output_padding, self.groups
         )
         made = result(shape, input, weight)
-        if not conv.backward_input(
-            activation(input), weight, made, stride, padding, dilation, groups
-        ):
+        if not conv.backward_input(activation(input), weight, made, *self.geometry, self.groups):
             return NotImplemented
         if bias is not None:
-            made += bias.reshape(-1, *(1,) * len(stride))
+            made += bias.reshape(-1, *(1,) * len(self.geometry[0]))
         return made
-    out = _conv.output_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
-    made = result((input.shape[0], weight.shape[0], *out), input, weight)
-    served = conv.forward(activation(input), weight, bias, made, stride, padding, dilation, groups)
-    return made if served else NotImplemented
 
 
 @kernel(convolution.convolution_backward_input, "onednn")
@@ -87,11 +107,21 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
 
 # --- pooling
 
+_FEW = 1 << 15  # elements up to which numpy's own sum is the fastest
+
+
+@functools.lru_cache(1024)
+def _pooled(shape: Any, geometry: Any, ceil_mode: bool) -> Any:
+    """The shape (N, C, *out) of what is pooled from (N, C, *size)."""
+    out = [_pool.out_size(n, *g, ceil_mode) for n, g in zip(shape[2:], zip(*geometry))]
+    return (*shape[:2], *out)
+
 
 def _finite(array: Any) -> bool:
     """Whether no element is nan or infinite: oneDNN's maximum overlooks nan.  (Or its sum overflows, by chance.)"""
     if lies_channels_last(array):
-        array = column_sums(rows_of_channels(array))
+        rows = rows_of_channels(array)
+        array = rows if array.size < _FEW else column_sums(rows)
     return math.isfinite(float(np.add.reduce(array, axis=None)))
 
 
@@ -99,8 +129,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     if not usable(input) or not _finite(input):
         return NotImplemented
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
-    out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(input.shape[2:], zip(*geometry)))
-    made = result((*input.shape[:2], *out), input)
+    made = result(_pooled(input.shape, geometry, ceil_mode), input)
     served = arrays.pooling(activation(input), made, _abi.POOLING_MAX, *geometry)
     return made if served else NotImplemented
 
@@ -137,8 +166,7 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
         return NotImplemented
     ones = (1,) * len(kernel_size)
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), ones)
-    out = tuple(_pool.out_size(n, *g, ceil_mode) for n, g in zip(input.shape[2:], zip(*geometry)))
-    made = result((*input.shape[:2], *out), input)
+    made = result(_pooled(input.shape, geometry, ceil_mode), input)
     served = arrays.pooling(activation(input), made, algorithm, *geometry)
     return made if served else NotImplemented
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -15,12 +16,19 @@ from engine.ops import normalization
 from engine.ops.onednn_activation import alike, dense, like
 
 
+@functools.lru_cache(64)
+def _constant(value: float, count: int) -> Any:
+    made = np.full(count, value, "float32")
+    made.flags.writeable = False
+    return made
+
+
 def _ones(vector: Any, count: int) -> Any:
-    return np.ones(count, "float32") if vector is None else np.ascontiguousarray(vector)
+    return _constant(1.0, count) if vector is None else np.ascontiguousarray(vector)
 
 
 def _zeros(vector: Any, count: int) -> Any:
-    return np.zeros(count, "float32") if vector is None else np.ascontiguousarray(vector)
+    return _constant(0.0, count) if vector is None else np.ascontiguousarray(vector)
 
 
 def _norm_input(input: Any) -> bool:
@@ -82,17 +90,16 @@ def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     normalization.check_layer(input, normalized_shape, weight, bias)
     if not usable(input, weight, bias):
         return NotImplemented
-    width = prod(normalized_shape)
-    count = input.size // width
-    rows = np.ascontiguousarray(input).reshape(count, width)
-    made = empty((count, width), input.dtype)
-    mean, var = np.empty(count, "float32"), np.empty(count, "float32")
-    scale, shift = _ones(weight, width).reshape(width), _zeros(bias, width).reshape(width)
-    if not arrays.layer_norm(rows, made, mean, var, scale, shift, eps):
+    width, n = prod(normalized_shape), len(normalized_shape)
+    made = empty(input.shape, input.dtype)
+    lead = (*input.shape[:-n], *(1,) * n)
+    mean, var = np.empty(lead, "float32"), np.empty(lead, "float32")
+    scale, shift = _ones(weight, width), _zeros(bias, width)
+    if not arrays.layer_norm(np.ascontiguousarray(input), made, mean, var, scale, shift, eps):
         return NotImplemented
-    lead = (*input.shape[: input.ndim - len(normalized_shape)], *(1,) * len(normalized_shape))
-    rstd = 1 / np.sqrt(var + np.float32(eps))
-    return made.reshape(input.shape), mean.reshape(lead), rstd.reshape(lead)
+    var += eps
+    np.sqrt(var, out=var)
+    return made, mean, np.reciprocal(var, out=var)
 
 
 @kernel(normalization.native_layer_norm_backward, "onednn")
@@ -101,17 +108,13 @@ def _layer_norm_backward(
 ):
     if not usable(grad_output, input, mean, rstd, weight):
         return NotImplemented
-    width = prod(normalized_shape)
-    count = input.size // width
-    x = np.ascontiguousarray(input).reshape(count, width)
-    g = np.ascontiguousarray(grad_output).reshape(count, width)
-    r = rstd.reshape(count)
-    made = empty((count, width), input.dtype)
-    of_weight, of_bias = np.empty(width, "float32"), np.empty(width, "float32")
-    scale = _ones(weight, width).reshape(width)
-    var = 1 / (r * r) - np.float32(eps)
-    m = np.ascontiguousarray(mean.reshape(count))
+    shape = tuple(normalized_shape)
+    width = prod(shape)
+    x, g, m = (np.ascontiguousarray(a) for a in (input, grad_output, mean))
+    made = empty(input.shape, input.dtype)
+    of_weight, of_bias = np.empty(shape, "float32"), np.empty(shape, "float32")
+    scale = _ones(weight, width)
+    var = 1 / (rstd * rstd) - np.float32(eps)
     if not arrays.layer_norm_backward(g, x, m, var, scale, made, of_weight, of_bias, eps):
         return NotImplemented
-    shape = tuple(normalized_shape)
-    return made.reshape(input.shape), of_weight.reshape(shape), of_bias.reshape(shape)
+    return made, of_weight, of_bias

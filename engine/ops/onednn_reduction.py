@@ -11,7 +11,7 @@ from engine._checks import wrap_dims
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.layouts import lies_channels_last
+from engine.layouts import INNER, lies_channels_last
 from engine.ops import reduction
 
 
@@ -23,7 +23,7 @@ def column_sums(matrix: Any) -> Any:
 
 def rows_of_channels(array: Any) -> Any:
     """A channels-last (N, C, *size) as the matrix (N * size, C) that its memory is."""
-    back = array.transpose(0, *range(2, array.ndim), 1)
+    back = array.transpose(INNER[array.ndim])
     return back.view(np.ndarray).reshape(-1, array.shape[1])
 
 

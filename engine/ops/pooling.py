@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from math import prod
 
@@ -11,6 +12,7 @@ from engine.layouts import follow
 from engine.ops import _pool
 from engine.ops.pointwise import refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
+from engine.tensor import lying
 
 
 def _wide(array):
@@ -252,6 +254,8 @@ def avg_pool_backward(
 
 
 def _tuple(value, n, name, label):
+    if value.__class__ is int:
+        return (value,) * n
     words = {1: "one", 2: "two", 3: "three"}
     if not isinstance(value, Iterable):
         return (int(value),) * n
@@ -278,7 +282,12 @@ def _geometry(name, n, kernel_size, stride, padding, dilation=1):
 
 def _batch_of(name, n, input, kernel, stride, padding, dilation, ceil_mode, strict=True):
     """Whether input has a batch dim; torch's refusals otherwise."""
-    ndim, shape = input.dim(), list(input.shape)
+    return _checked(n, lying(input).shape, kernel, stride, padding, dilation, ceil_mode, strict)
+
+
+@functools.lru_cache(1024)
+def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
+    ndim, shape = len(shape), list(shape)
     if ndim not in (n + 1, n + 2):
         if strict:
             raise RuntimeError(
@@ -336,7 +345,7 @@ def _named(label, values):
 
 
 def _no_bool(name, input):
-    if input.dtype is dtypes.bool:
+    if lying(input).dtype.kind == "b":
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 

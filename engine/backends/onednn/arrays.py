@@ -164,14 +164,22 @@ def batch_norm_backward(
     return True
 
 
+def _rows(n: int, d: int) -> Desc:
+    return desc_of((n, d), (d, 1))
+
+
 def layer_norm(
     x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray, eps: float
 ) -> bool:  # fmt: skip
-    """out = (x - mean) / sqrt(var + eps) * scale + shift by row; makes mean and var.  x (n, d), mean (n), scale (d)."""
-    key = ("layer_norm", x.shape, x.strides, out.strides, eps)
+    """out = (x - mean) / sqrt(var + eps) * scale + shift by row; makes mean and var.
+
+    n rows of d elements, all contiguous: x and out n d elements in whatever shape, mean and var n, scale and shift d.
+    """
+    key = ("layer_norm", mean.size, scale.size, eps)
 
     def make() -> Primitive:
-        source, target, stat, each = _desc(x), _desc(out), _desc(mean), _desc(scale)
+        source = target = _rows(mean.size, scale.size)
+        stat, each = _line(mean), _line(scale)
         flags = _abi.USE_SCALE | _abi.USE_SHIFT
         plan = Plan(
             "layer_normalization_forward", _abi.TRAINING, source, target, stat, eps, flags, attributes()
@@ -190,12 +198,12 @@ def layer_norm_backward(
     grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
     of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
 ) -> bool:  # fmt: skip
-    """The gradients of `layer_norm`."""
-    key = ("layer_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps)
+    """The gradients of `layer_norm`, in arrays as it takes them."""
+    key = ("layer_norm_backward", mean.size, scale.size, eps)
 
     def make() -> Primitive:
-        source, of_target, of_source = _desc(x), _desc(grad), _desc(of_x)
-        stat, each, flags = _desc(mean), _desc(scale), _abi.USE_SCALE | _abi.USE_SHIFT
+        source = of_target = of_source = _rows(mean.size, scale.size)
+        stat, each, flags = _line(mean), _line(scale), _abi.USE_SCALE | _abi.USE_SHIFT
         hint = Plan(
             "layer_normalization_forward", _abi.TRAINING, source, source, stat, eps, flags, attributes(), hint=True
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """Convolution on arrays: forward, and its gradients for the input and the weight.
 
 Activations are (N, C, *size) arrays with any strides; fast are channels-last ones.  Weights are packed for each call in
-the layout oneDNN wants.  Every function returns False, nothing written, where oneDNN has no fast kernel.
+the layout oneDNN wants, unless they are laid.  The gradients return False, nothing written, where oneDNN has no fast
+kernel.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from engine.backends.onednn.primitives import (
     strides_of,
     workspace,
 )
-from engine.layouts import Laid
+from engine.layouts import Laid, empty_laid, lay, lies_channels_last
 
+_F32 = np.dtype("float32")
 _KEPT = 1 << 28  # bytes of packed weights that are kept
 
 
@@ -39,7 +41,7 @@ class _Kept:
     nbytes = 0  # of all that live
 
     def __init__(self, key: Hashable, buffer: np.ndarray) -> None:
-        self.key, self.buffer = key, buffer
+        self.key, self.buffer, self.address = key, buffer, address(buffer)
         _Kept.nbytes += buffer.nbytes
 
     def __del__(self) -> None:
@@ -91,44 +93,46 @@ class _Packing:
         return address(workspace("weights", self.nbytes))
 
 
-def forward(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
-    dilation: Any, groups: int, post: tuple = (), operands: tuple = (),
-) -> bool:  # fmt: skip
-    """out (N, O, *out) = convolution of x (N, C, *size) with w (O, C/G, *kernel) + bias (O).
+class Forward:
+    """The convolution of one geometry, called with x (N, C, *size), w (O, C/G, *kernel) and a bias (O) or None.
 
-    `post`: what follows, as `primitives.attributes` takes it, except that ("binary", algorithm) reads the next array
-    of `operands`, which lies as `out` does; ("sum", scale) adds what `out` holds.
+    The result (N, O, *out) is channels-last, `laid` or of numpy's own class.  x, w and bias give the geometry; `key` is
+    what packed weights are kept under.  Raises Unsupported where oneDNN has no fast kernel.
     """
-    key = ("conv", x.shape, x.strides, w.shape, w.strides, bias is None, out.strides, stride, padding,
-           dilation, groups, post)  # fmt: skip
 
-    def make() -> Primitive:
+    __slots__ = ("_key", "_laid", "_lies", "_run", "_shape", "used")
+
+    def __init__(
+        self, key: Hashable, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Sequence[int], laid: bool,
+        stride: Any, padding: Any, dilation: Any, groups: int,
+    ) -> None:  # fmt: skip
+        self.used, self._key, self._laid = True, key, laid
+        self._lies = lies_channels_last(x)
+        self._shape = (x.shape[0], w.shape[0], *out)
         shape, strides = _weight_view(w, groups)
-        g = _Geometry(x, out, shape, stride, padding, dilation)
+        y = empty_laid(self._shape, np.float32)
+        g = _Geometry(x if self._lies else lay(x), y, shape, stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
-        chain = tuple((*p, g.y) if p[0] == "binary" else p for p in post)
-
         plan = Plan(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
-            null() if b is None else b, g.y, *g.windows, attributes(chain),
+            null() if b is None else b, g.y, *g.windows, attributes(),
         )  # fmt: skip
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:
             descs[_abi.BIAS] = b
-        for i, p in enumerate(post):
-            if p[0] == "binary":
-                descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = g.y
-        return Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
+        self._run = Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
 
-    found = primitive(key, make)
-    if found is None:
-        return False
-    weights = pack(found, w, key)
-    more = [] if bias is None else [address(np.ascontiguousarray(bias))]
-    found(address(x), weights, address(out), *more, *map(address, operands))
-    return True
+    def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        made = empty_laid(self._shape, _F32)
+        run = self._run
+        source = address(x if self._lies else lay(x))
+        weights = pack(run, w, self._key)
+        if bias is None:
+            run(source, weights, address(made))
+        else:
+            run(source, weights, address(made), address(np.ascontiguousarray(bias)))
+        return made if self._laid else made.view(np.ndarray)
 
 
 def pack(found: Primitive, w: np.ndarray, key: Hashable = None) -> Any:
@@ -144,14 +148,14 @@ def pack(found: Primitive, w: np.ndarray, key: Hashable = None) -> Any:
         packing.reorder(address(w), target)
         return target
     kept = w.packed
-    if kept is None or kept.key != key:
+    if kept is None or (kept.key is not key and kept.key != key):
         w.packed = kept = None
         if _Kept.nbytes + packing.nbytes > _KEPT:
             return pack(found, w)
         buffer = aligned(packing.nbytes)
-        packing.reorder(address(w), address(buffer))
         w.packed = kept = _Kept(key, buffer)
-    return address(kept.buffer)
+        packing.reorder(address(w), kept.address)
+    return kept.address
 
 
 def backward_input(

@@ -11,15 +11,16 @@ that is written to (cffi lets other threads run meanwhile).
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from engine.backends.onednn import _abi, library
+from engine.layouts import INNER, lies_channels_last
 
 _KEPT = 1024  # primitives a thread
+_MISSING = object()
 _F32 = np.dtype("float32")
 
 
@@ -39,8 +40,10 @@ class _Context(threading.local):
             _leaked.append(self.__dict__.copy())
         library.apply_threads()
         self.generation = library.state.generation
-        self.primitives: OrderedDict[Hashable, Primitive | None] = OrderedDict()
+        self.primitives: dict[Hashable, Any] = {}
         self.workspaces: dict[str, np.ndarray] = {}
+        self.scratch: Any = None  # the address of workspace "scratch"
+        self.scratch_size = 0
         self.stream = _create("dnnl_stream_create", library.state.engine, _abi.IN_ORDER)
 
 
@@ -111,7 +114,7 @@ def strides_of(array: np.ndarray) -> tuple[int, ...]:
 
 def activation_desc(array: np.ndarray) -> Desc:
     """The descriptor of (N, C, *size); where dims of size 1 leave it open, that of channels-last memory."""
-    if array.ndim > 2 and array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous:
+    if array.ndim > 2 and lies_channels_last(array):
         strides, step = [0] * array.ndim, 1
         for d in (1, *range(array.ndim - 1, 1, -1), 0):
             strides[d] = step
@@ -196,17 +199,22 @@ class Primitive:
     __slots__ = (
         "_args",
         "_count",
-        "_handles",
+        "_execute",
         "_memories",
         "_primitive",
+        "_scratch",
+        "_set",
         "extra",
         "plan",
         "scratch",
+        "used",
     )
 
     def __init__(self, plan: Plan, descs: dict[int, Desc], **extra: Any) -> None:
         lib, ffi = library.state.library, library.state.ffi
         self.plan, self.extra = plan, extra
+        self.used = True
+        self._set, self._execute = lib.dnnl_memory_set_data_handle, lib.dnnl_primitive_execute
         self._primitive = ffi.gc(
             _create("dnnl_primitive_create", plan.handle), lib.dnnl_primitive_destroy
         )
@@ -215,7 +223,8 @@ class Primitive:
         numbers = [*descs, _abi.SCRATCHPAD] if self.scratch else list(descs)
         self._count = len(numbers)
         self._args = ffi.new("exec_arg_t[]", self._count)
-        self._memories = []
+        self._memories: list[Any] = []
+        self._scratch: Any = None  # the address that the last memory has
         for i, number in enumerate(numbers):
             which = scratchpad if number == _abi.SCRATCHPAD else descs[number]
             memory = _create("dnnl_memory_create", which.handle, library.state.engine, ffi.NULL)
@@ -224,33 +233,48 @@ class Primitive:
 
     def __call__(self, *pointers: Any) -> None:
         """Run on memory at these addresses, in the order of `descs`."""
-        lib = library.state.library
-        if self.scratch:
-            pointers = (*pointers, address(workspace("scratch", self.scratch)))
+        context = _context
+        place = self._set
         for memory, pointer in zip(self._memories, pointers):
-            lib.dnnl_memory_set_data_handle(memory, pointer)
-        status = lib.dnnl_primitive_execute(
-            self._primitive, _context.stream, self._count, self._args
-        )
+            place(memory, pointer)
+        if self.scratch:
+            if context.scratch_size < self.scratch:
+                context.scratch = address(workspace("scratch", self.scratch))
+                context.scratch_size = workspace("scratch", 0).size
+            if self._scratch is not context.scratch:
+                self._scratch = context.scratch
+                place(self._memories[-1], self._scratch)
+        status = self._execute(self._primitive, context.stream, self._count, self._args)
         if status:
             raise RuntimeError(f"oneDNN: {self.plan.implementation} gave status {status}")
 
 
-def primitive(key: Hashable, make: Callable[[], Primitive]) -> Primitive | None:
-    """The cached primitive of `key` in this thread, made at first need; None where oneDNN has no fast kernel."""
-    if not ready():
+def primitive(key: Hashable, make: Callable[[], Any]) -> Any:
+    """What this thread keeps under `key`, made at first need; None where oneDNN has no fast kernel.
+
+    That is a Primitive, or something with its `used` that runs one.  When there are too many, those go that were not
+    used since the last time there were.
+    """
+    if _context.generation != library.state.generation and not ready():
         return None
-    cache = _context.primitives
-    if key in cache:
-        cache.move_to_end(key)
-        return cache[key]
+    found = _context.primitives.get(key, _MISSING)
+    if found is None:
+        return None
+    if found is not _MISSING:
+        found.used = True
+        return found
     try:
-        found: Primitive | None = make()
+        found = make()
     except Unsupported:
         found = None
+    cache = _context.primitives
     cache[key] = found
-    while len(cache) > _KEPT:
-        cache.popitem(last=False)
+    if len(cache) > _KEPT:
+        for key, old in list(cache.items())[:-1]:
+            if old is None or not old.used:
+                del cache[key]
+            else:
+                old.used = False
     return found
 
 
@@ -271,13 +295,13 @@ def aligned(nbytes: int) -> np.ndarray:
 
 def address(array: np.ndarray) -> Any:
     """The address of an array's first element, for `Primitive.__call__`."""
+    from_buffer = library.state.ffi.from_buffer
     if array.flags.c_contiguous:
-        return library.state.ffi.from_buffer(array)
-    base = array.base  # of a channels-last array the contiguous one it shows: cheaper to ask
-    if type(base) is np.ndarray and not base.flags.c_contiguous:
-        base = base.base
-    if type(base) is np.ndarray and base.size == array.size and base.flags.c_contiguous:
-        return library.state.ffi.from_buffer(base)
+        return from_buffer(array)
+    if array.ndim > 2:
+        inner = array.transpose(INNER[array.ndim])
+        if inner.flags.c_contiguous:
+            return from_buffer(inner)  # cheaper than to ask numpy for the address
     return library.state.ffi.cast("void *", array.__array_interface__["data"][0])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from engine.backends import onednn
+from engine.layouts import Laid, lies_channels_last
 from engine.ops import _conv, _pool
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +103,7 @@ GEOMETRIES = [  # input (N, C, *size), O, kernel, stride, padding, dilation, gro
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_convolution(geometry: Any) -> None:
     from engine.backends.onednn import convolution
+    from engine.backends.onednn.primitives import ready
 
     size, outputs, kernel, *window, groups = geometry
     x, w, b = (
@@ -110,9 +112,13 @@ def test_convolution(geometry: Any) -> None:
         rand(outputs),
     )
     wanted = _conv.forward(np, x, w, b, *window, groups)
-    y = np.empty_like(channels_last(*wanted.shape))
-    assert convolution.forward(x, w, b, y, *window, groups)
-    close(y, wanted)
+    assert ready()
+    for laid in (True, False):
+        for x in (np.ascontiguousarray(x), x):
+            run = convolution.Forward("key", x, w, b, wanted.shape[2:], laid, *window, groups)
+            y = run(x, w, b)
+            assert (type(y) is Laid) == laid and lies_channels_last(y)
+            close(y, wanted)
     g = channels_last(*wanted.shape)
     of_x = np.empty_like(x)
     assert convolution.backward_input(g, w, of_x, *window, groups)
@@ -125,28 +131,40 @@ def test_convolution(geometry: Any) -> None:
 
 @needs_library
 def test_convolution_with_what_follows() -> None:
-    from engine.backends.onednn import _abi, convolution
+    from engine.backends.onednn import _abi, prepared
+    from engine.backends.onednn.primitives import address
 
     window = ((1, 1), (1, 1), (1, 1))
     x, w, more = channels_last(2, 8, 6, 6), rand(8, 8, 3, 3), channels_last(2, 8, 6, 6)
     y = np.empty_like(x)
     post = (("binary", _abi.BINARY_ADD), ("eltwise", _abi.RELU, 0.0, 0.0))
-    assert convolution.forward(x, w, None, y, *window, 1, post, (more,))
+    run = prepared.convolution(x, w, None, y, *window, 1, post)
+    assert run
+    run(*map(address, (x, y, more)))
     close(y, np.maximum(_conv.forward(np, x, w, None, *window, 1) + more, 0))
 
 
 @needs_library
-def test_slow_reference_kernels_are_refused() -> None:
+def test_slow_reference_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain image into a channels-last result: oneDNN has it, a thousand times slower than it should be."""
-    from engine.backends.onednn import convolution
-    from engine.backends.onednn.primitives import _context
+    from engine.backends.onednn import prepared
+    from engine.backends.onednn.primitives import Plan, address
 
+    names = []
+
+    class Recorded(Plan):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            names.append(self.implementation)
+
+    monkeypatch.setattr(prepared, "Plan", Recorded)
     x, w = rand(1, 3, 32, 32), rand(16, 3, 7, 7)
     y = np.empty_like(channels_last(1, 16, 16, 16))
-    served = convolution.forward(x, w, None, y, (2, 2), (3, 3), (1, 1), 1)
-    plans = [p.plan for p in _context.primitives.values() if p is not None]
-    assert not any(p.implementation.startswith("ref") for p in plans)
-    if served:
+    run = prepared.convolution(x, w, None, y, (2, 2), (3, 3), (1, 1), 1)
+    assert not any(name.startswith("ref") for name in names)
+    assert bool(run) == bool(names)
+    if run:
+        run(address(x), address(y))
         close(y, _conv.forward(np, x, w, None, (2, 2), (3, 3), (1, 1), 1))
 
 
