@@ -225,7 +225,8 @@ def mv(xp, input, vec):
 
     RuntimeError for other ranks, sizes that do not fit, or two dtypes.
     """
-    check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
+    if input.dtype is not vec.dtype or input.dtype.kind != "f" or input.ndim != 2 or input.shape[1:] != vec.shape:
+        check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
     return product(xp, input, vec)
 
 
@@ -304,6 +305,11 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
 )  # fmt: skip
 def batched(xp, input, other):
     """The matrix product of broadcast batches.  input (*a, n, k), other (*b, k, m) -> (*broadcast of a and b, n, m)."""
+    dtype = input.dtype
+    if (dtype is _F32 or dtype is _F64) and other.dtype is dtype and other.ndim > 2 and (
+        input.shape[:-2] == other.shape[:-2] and input.shape[-1] == other.shape[-2]
+    ):  # fmt: skip
+        return xp.matmul(straight(xp, input), straight(xp, other))
     if other.ndim == 2:  # one matrix for all batches: one large product instead of many
         check_matrices(input, other)
         check_same(input, other)
