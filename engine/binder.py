@@ -446,7 +446,8 @@ def _save(w: Text, record: Op, plan: Plan, deep: int, inplace: bool) -> None:
     args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"_a_{p}.shape if {p} is not None else None"
              if p in record.optional else f"_a_{p}.shape" for p in plan.shapes]  # fmt: skip
     args += [
-        f"[_x.dtype for _x in {p}]" if p in record.lists else f"{p}.dtype" for p in plan.dtypes
+        f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype"
+        for p in plan.dtypes
     ]
     args += plan.plain
     args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [

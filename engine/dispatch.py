@@ -23,7 +23,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine.autograd.graph import Node
-from engine.dtypes import NATIVE
+from engine.dtypes import INEXACT, NATIVE
 from engine.layouts import Laid, lay, plain
 from engine.tensor import Tensor
 
@@ -610,6 +610,9 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
         arrays = _same_device(arrays)
     if record.check is not None:
         record.check(arrays)
+    dtype = getattr(arrays[0], "dtype", None)
+    if dtype in INEXACT and all([getattr(a, "dtype", None) is dtype for a in arrays]):
+        return arrays, [None] * len(arrays)
     target = result_dtype(arrays)
     if record.promote == "float" and target.category < dtypes.FLOATING:
         target = dtypes.get_default_dtype()

@@ -106,6 +106,9 @@ def apply_source(record: Op) -> str:
     args = plan.arg_names()
     if args:
         w(f"({', '.join(args)},) = self.args")
+    for p in plan.dtypes:
+        if p not in record.lists:
+            w(f"{p}_dtype = from_numpy({p}_dtype)")
     for p in plan.saved:
         if p in record.lists:
             w(f"if v_{p} is not None:")
@@ -191,6 +194,8 @@ def arrays_source(record: Op) -> str:
         w(f"({', '.join(args)},) = self.args")
     if plan.back:
         w(f"if {' or '.join(f'c_{p} is not None' for p in plan.back)}: return None")
+    for p in plan.dtypes:
+        w(f"if {p}_dtype is not d: return None")
     for p in plan.saved:
         w(f"if v_{p} is not None:")
         w(f"if {p}._vc[0] != v_{p}: check_input({p}, v_{p})", 1)

@@ -55,6 +55,9 @@ def filed(xp: Any, value: Any, laid: bool = False) -> Any:
 
 def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
     """Give a new tensor a kernel's result of any kind; returns the array.  `first`: the op's first operand."""
+    if isinstance(value, np.generic):
+        made = tensor._array = np.asarray(value)
+        return made
     value = filed(xp, value, type(first) is Laid)
     if type(value) is Laid:
         hold_laid(tensor, value)
@@ -359,7 +362,7 @@ SHARED: dict[str, Any] = dict(
     write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
-    Laid=Laid, _mode=mode, F32=np.dtype("float32"), F64=np.dtype("float64"), SMALL=SMALL,
+    Laid=Laid, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"), F64=np.dtype("float64"), SMALL=SMALL,
     summed_to=summed_to, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
     edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
     record_traceback=anomaly.record,

@@ -80,6 +80,7 @@ class Tensor(metaclass=_TensorMeta):
     _hooks: HookDict | None = None
     _replaced = 0  # how often `.data` was set, which no version shows
     _accumulator: Any = None
+    _post_accumulate_hooks: Any = None
     _backward_hooks = None  # kept for code that looks; hooks live on nodes
     name = None
     __array_priority__ = 1000  # numpy's operators give way to ours
@@ -395,7 +396,9 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError(
                 "post accumulate grad hooks cannot be registered on non-leaf tensors"
             )
-        hooks = self.__dict__.setdefault("_post_accumulate_hooks", HookDict())
+        hooks = self._post_accumulate_hooks
+        if hooks is None:
+            hooks = self._post_accumulate_hooks = HookDict()
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
         return handle

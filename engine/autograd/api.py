@@ -23,15 +23,15 @@ def _as_tuple(tensors: Any) -> tuple[Any, ...]:
 
 def _root_gradients(
     outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
-) -> list[tuple[Edge, Tensor]]:
-    """(edge, gradient) of every root; a missing gradient of one element is 1.  Raises torch's errors."""
+) -> list[tuple[Edge, Any]]:
+    """(edge, gradient) of every root; a missing gradient of one element is 1, an array.  Raises torch's errors."""
     if len(gradients) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
     roots = []
     for i, (output, gradient) in enumerate(zip(outputs, gradients)):
         if not isinstance(output, Tensor):
             raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
-        if not requires_grad_of(output):
+        if output._requires_grad is not True and not requires_grad_of(output):
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
@@ -44,7 +44,8 @@ def _root_gradients(
                     "grad can be implicitly created only for real scalar outputs but got "
                     f"{output.dtype}"
                 )
-            gradient = wrap(xp_of(array).ones(array.shape, array.dtype))
+            gradient = xp_of(array).empty(array.shape, array.dtype)
+            gradient.fill(1)
         elif not isinstance(gradient, Tensor):
             raise TypeError(
                 f"gradients can be either Tensors or None, but got {type(gradient).__name__}"

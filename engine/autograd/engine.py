@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 from numpy import asarray, ndarray
@@ -34,7 +34,7 @@ def run_backward(
     captures: Sequence[Edge] | None = None,
     cut: bool = False,
 ) -> list[Any]:
-    """Push gradients from `roots` ((edge, gradient) pairs) through the graph.
+    """Push gradients from `roots` ((edge, gradient) pairs, a gradient a Tensor or an array) through the graph.
 
     With `captures` (edges) nothing is accumulated in leaves: the gradients that reach those edges are returned, None
     where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs
@@ -42,7 +42,12 @@ def run_backward(
     """
     ready: list[tuple[int, Node]] = []
     buffers: dict[Node, list[Any]] = {}
+    plain = (
+        captures is None and not create_graph and not observers and not anomaly.state.enabled
+    )
     for (node, nr), gradient in roots:
+        if not (plain and gradient.__class__ is ndarray or isinstance(gradient, handed.Tensor)):
+            gradient = handed.wrap(gradient)
         _add_to(buffers, node, nr, gradient)
     wanted: dict[Node, list[tuple[int, int]]] = {}
     captured: list[Any] = []
@@ -60,7 +65,7 @@ def run_backward(
     if not cut:
         running.capturing = captures is not None
     try:
-        if useful is None and not create_graph and not observers and not anomaly.state.enabled:
+        if plain:
             _run_plain(ready, buffers, waiting, keep_graph)
         while ready:
             node = heappop(ready)[1]
@@ -119,8 +124,15 @@ def _run_plain(
     """The loop of `run_backward` where every node runs and nothing is recorded: Note [Gradients over arrays]."""
     result: Any
     leaves: list[Node] = []  # that have their whole gradient: they go first, as their sequence numbers say
-    while ready:
-        node = heappop(ready)[1]
+    following: Any = None  # what became ready last: it waits outside the heap, which a chain never needs
+    while ready or following is not None:
+        if following is None:
+            node = heappop(ready)[1]
+        elif ready:
+            node = heappushpop(ready, (-following.sequence_nr, following))[1]
+            following = None
+        else:
+            node, following = following, None
         grads = buffers.pop(node, None)
         edges = node.next_edges
         if (
@@ -150,7 +162,9 @@ def _run_plain(
             elif target.__class__ is AccumulateGrad:
                 leaves.append(target)
             else:
-                heappush(ready, (-target.sequence_nr, target))
+                if following is not None:
+                    heappush(ready, (-following.sequence_nr, following))
+                following = target
         # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
         result = gradient = edge = grads = None
         while leaves:

