@@ -20,7 +20,7 @@ import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node, handed
+from engine.autograd.graph import Node, handed, named
 from engine.dispatch import Op
 from engine.gradient_text import Plan, Text, apply_source, arrays_source
 from engine.runtime import SHARED
@@ -170,6 +170,10 @@ def _array_of(record: Op, tensor: str) -> str:
 
 def source(record: Op, inplace: bool = False) -> str:
     """The Python text of the public function (or of the in-place twin) of an op."""
+def _checking(record: Op) -> str:
+    return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
+
+
     w = Text()
     w(_header(record, inplace))
     w.depth = 1
@@ -186,6 +190,9 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
     _take_arrays(w, record, plan)
     first = lists[0] if lists else tensors[0] if tensors else None
+    tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
+    if tests:
+        w(f"if {' or '.join(tests)}: {_checking(record)}")
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
         w("if _r_input or 0 in _w.strides: check_writable(input)")
@@ -323,7 +330,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
                 w(f"if isinstance({p}, Tensor):")
             w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
             w("else:")
-            w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
+            w(_checking(record), 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
             w(
@@ -334,7 +341,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
         w(f"if isinstance({p}, Tensor):")
         w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
         w("else:")
-        w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
+        w(_checking(record), 1)
         if record.promote == "float":
             w(
                 f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})"

@@ -22,6 +22,13 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
+from engine.arguments import (
+    Arguments,
+    argument_error,
+    checked,
+    combination_error,
+    kind,
+)
 from engine.autograd.graph import Node
 from engine.dtypes import NATIVE
 from engine.layouts import Laid, lay, plain
@@ -146,6 +153,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "ref",
         "refuse",
         "returns",
+        "several",
         "tensors",
         "varargs",
         "view",
@@ -176,6 +184,7 @@ class Op:
     public = True
     ref: Any = None
     refuse = ""
+    several = False
     varargs: str | None = None
     view = False
     why = ""  # the reason of every exemption from a registry test
@@ -268,6 +277,22 @@ class Op:
         """The public parameters as Python text, without `out`."""
         parts = []
         for p in self.positional:
+    @functools.cached_property
+    def arguments(self) -> Arguments:
+        """What the parameters take; operands that may be numbers too are left to `prepare`."""
+        annotations = self.kernel.__annotations__
+        tensors = self.tensors if self.promote is None or len(self.tensors) == 1 else ()
+        kinds = [
+            kind(
+                p,
+                "Tensor" if p in tensors else None if p in self.tensors else annotations.get(p),
+                self.defaults.get(p, ...),
+                p in self.keyword,
+            )
+            for p in self.params
+        ]
+        return Arguments(tuple(kinds), self.several)
+
             if p == self.varargs:
                 parts.append("*" + p)
             else:
@@ -401,7 +426,8 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
-    the kernel in torch's message about a dtype it lacks.
+    the kernel in torch's message about a dtype it lacks.  several: torch's parser knows several signatures of it and
+    calls a wrong argument an invalid combination.  Annotations of plain parameters: `arguments.py`.
     """
 
     def register(function: FunctionType) -> Any:
@@ -422,9 +448,12 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
 
 
 def composite(
-    method: bool | None = None, public: bool = True, names: Sequence[str] = (), inplace: Any = None
+    method: bool | None = None, public: bool = True, names: Sequence[str] = (), several: bool = False
 ) -> Callable[[Any], Any]:
-    """Register a function that is written with other ops: public name, method, docs, samples; no node of its own."""
+    """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
+
+    Its arguments are checked against its annotations (`arguments.py`); several: as in `op`.
+    """
 
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
@@ -435,6 +464,7 @@ def composite(
         return function
 
     return register
+        function = checked(function, several)
 
 
 def overload(**options: Any) -> Callable[[Any], Any]:
@@ -581,20 +611,11 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif not isinstance(x, int | float | complex):
             if unsupported is NotImplemented:
                 return NotImplemented
-            raise argument_error(record, name, record.tensors[i], x)
+            raise operand_error(record, name, operands, i)
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
-            if not record.numbers:
-                raise argument_error(record, name, record.tensors[i], x)
-            kinds = ", ".join(
-                "Tensor" if isinstance(y, Tensor) else type(y).__name__ for y in operands
-            )
-            raise TypeError(
-                f"{name}() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
-                " * (Tensor input, Tensor other, *, Tensor out = None)\n"
-                " * (Tensor input, Number other, *, Tensor out = None)\n"
-            )
+            raise operand_error(record, name, operands, i)
     if not count:
-        raise argument_error(record, name, record.tensors[0], operands[0])
+        raise operand_error(record, name, operands, 0)
     arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
     return operands, *promote_arrays(record, arrays)
 
@@ -665,10 +686,9 @@ def devices_error(devices: Sequence[str]) -> RuntimeError:
     )
 
 
-def argument_error(record: Op, name: str, param: str, value: Any) -> TypeError:
-    """torch's error for an argument that must be a Tensor."""
-    position = record.params.index(param) + 1
-    wanted = "tuple of Tensors" if param in record.lists else "Tensor"
-    return TypeError(
-        f"{name}(): argument '{param}' (position {position}) must be {wanted}, not {type(value).__name__}"
-    )
+def operand_error(record: Op, name: str, operands: Sequence[Any], i: int) -> TypeError:
+    """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
+    if record.several:
+        return combination_error(name, operands, [record.arguments])
+    p, names = record.tensors[i], record.params
+    return argument_error(name, names.index(p) + (name[-1:] != "_"), p, "Tensor", operands[i])

@@ -14,13 +14,13 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, size_of
+from engine.arguments import all_ints, argument_error, check_arguments
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, handed
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
 from engine.dispatch import (
     Op,
-    argument_error,
     devices_error,
     plain_float_number,
     plain_number,
@@ -228,7 +228,9 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
                 raise TypeError
             tensors = list(tensors)
         except TypeError:
-            raise argument_error(record, name, record.lists[0], tensors) from None
+            p = record.lists[0]
+            position = record.params.index(p) + 1
+            raise argument_error(name, position, p, "tuple of Tensors", tensors) from None
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(
@@ -345,7 +347,7 @@ def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 SHARED: dict[str, Any] = dict(
-    any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
+    all_ints=all_ints, any_requires_grad=any_requires_grad, as_array=as_array, check_arguments=check_arguments,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
     hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying,

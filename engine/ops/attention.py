@@ -51,7 +51,9 @@ def _short(tensor):
     ]
 )
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False
 ):
     """softmax(query @ key.T * scale + mask) @ value, scale 1/sqrt(E) by default; a row with nothing to see gives 0.
 

@@ -127,7 +127,7 @@ def flat(x: Tensor) -> Tensor:
 # --- matrix and vector products
 
 
-@op(large=65)
+@op(large=65, several=True)
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
     mat2=lambda grad, input: mm(mH(input), grad),
@@ -159,7 +159,7 @@ def mm(xp, input, mat2):
     return product(xp, input, mat2)
 
 
-@op(method=True, large=65)
+@op(method=True, large=65, several=True)
 @derivative(
     input=lambda grad, mat2: bmm(grad, mH(mat2)),
     mat2=lambda grad, input: bmm(mH(input), grad),
@@ -338,7 +338,7 @@ def _not_a_tensor(name: str, param: str, position: int, value: Any) -> TypeError
         (t(2, 3, 4), t(2, 4, 2)), (t(2, 1, 3, 4), t(3, 4, 2)), (t(2, 3, 4), t(4, 2)), (t(3, 4), t(2, 4, 2)),
     ]
 )  # fmt: skip
-def matmul(input, other, *, out=None):
+def matmul(input: Tensor, other: Tensor, *, out=None):
     """The product by rank: vectors `dot`, matrix and vector `mv`, matrices `mm`, more dims batches that broadcast.
 
     input (*a, n, k) or (k), other (*b, k, m) or (k) -> (*broadcast of a and b, n, m) without the dims of vectors.
@@ -504,7 +504,7 @@ def _linear_vector(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
         (t(3), t(4), t(2, 3, 4)),
     ]
 )
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None):
     """x1 A_o x2 + b_o for every o.  input1 (*, i), input2 (*, j), weight (o, i, j), bias (o) -> (*, o).
 
     RuntimeError for sizes that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.nn.functional.bilinear.html
@@ -535,7 +535,7 @@ def bilinear(input1, input2, weight, bias=None):
 
 @composite(names=("ger",))
 @samples(lambda t: [(t(3), t(2)), (t(0), t(2))])
-def outer(input, vec2, *, out=None):
+def outer(input: Tensor, vec2: Tensor, *, out=None):
     """The product of every pair of elements.  input (n), vec2 (m) -> (n, m).  RuntimeError for other ranks."""
     if out is not None:
         return store(out, "outer", outer, input, vec2)
@@ -547,7 +547,7 @@ def outer(input, vec2, *, out=None):
 
 @composite()
 @samples(lambda t: [(t(3), t(3)), (t(2, 3), t(4, 3)), (t(), t(2, 3)), (t(2, 2, 3), t(3))])
-def inner(input, other, *, out=None):
+def inner(input: Tensor, other: Tensor, *, out=None):
     """Sums of products over the last dims; a 0-dim operand just multiplies.  input (*a, k), other (*b, k) -> (*a, *b).
 
     RuntimeError where the last dims or the dtypes differ.

@@ -162,7 +162,7 @@ def close_within(xp, input, other, rtol, atol, equal_nan):
 
 @composite()
 @samples(lambda t: [(t.constant(t(3)), t.constant(t(3)))])
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def isclose(input, other, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
     """|input - other| <= atol + rtol * |other|, elementwise.
 
     input (*a), other (*b) -> (broadcast of a and b) bool.
@@ -176,13 +176,15 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 @composite()
-def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+):
     """Whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 
 
 @composite()
-def equal(input, other):
+def equal(input: Tensor, other: Tensor):
     """Whether both have the same shape and elements: a bool."""
     for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
         if not isinstance(x, Tensor):
@@ -214,9 +216,9 @@ def _truths(t: Any) -> list[Any]:
             (t.boolean(2, 3, 4), (0, 2)), (t.integers(0, 2, 2, 3), (), True)]  # fmt: skip
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"})
+@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=True)
 @samples(_truths)
-def any(xp, input, dim=None, keepdim=False):
+def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0
@@ -224,9 +226,9 @@ def any(xp, input, dim=None, keepdim=False):
     return _bool_result(input, xp.any(input, axis=axis, keepdims=keepdim))
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"})
+@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=True)
 @samples(_truths)
-def all(xp, input, dim=None, keepdim=False):
+def all(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0

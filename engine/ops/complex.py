@@ -52,13 +52,13 @@ def imaginary_part(xp, input):
 
 
 @overload(method=False)
-def real(input):
+def real(input: Tensor):
     """The real part, sharing memory; a real tensor itself.  input (*) -> (*)."""
     return real_part(input) if _tensor("real", input).dtype.kind == "c" else input
 
 
 @overload(method=False)
-def imag(input):
+def imag(input: Tensor):
     """The imaginary part, sharing memory.  RuntimeError for real tensors.  input (*) -> (*)."""
     if _tensor("imag", input).dtype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
@@ -121,23 +121,28 @@ def conjugate(xp, input):
     return xp.conj(input) if input.dtype.kind == "c" else input.copy()
 
 
-@overload(names=("conj_physical",))
-def conj(input):
+@overload()
+def conj(input: Tensor):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
     return conjugate(input) if _tensor("conj", input).dtype.kind == "c" else input
 
 
-conj_physical = conj
+@overload()
+def conj_physical(input: Tensor, *, out: Tensor | None = None):
+    """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
+    if out is not None:
+        return conjugate(input, out=out)
+    return conjugate(input) if _tensor("conj_physical", input).dtype.kind == "c" else input
 
 
 @composite()
-def conj_physical_(input):
+def conj_physical_(input: Tensor):
     """In place: see `conj`."""
-    return conjugate.op.inplace_function(input) if input._array.dtype.kind == "c" else input
+    return conjugate.op.inplace_function(input)
 
 
 @composite(names=("resolve_neg",))
-def resolve_conj(input):
+def resolve_conj(input: Tensor):
     """`input` itself: conjugation and negation are never lazy here.  input (*) -> (*)."""
     return input
 

@@ -424,7 +424,7 @@ def tensordot(a, b, dims=2, out=None):
 
 @composite()
 @samples(lambda t: [(t(2, 3), t(2, 2)), (t(2), t(2, 3)), (t(), t(2))])
-def kron(input, other, *, out=None):
+def kron(input: Tensor, other: Tensor, *, out=None):
     """The Kronecker product: every element of input times the whole of other.  input (*a), other (*b) -> (*a * b)."""
     if out is not None:
         return store(out, "kron", kron, input, other)
@@ -537,7 +537,7 @@ def chain_matmul(*matrices, out=None):
 
 @composite()
 @samples(lambda t: [(t(3, 3),), (t(2, 3),), (t(0, 3),)])
-def trace(input):
+def trace(input: Tensor):
     """The sum of the diagonal.  input (n, m) -> ().  RuntimeError unless it is a matrix."""
     if input._array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input._array.ndim}")
@@ -564,7 +564,7 @@ def trace(input):
         (t(0, 3), t(0, 3)),
     ]
 )
-def linalg_cross(xp, input, other, *, dim=-1):
+def linalg_cross(xp, input, other, *, dim: int = -1):
     """The cross product of vectors of three elements along `dim`.  input (*a), other (*b) of one rank -> (broadcast).
 
     RuntimeError for other lengths, ranks or two dtypes.
@@ -594,7 +594,7 @@ def linalg_cross(xp, input, other, *, dim=-1):
 
 @composite()
 @samples(lambda t: [(t(4, 3), t(4, 3), 1), (t(3, 4), t(3, 4), 0)])
-def cross(input, other, dim=None, *, out=None):
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out=None):
     """The cross product along `dim`, or along the first dim of size 3.  input (*), other (*) -> (*).
 
     RuntimeError for other lengths, ranks or two dtypes.  https://docs.pytorch.org/docs/2.13/generated/torch.cross.html
@@ -620,7 +620,7 @@ def cross(input, other, dim=None, *, out=None):
 
 @composite()
 @samples(lambda t: [(t(3, 3), 3), (t(2, 2, 2), 2), (t(3, 3), 1)])
-def matrix_power(input, n, *, out=None):
+def matrix_power(input: Tensor, n: int, *, out=None):
     """The product of n copies of a square matrix, of its inverse for n < 0.  input (*, m, m) -> (*, m, m).
 
     RuntimeError unless square; LinAlgError for n < 0 and a singular matrix.

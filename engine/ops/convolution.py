@@ -219,8 +219,10 @@ def _zeros(values):
         ]
     )
 )
-def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
-                output_padding=(0,), groups=1):  # fmt: skip
+def convolution(
+    xp, input, weight, bias=None, stride: tuple[int, ...] = (1,), padding: tuple[int, ...] = (0,),
+    dilation: tuple[int, ...] = (1,), transposed: bool = False,
+                output_padding: tuple[int, ...] = (0,), groups: int = 1):  # fmt: skip
     """Cross-correlation, or (transposed) its gradient with respect to the input, in any number of dims.
 
     input (N, C, *size), weight (O, C/groups, *kernel), bias (O) -> (N, O, *out); transposed: weight
@@ -423,14 +425,17 @@ def _conv_transpose_nd(
     return result if batched else result.squeeze(0)
 
 
-@composite(method=False)
+@composite(method=False, several=True)
 @samples(lambda t: [(t(2, 3, 7), t(4, 3, 2), t(4), 2, 1), (t(2, 5), t(1, 2, 3), None, 1, "same")])
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation.  input (N, C, L) or (C, L), weight (O, C/groups, K), bias (O) -> (N, O, L')."""
     return _conv_nd("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False)
+@composite(method=False, several=True)
 @samples(
     lambda t: [
         (t(2, 3, 5, 6), t(4, 3, 3, 2), t(4), 1, (1, 0)),
@@ -438,7 +443,10 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         (t(1, 1, 4, 4), t(1, 1, 3, 3), None, 1, "same", 2),
     ]
 )
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation; padding also "valid", "same".
 
     input (N, C, H, W) or (C, H, W), weight (O, C/groups, kH, kW), bias (O) -> (N, O, H', W').
@@ -446,9 +454,12 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _conv_nd("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False)
+@composite(method=False, several=True)
 @samples(lambda t: [(t(1, 2, 3, 4, 4), t(2, 2, 2, 2, 2), t(2), 1, 1)])
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation.  input (N, C, D, H, W), weight (O, C/groups, kD, kH, kW), bias (O) -> (N, O, D', H', W')."""
     return _conv_nd("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -456,7 +467,9 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
 def conv_transpose1d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
     return _conv_transpose_nd(
@@ -476,7 +489,9 @@ def conv_transpose1d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
 def conv_transpose2d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
     return _conv_transpose_nd(
@@ -496,7 +511,9 @@ def conv_transpose2d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
 def conv_transpose3d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
     return _conv_transpose_nd(
@@ -515,7 +532,7 @@ def conv_transpose3d(
 
 @composite(method=False)
 @samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
-def conv_tbc(input, weight, bias, pad=0):
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0):
     """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
         2, 0, 1

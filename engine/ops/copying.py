@@ -446,7 +446,7 @@ def store(array: Any, values: Any) -> None:
 
 
 @composite(method=False)
-def fill(input, value):
+def fill(input: Tensor, value: complex | Tensor):
     """A tensor as `input` with every element `value` (a number or a 0-dim tensor).  input (*) -> (*)."""
     result = clone(input)
     fill_(result, value)

@@ -208,7 +208,8 @@ def empty(
 
 @composite(method=False)
 def full(
-    size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    size: tuple[int, ...], fill_value: complex, *, out=None, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False,
     names=None,
 ):  # fmt: skip
     """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.
@@ -297,7 +298,7 @@ def empty_like(
 
 @composite(method=False)
 def full_like(
-    input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    input: Tensor, fill_value: complex, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
     memory_format=None,
 ):  # fmt: skip
     """A tensor as `input` filled with one number.  input (*) -> (*)."""
@@ -310,7 +311,8 @@ def full_like(
 
 @composite(method=False)
 def empty_strided(
-    size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+    size: tuple[int, ...], stride: tuple[int, ...], *, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False
 ):
     """An uninitialised tensor with these strides.  -> (*size)."""
     target = numpy_dtype(dtype)
@@ -412,7 +414,8 @@ def _plain(value: Any) -> Any:
 
 @composite(method=False)
 def arange(
-    *args, start=0, end=None, step=1, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *args, start: complex = 0, end: complex | None = None, step: complex = 1, out=None, dtype=None,
+    layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
@@ -472,9 +475,9 @@ def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> 
 
 @composite(method=False)
 def range(
-    start=0,
-    end=None,
-    step=1,
+    start: complex = 0,
+    end: complex | None = None,
+    step: complex = 1,
     *,
     out=None,
     dtype=None,
@@ -511,7 +514,8 @@ def _line_dtype(values: tuple, dtype: Any) -> Any:
 
 @composite(method=False)
 def linspace(
-    start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, *, out=None,
+    dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """`steps` numbers from start to end, both included.  -> (steps)."""
     start, end = _plain(start), _plain(end)
@@ -557,7 +561,8 @@ float_ = builtins.float
 
 @composite(method=False)
 def logspace(
-    start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, base: float = 10.0, *,
+    out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """base ** linspace(start, end, steps).  -> (steps)."""
@@ -573,8 +578,8 @@ def logspace(
 
 @composite(method=False)
 def eye(
-    n,
-    m=None,
+    n: int,
+    m: int | None = None,
     *,
     out=None,
     dtype=None,
@@ -607,19 +612,19 @@ def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, inside_of: Any
 
 
 @composite(method=False)
-def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the lower triangle of a matrix, row by row.  -> (2, count)."""
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i <= offset)
 
 
 @composite(method=False)
-def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the upper triangle of a matrix, row by row.  -> (2, count)."""
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i >= offset)
 
 
 @composite(method=False)
-def vander(x, N=None, increasing=False):
+def vander(x: Tensor, N: int | None = None, increasing: bool = False):
     """Powers of a vector as columns.  x (n) -> (n, N)."""
     from engine.ops.shape import unsqueeze
 

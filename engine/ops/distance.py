@@ -173,7 +173,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
 
 @composite(method=False)
 @samples(lambda t: [(t(4, 2),), (t(4, 2), 1.0), (t(3, 2), 3.0)])
-def pdist(input, p=2.0):
+def pdist(input: Tensor, p: float = 2.0):
     """Distances in the p-norm between all pairs of rows i < j.  input (n, d) -> (n (n - 1) / 2).
 
     RuntimeError for other ranks, dtypes or p < 0.

@@ -538,7 +538,7 @@ def _indices_of(array: Any, indices: Any) -> Indices:
 
 
 @composite()
-def index_put(input, indices, values, accumulate=False):
+def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """`values` stored (accumulate: added) at the places a tuple of index tensors names.
 
     input (*), values (*b) -> (*).
@@ -547,7 +547,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 @composite(public=True)
-def index_put_(input, indices, values, accumulate=False):
+def index_put_(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """In place: `index_put`.  input (*), values (*b) -> (*)."""
     return put_indices_(input, _indices_of(input._array, indices), values, accumulate)
 

@@ -26,6 +26,7 @@ from engine.ops.lapack_spectral import (
     linalg_eigvalsh,
     linalg_lstsq,
 )
+from engine.tensor import Tensor
 
 _LU = namedtuple("_lu_with_info", ("LU", "pivots", "info"))
 _Solve = namedtuple("solve", ("solution", "LU"))
@@ -206,7 +207,10 @@ _Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
 
 @composite()
 @samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
+def triangular_solve(
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
+    unitriangular: bool = False, *, out=None
+):
     """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.

@@ -45,7 +45,7 @@ def _fill_mask(mask: Any) -> None:
         (t(3), t.boolean(2, 3), 1.0),
     ]
 )
-def masked_fill_value(xp, input, mask, value, *, out=None):
+def masked_fill_value(xp, input, mask, value: complex | Tensor, *, out=None):
     """A number where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     _fill_mask(mask)
     value = number_for(value, input.dtype)
@@ -112,14 +112,14 @@ def _masked_fill(input, mask, value, inplace):
     return (function.op.inplace_function if inplace else function)(input, mask, value)
 
 
-@composite()
-def masked_fill(input, mask, value):
+@composite(several=True)
+def masked_fill(input: Tensor, mask: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     return _masked_fill(input, mask, value, False)
 
 
-@composite(public=False)
-def masked_fill_(input, mask, value):
+@composite(public=False, several=True)
+def masked_fill_(input: Tensor, mask: Tensor, value: complex | Tensor):
     """In place: `masked_fill`.  input (*), mask (*b) -> (*)."""
     return _masked_fill(input, mask, value, True)
 
@@ -195,7 +195,7 @@ def nonzero_rows(xp, input):
 
 
 @composite()
-def nonzero(input, *, as_tuple=False, out=None):
+def nonzero(input: Tensor, *, as_tuple=False, out=None):
     """The indices of elements other than zero: a row each, or a tuple of vectors.  input (*) -> (count, ndim)."""
     if as_tuple:
         array = input._array
@@ -206,7 +206,7 @@ def nonzero(input, *, as_tuple=False, out=None):
 
 
 @composite(method=True)
-def argwhere(input):
+def argwhere(input: Tensor):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
     return nonzero_rows(input)
 
@@ -215,7 +215,7 @@ def argwhere(input):
 
 
 @composite()
-def select_scatter(input, src, dim, index):
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
     """A copy of `input` with `src` as the slice at `index` of `dim`.  input (*, n, *), src (*, *) -> (*, n, *)."""
     result = input.clone()
     spot = select(result, dim, index)
@@ -230,7 +230,10 @@ def select_scatter(input, src, dim, index):
 
 
 @composite()
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1
+):
     """A copy of `input` with `src` as a slice of `dim`.  input (*, n, *), src (*, m, *) -> (*, n, *)."""
     result = input.clone()
     spot = basic_index(
@@ -247,7 +250,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
 
 
 @composite()
-def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1):
     """A copy of `input` with `src` as a diagonal.  input (*), src (*, k) -> (*)."""
     result = input.clone()
     spot = result.diagonal(offset, dim1, dim2)

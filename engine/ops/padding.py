@@ -6,6 +6,7 @@ import builtins
 
 from engine.dispatch import composite, derivative, op, samples
 
+from engine.tensor import Tensor
 
 def _sizes(shape, pad):
     """(before, after) for each dim, from torch's order: last dim first."""
@@ -40,7 +41,7 @@ def _check_constant(shape, pad):
 @samples(
     lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())]
 )
-def constant_pad_nd(xp, input, pad, value=0):
+def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):
     """input with `pad` elements of `value` round it, last dim first; negative pads cut.  input (*) -> (*padded)."""
     pairs = _check_constant(input.shape, pad)
     size = tuple(n + a + b for n, (a, b) in zip(input.shape, pairs))
@@ -193,7 +194,7 @@ def _check_copy(input, pad, mode):
         (t(2, 3), (1, 1), "constant", 2.0),
     ]
 )
-def pad(input, pad, mode="constant", value=None):
+def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: float | None = None):
     """input padded: `pad` is (left, right, top, bottom, ...), last dim first; negative pads cut.
 
     mode: "constant" with `value`, "reflect", "replicate", "circular".  input (*) -> (*padded).

@@ -114,7 +114,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, laid=True)
+@op(broadcast=True, inplace=True, laid=True, several=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -122,7 +122,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
-def add(xp, input, other, *, alpha=1):
+def add(xp, input, other, *, alpha: complex = 1):
     """input + alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         other = _scaled(xp, input, other, alpha)
@@ -134,7 +134,7 @@ def _check_sub(arrays: list[Any]) -> None:
         raise RuntimeError(_SUB_BOOL)
 
 
-@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True)
+@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -142,7 +142,7 @@ def _check_sub(arrays: list[Any]) -> None:
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
-def sub(xp, input, other, *, alpha=1):
+def sub(xp, input, other, *, alpha: complex = 1):
     """input - alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         other = _scaled(xp, input, other, alpha)
@@ -159,7 +159,7 @@ def sub(xp, input, other, *, alpha=1):
 )
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
-def rsub(xp, input, other, *, alpha=1):
+def rsub(xp, input, other, *, alpha: complex = 1):
     """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         input = _scaled(xp, other, input, alpha)
@@ -186,7 +186,7 @@ def neg(xp, input):
 
 @composite()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
-def positive(input):
+def positive(input: Tensor):
     """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
     if not isinstance(input, Tensor):
         raise TypeError(
@@ -221,7 +221,7 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, plain=("value",), half=True)
+@op(broadcast=True, inplace=True, plain=("value",), half=True, several=True)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -234,7 +234,7 @@ def square(xp, input):
         (t(0), t(0), t(0)),
     ]
 )
-def addcmul(xp, input, tensor1, tensor2, *, value=1):
+def addcmul(xp, input, tensor1, tensor2, *, value: complex = 1):
     """input + value * tensor1 * tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     if value != 1:
         tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
@@ -258,6 +258,7 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
     plain=("value",),
     check=lambda arrays: _check_addcdiv(*arrays),
     half=True,
+    several=True,
 )
 @derivative(
     input=lambda grad: grad,
@@ -268,7 +269,7 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
                     (t(0), t(0), t(0))])  # fmt: skip
-def addcdiv(xp, input, tensor1, tensor2, *, value=1):
+def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
     """input + value * tensor1 / tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     _check_addcdiv(input, tensor1, tensor2)
     if value != 1:
@@ -279,7 +280,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value=1):
 # --- quotients
 
 
-@op(broadcast=True, promote="float", inplace=True, form="div", laid=True)
+@op(broadcast=True, promote="float", inplace=True, form="div", laid=True, several=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -320,7 +321,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=True)
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -379,10 +380,10 @@ def _rounding(rounding_mode: Any) -> Any:
     )
 
 
-@overload(names=("divide",))
+@overload(names=("divide",), several=True)
 @samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
                     (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
-def div(input, other, *, rounding_mode=None, out=None):
+def div(input, other, *, rounding_mode: str | None = None, out=None):
     """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
 
     input (*a), other (*b) or number -> (broadcast of a and b).
@@ -402,8 +403,8 @@ _true_div_ = true_div.op.inplace_function
 _floor_divide_ = floor_divide.op.inplace_function
 
 
-@composite(names=("divide_",), public=False)
-def div_(input, other, *, rounding_mode=None):
+@composite(names=("divide_",), public=False, several=True)
+def div_(input, other, *, rounding_mode: str | None = None):
     """In place: see `div`."""
     if rounding_mode is None:
         return _true_div_(input, other)
@@ -573,7 +574,7 @@ def pow(xp, input, exponent):
     return xp.power(input, exponent)
 
 
-@composite()
+@composite(several=True)
 @samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
 def float_power(input, exponent, *, out=None):
     """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
@@ -589,7 +590,7 @@ def float_power(input, exponent, *, out=None):
     return pow(input, exponent)
 
 
-@composite(public=False)
+@composite(public=False, several=True)
 def float_power_(input, exponent):
     """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
     result = float_power(input.detach(), exponent)
@@ -631,7 +632,7 @@ Tensor.__sub__ = operator_form("sub")
 Tensor.__rsub__ = operator_form("rsub")
 Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
 Tensor.__truediv__ = _div_operator
-Tensor.__rtruediv__ = lambda self, other: _div_operator(other, self)
+Tensor.__rtruediv__ = _rdiv_operator
 Tensor.__floordiv__ = _floor_operator
 Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
 Tensor.__mod__ = _mod_operator

@@ -500,7 +500,7 @@ def trunc(xp, input):
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
                     (t(4), {"decimals": -1})])  # fmt: skip
-def round(xp, input, *, decimals=0):
+def round(xp, input, *, decimals: int = 0):
     """The nearest whole number, ties to even; with `decimals` that many digits are kept.  input (*) -> (*)."""
     if decimals:
         refuse("round_cpu", input, "iub")

@@ -35,7 +35,9 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
-def clamp_numbers(xp, input, min=None, max=None):
+def clamp_numbers(
+    xp, input, min: complex | Tensor | None = None, max: complex | Tensor | None = None
+):
     """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
     _no_complex_clamp(input)
     if input.dtype.kind == "V":  # bfloat16 beside a Python number would become float32
@@ -47,7 +49,7 @@ def clamp_numbers(xp, input, min=None, max=None):
     return input
 
 
-@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp")
+@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp", several=True)
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
@@ -131,7 +133,7 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     return clamp_numbers, (input, min, max)
 
 
-@overload(names=("clip",))
+@overload(names=("clip",), several=True)
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
 def clamp(input, min=None, max=None, *, out=None):
@@ -140,10 +142,12 @@ def clamp(input, min=None, max=None, *, out=None):
     RuntimeError when both are None.
     """
     function, args = _clamp_form(input, min, max)
-    return function(*args) if out is None else function(*args, out=out)
+    if out is not None:
+        return function(*args, out=out)
+    return _as_clamp(function(*args), function, args[-1])
 
 
-@overload(public=True, names=("clip_",))
+@overload(public=True, names=("clip_",), several=True)
 def clamp_(input, min=None, max=None):
     """In place: see `clamp`."""
     function, args = _clamp_form(input, min, max)
@@ -267,7 +271,7 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
 
 
-@overload(method=False)
+@overload(method=False, several=True)
 @samples(
     lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))]
 )
@@ -337,7 +341,9 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
 @samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
                     (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
-def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
+def nan_to_num(
+    xp, input, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+):
     """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).
 
     input (*) -> (*).
@@ -425,8 +431,9 @@ def _cpp(dtype: dtypes.dtype) -> str:
     end=lambda grad, weight: grad * _conj(weight),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
-def lerp_number(xp, input, end, weight):
+def lerp_number(xp, input, end, weight: complex | Tensor):
     """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
+    several=True,
     if input.dtype.kind in "iub":
         raise not_implemented("lerp_kernel_scalar", input)
     gap = xp.subtract(end, input)
@@ -464,14 +471,14 @@ def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
     return lerp_number
 
 
-@overload()
+@overload(several=True)
 @samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
 def lerp(input, end, weight, *, out=None):
     """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
     return _lerp_form(input, end, weight)(input, end, weight, out=out)
 
 
-@overload(public=False)
+@overload(public=False, several=True)
 def lerp_(input, end, weight):
     """In place: see `lerp`."""
     return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)

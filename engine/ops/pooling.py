@@ -12,6 +12,7 @@ from engine.ops import _pool
 from engine.ops.pointwise import refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
 
+from engine.tensor import Tensor
 
 def _wide(array):
     return (
@@ -357,7 +358,10 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2), (t.distinct(3, 5, 5), 3, 2, 1, 1, True)])
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool2d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
     return _max_pool(
         "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False
@@ -366,7 +370,10 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool3d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
     return _max_pool(
         "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False
@@ -376,7 +383,8 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2)])
 def max_pool2d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their flat indices.  input (N, C, H, W) -> (N, C, H', W'), same int64."""
     return _max_pool(
@@ -387,7 +395,8 @@ def max_pool2d_with_indices(
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
 def max_pool3d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their flat indices.  input (N, C, D, H, W) -> (N, C, D', H', W'), same int64."""
     return _max_pool(
@@ -439,7 +448,10 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2), (t.distinct(3, 7), 3, 2, 1)])
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool1d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
@@ -447,7 +459,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2)])
 def max_pool1d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their indices.  input (N, C, L) -> (N, C, L'), same int64."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
@@ -473,13 +486,13 @@ def _avg_pool(
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 3, 5, 4), 2), (t(3, 5, 5), 3, 2, 1, True, False)])
 def avg_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ):
     """The mean of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
     return _avg_pool(
@@ -498,13 +511,13 @@ def avg_pool2d(
 @composite(public=False, method=False)
 @samples(lambda t: [(t(1, 2, 3, 4, 4), 2)])
 def avg_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ):
     """The mean of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
     return _avg_pool(
@@ -531,7 +544,10 @@ def _two_or_three(name, input):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 6), 2), (t(3, 7), 3, 2, 1)])
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, ceil_mode: bool = False, count_include_pad: bool = True
+):
     """The mean of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     _two_or_three("avg_pool1d", input)
     (k,) = _tuple(kernel_size, 1, "avg_pool1d", "kernel_size")
@@ -583,7 +599,7 @@ def _adaptive_avg(name, n, input, output_size):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 7), 3), (t(3, 6), 2)])
-def adaptive_avg_pool1d(input, output_size):
+def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Means of output_size windows that cover the input.  input (N, C, L) or (C, L) -> (N, C, output_size)."""
     _two_or_three("adaptive_avg_pool1d", input)
     (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
@@ -592,14 +608,14 @@ def adaptive_avg_pool1d(input, output_size):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 3, 7, 5), (3, 2)), (t(2, 6, 4), (2, None)), (t(2, 3, 4, 4), 1)])
-def adaptive_avg_pool2d(input, output_size):
+def adaptive_avg_pool2d(input: Tensor, output_size):
     """Means of windows that cover the input.  input (N, C, H, W) or (C, H, W) -> (N, C, *output_size)."""
     return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(1, 2, 3, 5, 4), (2, 2, 3))])
-def adaptive_avg_pool3d(input, output_size):
+def adaptive_avg_pool3d(input: Tensor, output_size):
     """Means of windows that cover the input.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, *output_size)."""
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
@@ -647,7 +663,7 @@ def _adaptive_max(name, n, input, output_size):
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7), 3)])
-def adaptive_max_pool1d(input, output_size):
+def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Maxima and indices of output_size windows that cover the input.  input (N, C, L) -> (N, C, output_size), same."""
     _two_or_three("adaptive_max_pool1d", input)
     (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
@@ -657,13 +673,13 @@ def adaptive_max_pool1d(input, output_size):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7, 5), (3, 2)), (t.distinct(2, 4, 4), 3)])
-def adaptive_max_pool2d(input, output_size):
+def adaptive_max_pool2d(input: Tensor, output_size):
     """Maxima and flat indices of windows that cover the input.  input (N, C, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 5, 4), (2, 2, 3))])
-def adaptive_max_pool3d(input, output_size):
+def adaptive_max_pool3d(input: Tensor, output_size):
     """Maxima and flat indices of windows that cover the input.  input (N, C, D, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size)

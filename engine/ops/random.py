@@ -155,7 +155,8 @@ def _check_inexact(name: str, dtype: Any) -> None:
 
 @composite(method=False)
 def rand(
-    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *sizes, size: tuple[int, ...] | None = None, generator=None, out=None, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False, names=None,
 ):  # fmt: skip
     """Uniform numbers in [0, 1).  rand(*size) -> (*size)."""
@@ -165,7 +166,8 @@ def rand(
 
 @composite(method=False)
 def randn(
-    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *sizes, size: tuple[int, ...] | None = None, generator=None, out=None, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False, names=None,
 ):  # fmt: skip
     """Standard normal numbers.  randn(*size) -> (*size)."""
@@ -187,7 +189,7 @@ def _drawn_like(
 
 @composite(method=False)
 def rand_like(
-    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    input: Tensor, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
     generator=None,
 ):  # fmt: skip
     """Uniform numbers in [0, 1) in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -198,7 +200,7 @@ def rand_like(
 
 @composite(method=False)
 def randn_like(
-    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    input: Tensor, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
     generator=None,
 ):  # fmt: skip
     """Standard normal numbers in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -216,7 +218,8 @@ def _check_span(low: int, high: int) -> None:
 
 @composite(method=False)
 def randint(
-    low=0, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    low: int = 0, high: int | None = None, size: tuple[int, ...] | None = None, *, generator=None,
+    out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """Integers in [low, high).  randint(high, size), randint(low, high, size) -> (*size)."""
@@ -242,7 +245,8 @@ def randint(
 
 @composite(method=False)
 def randint_like(
-    input, low=0, high=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    input: Tensor, low: int = 0, high: int | Tensor | None = None, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False,
     memory_format=None, generator=None,
 ):  # fmt: skip
     """Integers in [low, high) in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -258,7 +262,7 @@ def randint_like(
 
 @composite(method=False)
 def randperm(
-    n,
+    n: int,
     *,
     generator=None,
     out=None,
@@ -308,7 +312,7 @@ def bernoulli_tensor(xp, input, *, generator=None):
 
 
 @composite()
-def bernoulli(input, p=None, *, generator=None, out=None):
+def bernoulli(input: Tensor, p: float | None = None, *, generator=None, out=None):
     """0 or 1, 1 with probability input (or p everywhere).  input (*) -> (*)."""
     if p is not None:
         result = wrap(like_array(input._array, None, None, None))
@@ -358,7 +362,8 @@ def normal_tensors(xp, mean, std, generator=None):
 
 @composite(method=False)
 def normal(
-    mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    mean: Tensor | float = 0.0, std: float | Tensor = 1.0, size: tuple[int, ...] | None = None, *,
+    generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """Normal numbers: mean and std numbers (then `size` is needed) or tensors.  mean (*a), std (*b) -> (broadcast)."""
@@ -389,7 +394,9 @@ def _check_std(std: Any) -> None:
 
 
 @composite(method=True)
-def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator=None, out=None
+):
     """Numbers of categories drawn by their weights, a row of draws a row of weights.
 
     input (n) or (m, n) -> (num_samples) or (m, num_samples).

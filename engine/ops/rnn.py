@@ -419,7 +419,10 @@ def _cell_check(input, hx, size):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (t(3, 2), t(3, 2)), t(8, 4), t(8, 2), t(8), t(8))])
-def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(
+    input: Tensor, hx, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
     _cell_check(input, hx[0], w_ih.shape[1])
     i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
@@ -429,7 +432,10 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(6, 4), t(6, 2), t(6), t(6))])
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a GRU.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return _gru_step(linear(input, w_ih, b_ih), hx, w_hh, b_hh)
@@ -437,7 +443,10 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a plain recurrent network with tanh.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return tanh(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))
@@ -445,7 +454,10 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_relu_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a plain recurrent network with relu.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return relu(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))

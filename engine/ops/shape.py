@@ -30,7 +30,7 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 @op(view=True, form="view", node="ViewBackward0")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
-def view_size(xp, input, size):
+def view_size(xp, input, size: tuple[int, ...]):
     """The same elements under other sizes, without copying.  input (*) -> (*size).
 
     RuntimeError when the strides do not allow it; `reshape` copies then.
@@ -125,7 +125,7 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @composite(method=True)
-def reshape(input, *shape, **more):
+def reshape(input: Tensor, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
         raise TypeError(
@@ -142,7 +142,7 @@ def reshape(input, *shape, **more):
 
 
 @composite()
-def flatten(input, start_dim=0, end_dim=-1):
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
     """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).
 
     A view where possible; `input` if nothing is to do.
@@ -159,13 +159,13 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 @composite()
-def ravel(input):
+def ravel(input: Tensor):
     """All elements in one dim.  input (*) -> (n).  A view where possible."""
     return reshape_to(input, (input._array.size,))
 
 
 @composite()
-def unflatten(input, dim, sizes):
+def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]):
     """One dim split into several.  input (*, n, *) -> (*, *sizes, *)."""
     shape = input._array.shape
     dim = wrap_dim(dim, len(shape))
@@ -185,13 +185,13 @@ def unflatten(input, dim, sizes):
 
 
 @composite()
-def view_as(input, other):
+def view_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`, without copying.  input (*), other (*b) -> (*b)."""
     return view_size(input, other._array.shape)
 
 
 @composite()
-def reshape_as(input, other):
+def reshape_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`.  input (*), other (*b) -> (*b)."""
     return reshape_to(input, other._array.shape)
 
@@ -220,7 +220,7 @@ def squeeze(xp, input, dim):
 @op(view=True)
 @derivative(input=lambda grad, dim: grad.squeeze(dim))
 @samples(lambda t: [(t(3, 4), 0), (t(3), -1), (t(), 0)])
-def unsqueeze(xp, input, dim):
+def unsqueeze(xp, input, dim: int):
     """A dim of size 1 inserted at `dim`.  input (*) -> (*, 1, *)."""
     return input[(*PREFIX[wrap_dim(dim, input.ndim + 1)], None, ...)]
 
@@ -232,7 +232,7 @@ def unsqueeze(xp, input, dim):
 @derivative(input=lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
 @array_derivative(input=lambda grad, dim0, dim1: grad.swapaxes(dim0, dim1) if grad.ndim else grad)
 @samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
-def transpose(xp, input, dim0=MISSING, dim1=MISSING):
+def transpose(xp, input, dim0: int = MISSING, dim1: int = MISSING):
     """Two dims swapped.  input (*) -> (*)."""
     ndim = input.ndim
     dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
@@ -276,7 +276,7 @@ def inverse_permutation(dims):
 
 
 @composite(names=("moveaxis",))
-def movedim(input, source, destination):
+def movedim(input: Tensor, source, destination: tuple[int, ...] | int):
     """Dims `source` moved to the places `destination`, the rest in order.  input (*) -> (*)."""
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
@@ -301,7 +301,7 @@ def movedim(input, source, destination):
 
 
 @composite()
-def adjoint(input):
+def adjoint(input: Tensor):
     """The conjugate transpose of the last two dims.  input (*, n, m) -> (*, m, n)."""
     if input._array.ndim < 2:
         raise RuntimeError(
@@ -409,7 +409,7 @@ def expand(xp, input, size):
 
 
 @composite()
-def expand_as(input, other):
+def expand_as(input: Tensor, other: Tensor):
     """input expanded to the shape of `other`.  input (*a), other (*b) -> (*b)."""
     return expand(input, other._array.shape)
 
@@ -418,7 +418,7 @@ Tensor.expand_as = expand_as
 
 
 @composite(method=True)
-def broadcast_to(input, size):
+def broadcast_to(input: Tensor, size: tuple[int, ...]):
     """input expanded to `size`.  input (*a) -> (*size)."""
     return expand(input, size_of(size))
 
@@ -502,7 +502,7 @@ def place(xp, grad_output, shape, index):
     )
 )
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
-def select(xp, input, dim, index):
+def select(xp, input, dim: int, index: int):
     """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
     if not input.ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -521,7 +521,7 @@ def _at(shape, dim, index):
 
 
 @composite()
-def narrow(input, dim, start, length):
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int):
     """`length` entries of `dim` from `start` on.  input (*, n, *) -> (*, length, *)."""
     array = input._array
     if not array.ndim:
@@ -543,7 +543,7 @@ def narrow(input, dim, start, length):
 
 
 @composite()
-def narrow_copy(input, dim, start, length, *, out=None):
+def narrow_copy(input: Tensor, dim: int, start: int, length: int, *, out=None):
     """As `narrow`, with memory of its own.  input (*, n, *) -> (*, length, *)."""
     if out is not None:
         return store(out, "narrow_copy", narrow_copy, input, dim, start, length)

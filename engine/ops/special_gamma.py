@@ -178,7 +178,7 @@ def _trigamma_of(xp: Any, x: Any) -> Any:
         (t.positive(), 1),
     ]
 )
-def polygamma_of(xp, input, n):
+def polygamma_of(xp, input, n: int):
     """The n-th derivative of digamma, n >= 1.  input (*) -> (*)."""
     real_only("polygamma", input)
     if n == 1:
@@ -198,14 +198,14 @@ def _order(n: Any, input: Any) -> tuple[int, Any]:
 
 @overload(method=True, names=("special_polygamma",))
 @samples(lambda t: [(0, t.positive(3)), (1, t.positive(3)), (2, t.positive(3))])
-def polygamma(n, input, *, out=None):
+def polygamma(n: int, input: Tensor, *, out=None):
     """The n-th derivative of digamma.  input (*) -> (*).  RuntimeError for negative n."""
     n, input = _order(n, input)
     return digamma(input, out=out) if n == 0 else polygamma_of(input, n, out=out)
 
 
 @composite(method=True, public=False)
-def polygamma_(input, n):
+def polygamma_(input: Tensor, n: int):
     """In place: see `polygamma`."""
     n, input = _order(n, input)
     return (
@@ -220,7 +220,7 @@ def _check_mvlgamma(p: int) -> None:
 
 @composite(names=("special_multigammaln",))
 @samples(lambda t: [(t.uniform(2, 5, 3), 3), (t.uniform(1, 5), 1)])
-def mvlgamma(input, p, *, out=None):
+def mvlgamma(input: Tensor, p: int, *, out=None):
     """The logarithm of the multivariate gamma function of order p.  input (*) above (p - 1) / 2 -> (*)."""
     _check_mvlgamma(p)
     if input.dtype is dtypes.bool:
@@ -234,7 +234,7 @@ def mvlgamma(input, p, *, out=None):
 
 
 @composite(public=False)
-def mvlgamma_(input, p):
+def mvlgamma_(input: Tensor, p: int):
     """In place: see `mvlgamma`."""
     _check_mvlgamma(p)
     return input.copy_(mvlgamma(input.clone(), p))

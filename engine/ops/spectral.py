@@ -467,7 +467,8 @@ def _cosines(a: float, b: float, c: float = 0.0) -> Any:
 
 @composite(method=False)
 def hann_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """sin^2(pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
     return _window(
@@ -477,7 +478,8 @@ def hann_window(
 
 @composite(method=False)
 def hamming_window(
-    window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False,
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+    dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """alpha - beta cos(2 pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
@@ -494,7 +496,8 @@ def hamming_window(
 
 @composite(method=False)
 def blackman_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """0.42 - 0.5 cos(2 pi n / (N - 1)) + 0.08 cos(4 pi n / (N - 1)), N as for hann_window.  () -> (window_length)."""
 
@@ -506,7 +509,8 @@ def blackman_window(
 
 @composite(method=False)
 def bartlett_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """The triangle 1 - |2 n / (N - 1) - 1|, N as for hann_window.  () -> (window_length)."""
 
@@ -518,7 +522,8 @@ def bartlett_window(
 
 @composite(method=False)
 def kaiser_window(
-    window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False,
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """I0(beta sqrt(1 - (2 n / (N - 1) - 1)^2)) / I0(beta), N as for hann_window.  () -> (window_length)."""

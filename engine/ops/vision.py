@@ -13,6 +13,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _conv
 from engine.ops.pointwise import refuse
 
+from engine.tensor import Tensor
 # --- unfold and fold
 
 
@@ -41,7 +42,10 @@ def _blocks(size, kernel_size, dilation, padding, stride):
         (t(1, 1, 5, 5), (2, 2), (2, 1), (1, 1), (1, 1)),
     ]
 )
-def im2col(xp, input, kernel_size, dilation, padding, stride):
+def im2col(
+    xp, input, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+):
     """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
     x = _conv.padded(xp, input, padding)
     out = _blocks(input.shape[2:], kernel_size, dilation, padding, stride)
@@ -64,7 +68,10 @@ def im2col(xp, input, kernel_size, dilation, padding, stride):
         (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
     ]
 )
-def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
+def col2im(
+    xp, input, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...], padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
     cols = input.reshape(input.shape[0], -1, *kernel_size, *out)
@@ -172,7 +179,7 @@ def fold_blocks(input, output_size, kernel_size, dilation=1, padding=0, stride=1
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 8, 3, 2), 2)])
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input: Tensor, upscale_factor: int):
     """Channels spread over pixels (arXiv:1609.05158).  input (*, C r^2, H, W) -> (*, C, H r, W r)."""
     r = upscale_factor
     if input.dim() < 3:
@@ -196,7 +203,7 @@ def pixel_shuffle(input, upscale_factor):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 2, 4, 6), 2)])
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input: Tensor, downscale_factor: int):
     """Pixels gathered into channels.  input (*, C, H r, W r) -> (*, C r^2, H, W)."""
     r = downscale_factor
     if input.dim() < 3:
@@ -222,7 +229,7 @@ def pixel_unshuffle(input, downscale_factor):
 
 @composite(method=False, names=("native_channel_shuffle",))
 @samples(lambda t: [(t(2, 6, 3), 2)])
-def channel_shuffle(input, groups):
+def channel_shuffle(input: Tensor, groups: int):
     """Channels (g, n) transposed to (n, g) (arXiv:1707.01083).  input (N, C, *) -> same."""
     if input.dim() < 3:
         raise RuntimeError(
