@@ -20,7 +20,7 @@ import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node, handed, named
+from engine.autograd.graph import Node, handed
 from engine.dispatch import Op
 from engine.gradient_text import Plan, Text, apply_source, arrays_source
 from engine.runtime import SHARED
@@ -168,12 +168,12 @@ def _array_of(record: Op, tensor: str) -> str:
     return f"{tensor}._array"
 
 
-def source(record: Op, inplace: bool = False) -> str:
-    """The Python text of the public function (or of the in-place twin) of an op."""
 def _checking(record: Op) -> str:
     return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
 
 
+def source(record: Op, inplace: bool = False) -> str:
+    """The Python text of the public function (or of the in-place twin) of an op."""
     w = Text()
     w(_header(record, inplace))
     w.depth = 1
@@ -188,11 +188,11 @@ def _checking(record: Op) -> str:
         arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
         arguments += [f"{p}={p}" for p in record.keyword]
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
-    _take_arrays(w, record, plan)
-    first = lists[0] if lists else tensors[0] if tensors else None
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
     if tests:
         w(f"if {' or '.join(tests)}: {_checking(record)}")
+    _take_arrays(w, record, plan)
+    first = lists[0] if lists else tensors[0] if tensors else None
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
         w("if _r_input or 0 in _w.strides: check_writable(input)")

@@ -273,10 +273,6 @@ class Op:
         """The named tuple of several outputs; made at first use, since making one costs 100 us."""
         return _result_type(self.called, self.outputs) if self.outputs else None
 
-    def signature(self) -> str:
-        """The public parameters as Python text, without `out`."""
-        parts = []
-        for p in self.positional:
     @functools.cached_property
     def arguments(self) -> Arguments:
         """What the parameters take; operands that may be numbers too are left to `prepare`."""
@@ -293,6 +289,10 @@ class Op:
         ]
         return Arguments(tuple(kinds), self.several)
 
+    def signature(self) -> str:
+        """The public parameters as Python text, without `out`."""
+        parts = []
+        for p in self.positional:
             if p == self.varargs:
                 parts.append("*" + p)
             else:
@@ -458,13 +458,13 @@ def composite(
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
+        function = checked(function, several)
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)
         return function
 
     return register
-        function = checked(function, several)
 
 
 def overload(**options: Any) -> Callable[[Any], Any]:

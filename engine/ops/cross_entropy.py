@@ -8,8 +8,9 @@ from __future__ import annotations
 from math import prod
 
 from engine import dtypes
-from engine.dispatch import composite, derivative, op, samples
-from engine.ops.softmax import log_softmax, softmax_backward
+from engine.dispatch import composite, derivative, joint_derivative, op, samples
+from engine.ops._vjp import WHY, vjp
+from engine.ops.softmax import log_softmax, softmax
 
 
 def _wide(array):
@@ -25,15 +26,8 @@ def _flat(array, target):
 
 
 def _chosen(xp, target, weight, classes, ignore_index, dtype):
-    """(class or 0 where ignored, weight of each place or None for 1 everywhere, which count or None for all).
-
-    target (N, L) -> each (N, L); weights are 0 where ignored.
-    """
-    if target.dtype.itemsize != 8:
-        target = target.astype("int64")
-    inside = target.size and int(target.view("uint64").max()) < classes  # a negative one is huge
-    if inside and not 0 <= ignore_index < classes:
-        return target, None if weight is None else xp.take(weight.astype(dtype), target), None
+    """(class or 0 where ignored, weight of each place: 0 where ignored).  target (N, L) -> both (N, L)."""
+    target = target.astype("int64")
     valid = target != ignore_index
     where = xp.where(valid, target, 0)
     bad = (where < 0) | (where >= classes)
@@ -42,36 +36,29 @@ def _chosen(xp, target, weight, classes, ignore_index, dtype):
             f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds."
         )
     if weight is None:
-        return where, valid.astype(dtype), valid
-    return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype), valid
+        return where, valid.astype(dtype)
+    return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype)
 
 
-def _total(xp, weights, where, dtype):
-    """The sum of the weights of all places."""
-    return xp.asarray(where.size if weights is None else weights.sum(), dtype=dtype)
-
-
-def _reduced(losses, total, shape, reduction):
-    """The result of losses (N, L), already weighted."""
+def _reduced(xp, losses, weights, shape, reduction):
+    """(result, sum of weights) of losses (N, L), already weighted."""
+    total = weights.sum()
     if reduction == "none":
-        return losses.reshape(shape)
-    return losses.sum() / total if reduction == "mean" else losses.sum()
+        return losses.reshape(shape), total
+    result = losses.sum()
+    return (result / total if reduction == "mean" else result), total
 
 
-def _at(xp, where, classes):
-    """The places of the target classes (N, L) in the memory of (N, C, L)."""
+def _places(xp, where):
     count, length = where.shape
-    if length == 1:
-        return where[:, 0] + xp.arange(0, count * classes, classes)
-    rows = xp.arange(0, count * classes * length, classes * length).reshape(-1, 1)
-    return where * length + rows + xp.arange(length)
+    return xp.arange(count).reshape(-1, 1), where, xp.arange(length).reshape(1, -1)
 
 
-def _spread(grad, total, shape, reduction):
-    """The gradient of each place's loss before its weight: (N, L), or one for all."""
+def _spread(xp, grad, weights, total, reduction):
+    """The gradient of each place's loss: (N, L)."""
     if reduction == "none":
-        return grad.reshape(shape)
-    return grad / total if reduction == "mean" else grad
+        return grad.reshape(weights.shape) * weights
+    return weights * (grad / total if reduction == "mean" else grad)
 
 
 _FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: (
@@ -95,12 +82,11 @@ def _nll_samples(t, shapes):
 
 def _nll(xp, input, target, weight, ignore_index, reduction):
     x, t = _flat(_wide(input), target)
-    where, weights, _ = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
-    losses = -x.reshape(-1)[_at(xp, where, x.shape[1])].reshape(where.shape)
-    if weights is not None:
-        losses = xp.where(weights == 0, 0, losses * weights).astype(x.dtype)
-    total = _total(xp, weights, where, x.dtype)
-    return xp.asarray(_reduced(losses, total, target.shape, reduction), dtype=input.dtype), total
+    where, weights = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
+    picked = x[_places(xp, where)]
+    losses = xp.where(weights == 0, 0, -picked * weights).astype(x.dtype)
+    result, total = _reduced(xp, losses, weights, target.shape, reduction)
+    return xp.asarray(result, dtype=input.dtype), xp.asarray(total, dtype=x.dtype)
 
 
 @op(
@@ -127,15 +113,13 @@ def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="
 
 @op(public=False, out=False, method=False, tensors=("total_weight",))
 @derivative(
-    grad_output=lambda grad, target, total_weight, weight, ignore_index, reduction: (
-        nll_loss_maps(grad, target, weight, ignore_index, "sum")[0] / total_weight
-        if reduction == "mean"
-        else nll_loss_maps(grad, target, weight, ignore_index, reduction)[0]
-    )
+    grad_output=lambda grad, target, weight, ignore_index, reduction: nll_loss_maps(
+        grad, target, weight, ignore_index, reduction
+    )[0]
 )
 @samples(
     lambda t: [
-        (t(), t.of([0, 2, 1]), t.of(2.5), (3, 4), None, -100, "mean"),
+        (t(), t.of([0, 2, 1]), t.of(3.0), (3, 4), None, -100, "mean"),
         (t(3), t.of([0, 2, 1]), t.of(1.0), (3, 4), t.constant(t.positive(4)), 2, "none"),
     ]
 )
@@ -146,11 +130,8 @@ def nll_loss_backward(
     g = _wide(grad_output)
     result = xp.zeros(tuple(size), g.dtype)
     rows, t = _flat(result, target)
-    where, weights, _ = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
-    each = -_spread(g, total_weight, where.shape, reduction)
-    each = each if weights is None else each * weights
-    places = _at(xp, where, rows.shape[1])
-    result.reshape(-1)[places] = each.reshape(places.shape) if each.ndim else each
+    where, weights = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
+    rows[_places(xp, where)] = -_spread(xp, g, weights, total_weight, reduction)
     return result.astype(grad_output.dtype, copy=False)
 
 
@@ -187,7 +168,11 @@ def softmax_nll_backward(
     scale = _spread(xp, _wide(grad_output), weights, total_weight, reduction).astype(
         x.dtype, copy=False
     )
-    return -grad * at_target.sum(_class_dim(output), True)
+    result = x - lse.reshape(where.shape)[:, None, :]
+    xp.exp(result, out=result)
+    result *= scale[:, None, :]
+    result[_places(xp, where)] -= scale
+    return result.reshape(input.shape).astype(input.dtype, copy=False)
 
 
 def _fused_formula(grad0, input, target, weight, result1, result2, ignore_index, reduction):
@@ -331,6 +316,25 @@ def _check_class_weight(weight, classes):
         )
 
 
+def _smoothed(input, target, weight, ignore_index, reduction, label_smoothing):
+    dim = 0 if input.dim() == 1 else 1
+    classes = input.shape[dim]
+    scores = log_softmax(input, dim)
+    nll = nll_loss_nd(scores, target, weight, ignore_index, reduction)
+    if weight is not None:
+        smooth = -(scores * weight.reshape(-1, *(1,) * (input.dim() - dim - 1))).sum(dim)
+    else:
+        smooth = -scores.sum(dim)
+    ignored = target == ignore_index
+    smooth = smooth.masked_fill(ignored, 0.0)
+    if reduction == "mean":
+        kept = target[~ignored]
+        smooth = smooth.sum() / (kept.numel() if weight is None else weight.detach()[kept].sum())
+    elif reduction == "sum":
+        smooth = smooth.sum()
+    return nll * (1 - label_smoothing) + smooth * (label_smoothing / classes)
+
+
 @composite(public=False, method=False)
 @samples(
     lambda t: [
@@ -347,8 +351,12 @@ def cross_entropy_loss(
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
     if input.dim() and tuple(input.shape) == tuple(target.shape):
         return _probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
-    if label_smoothing and not 0.0 < label_smoothing <= 1.0:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    if label_smoothing:
+        if not 0.0 < label_smoothing <= 1.0:
+            raise RuntimeError(
+                f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}"
+            )
+        return _smoothed(input, target, weight, ignore_index, reduction, label_smoothing)
     more = _check(input, target, weight)
     if not input.is_floating_point():
         raise NotImplementedError(

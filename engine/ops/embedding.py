@@ -8,8 +8,8 @@ import warnings
 from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
-
 from engine.tensor import Tensor
+
 _RANKS = 8  # uses of one row that are summed for all rows at once
 
 
@@ -219,7 +219,7 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
-    result = _pooled(
+    return _pooled(
         input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
     )
 

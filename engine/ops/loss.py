@@ -10,8 +10,8 @@ from engine._checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops.pointwise import not_implemented
-
 from engine.tensor import Tensor
+
 
 def reduced(loss, reduction):
     """The mean, the sum or all of `loss`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 
 from engine.dispatch import composite, derivative, op, samples
-
 from engine.tensor import Tensor
+
 
 def _sizes(shape, pad):
     """(before, after) for each dim, from torch's order: last dim first."""

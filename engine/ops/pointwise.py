@@ -632,7 +632,7 @@ Tensor.__sub__ = operator_form("sub")
 Tensor.__rsub__ = operator_form("rsub")
 Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
 Tensor.__truediv__ = _div_operator
-Tensor.__rtruediv__ = _rdiv_operator
+Tensor.__rtruediv__ = lambda self, other: _div_operator(other, self)
 Tensor.__floordiv__ = _floor_operator
 Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
 Tensor.__mod__ = _mod_operator

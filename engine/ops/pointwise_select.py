@@ -142,9 +142,7 @@ def clamp(input, min=None, max=None, *, out=None):
     RuntimeError when both are None.
     """
     function, args = _clamp_form(input, min, max)
-    if out is not None:
-        return function(*args, out=out)
-    return _as_clamp(function(*args), function, args[-1])
+    return function(*args) if out is None else function(*args, out=out)
 
 
 @overload(public=True, names=("clip_",), several=True)
@@ -425,6 +423,7 @@ def _cpp(dtype: dtypes.dtype) -> str:
     plain=("weight",),
     half=True,
     node="LerpBackward0",
+    several=True,
 )
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
@@ -433,7 +432,6 @@ def _cpp(dtype: dtypes.dtype) -> str:
 @samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
 def lerp_number(xp, input, end, weight: complex | Tensor):
     """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
-    several=True,
     if input.dtype.kind in "iub":
         raise not_implemented("lerp_kernel_scalar", input)
     gap = xp.subtract(end, input)

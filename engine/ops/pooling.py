@@ -11,8 +11,8 @@ from engine.layouts import follow
 from engine.ops import _pool
 from engine.ops.pointwise import refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
-
 from engine.tensor import Tensor
+
 
 def _wide(array):
     return (

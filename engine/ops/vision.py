@@ -12,8 +12,8 @@ from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _conv
 from engine.ops.pointwise import refuse
-
 from engine.tensor import Tensor
+
 # --- unfold and fold
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.dispatch import composite, samples
-
 from engine.tensor import Tensor
+
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), 2, 0), (t(3, 4, 2), 2, 2), (t(3, 4, 2), 2, 1), (t(3, 4), 2, -1)])
