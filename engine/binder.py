@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node, handed
+from engine.autograd.graph import Node, handed, named
 from engine.dispatch import Op
 from engine.gradient_text import Plan, Text, apply_source, arrays_source
 from engine.runtime import SHARED
@@ -43,6 +44,12 @@ def compile_into(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function, _inplace=inplace,
     )  # fmt: skip
+    for i, (test, name) in enumerate(record.node_names.items()):
+        namespace[f"_Node{i}"] = record.node and named(record.node, name)
+        known = inspect.unwrap(record.kernel).__globals__  # the op's module may hold what the tests call
+        for used in compile(test, record.name, "eval").co_names:
+            if used in known and used not in SHARED:
+                namespace[used] = known[used]
     for name, value in record.defaults.items():
         namespace["_d_" + name] = value
     scope: dict[str, Any] = {}
@@ -450,7 +457,8 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
     if record.saves_integer:
         test = f"({test}) and _r.dtype in INEXACT"
     w(f"if {test}:", 1)
-    w("_n = new(_Node)", 2)
+    choice = [f"_Node{i} if {test} else " for i, test in enumerate(record.node_names)]
+    w(f"_n = new({''.join(choice)}_Node)", 2)
     w("_n.sequence_nr = next_seq()", 2)
     w("_n._extra = None", 2)
     edges = []
@@ -468,7 +476,9 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
 def _record(w: Text, record: Op, plan: Plan, inplace: bool) -> None:
     if not record.differentiable:
         if inplace:
-            w("if _r_input and _mode.enabled and requires_grad_of(input): rebase_constant(input)")
+            name = "".join(f"{name!r} if {test} else " for test, name in record.node_names.items())
+            w("if _r_input and _mode.enabled and requires_grad_of(input):")
+            w(f"rebase_constant(input, {name}{record.node_name!r})", 1)
         return
     _begin_record(w, record, inplace)
     _save(w, record, plan, 2, inplace)

@@ -189,6 +189,7 @@ class Op:
     view = False
     why = ""  # the reason of every exemption from a registry test
     node: type[Node] | None = None
+    node_names: dict[str, str] = {}  # of the nodes of some calls: condition on the arguments -> name
     function: Any = None
     inplace_function: Any = None
     lists: tuple[str, ...] = ()
@@ -202,7 +203,7 @@ class Op:
         tensors: Sequence[str] = (),
         plain: Sequence[str] = (),
         returns: Any = None,
-        node: str | None = None,
+        node: str | dict[str, str] | None = None,
         **options: Any,
     ) -> None:
         unknown = options.keys() - _OPTIONS
@@ -246,7 +247,9 @@ class Op:
             self.lists = tuple(lists)
         self.tensors: tuple[str, ...] = tuple(found)
         self.optional = frozenset([p for p in found if defaults.get(p, _ABSENT) is None])
-        self.differentiable = tuple([p for p in lists + found if p in named])
+        if self.joint or lists:
+            named = [p for p in lists + found if p in named]
+        self.differentiable: tuple[str, ...] = tuple(named)  # the order of a node's edges
         if "promote" not in options:
             self.promote: str | None = "default" if self.broadcast else None
         if "label" not in options:
@@ -266,6 +269,9 @@ class Op:
         elif returns:
             self.outputs = tuple(returns)
         self.saves_integer: bool = options.get("integer_result", "dtype" in params)
+        if isinstance(node, dict):
+            self.node_names = node
+            node = node.pop("", None)
         self.node_name: str = node or camel(self.called) + "Backward0"
 
     @functools.cached_property
@@ -421,7 +427,9 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
-    form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node.
+    form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node;
+    where torch's depends on the call, names by conditions, Python text over the arguments that is tried in order
+    ({"dim is None": "SumBackward0", "": "SumBackward1"}; `_inplace` says which twin; functions of the op's module).
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy

@@ -269,9 +269,9 @@ def pick(function: Any, index: int) -> Any:
     return lambda *args: function(*args)[index]
 
 
-def rebase_constant(tensor: Tensor) -> None:
-    """History of a write whose result depends on nothing: a node without inputs' gradients."""
-    rebase(tensor, ConstantBackward0([None]))
+def rebase_constant(tensor: Tensor, name: str) -> None:
+    """History of a write whose result depends on nothing: a node of that name without inputs' gradients."""
+    rebase(tensor, graph.named(ConstantBackward0, name)([None]))
 
 
 class ConstantBackward0(Node):

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -209,7 +210,7 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
     slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
-    return prelu_kernel(input, slopes)
+    return name_node(prelu_kernel(input, slopes), "RreluWithNoiseBackward0")
 
 
 @composite(public=True)
@@ -221,7 +222,8 @@ def rrelu_(
     if not training:
         return leaky_relu_(input, (lower + upper) / 2)
     slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
-    return input.mul_(slopes.where(input.detach() <= 0, slopes * 0 + 1))
+    input.mul_(slopes.where(input.detach() <= 0, slopes * 0 + 1))
+    return name_node(input, "RreluWithNoiseBackward1")
 
 
 # --- exponential linear units
@@ -285,7 +287,7 @@ def _celu_scale(alpha: float) -> float:
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5)])
 def celu(input: Tensor, alpha: complex = 1.0):
     """input where positive, else alpha * (exp(input / alpha) - 1).  input (*) -> (*)."""
-    return elu(input, alpha, 1, _celu_scale(alpha))
+    return name_node(elu(input, alpha, 1, _celu_scale(alpha)), "CeluBackward0")
 
 
 elu_ = elu.op.inplace_function
@@ -302,7 +304,7 @@ def selu_(input: Tensor):
 @composite(method=False)
 def celu_(input: Tensor, alpha: complex = 1.0):
     """In place: see `celu`."""
-    return elu_(input, alpha, 1, _celu_scale(alpha))
+    return name_node(elu_(input, alpha, 1, _celu_scale(alpha)), "CeluBackward0")
 
 
 # --- smooth gates
@@ -492,7 +494,8 @@ def glu(input: Tensor, dim: int = -1):
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
     refuse("glu_cpu", input._array, "iubc")
-    return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+    result = input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+    return name_node(result, "GluBackward0")
 
 
 # --- piecewise linear

@@ -190,9 +190,21 @@ def _sum_to(array, shape):
     return array.sum(axis=dims).reshape(shape) if dims else array.copy()
 
 
+def flash(query, key, value, noise, mask_needs_grad):
+    """Whether torch would take its flash kernel for the CPU."""
+    if query.ndim != 4 or noise is not None or mask_needs_grad:
+        return False
+    return query.shape[-1] == key.shape[-1] == value.shape[-1]
+
+
 @op(
     public=False, method=False, out=False, returns=("output", "weights"), nondifferentiable=("weights",),
-    tensors=("noise",), node="ScaledDotProductAttentionBackward0", large=4096,
+    tensors=("noise",), large=4096,
+    node={
+        "flash(_a_query, _a_key, _a_value, noise, _r_mask)": "ScaledDotProductFlashAttentionForCpuBackward0",
+        "_a_query.ndim > 2": "UnsafeViewBackward0",
+        "": "MmBackward0",
+    },
 )  # fmt: skip
 @joint_derivative("query", "key", "value", "mask", by=_attention_grads)
 @samples(

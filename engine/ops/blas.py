@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as conj
 from engine.runtime import store, summed_to
@@ -291,7 +292,12 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     return batched(mH(input), grad).sum_to_size(shape)
 
 
-@op(public=False, method=False, node="BmmBackward0", large=65)
+@op(
+    public=False,
+    method=False,
+    node={"_a_input.ndim == 2 and _r_input": "CloneBackward0", "": "UnsafeViewBackward0"},
+    large=65,
+)
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
     other=lambda grad, input, other_shape: _batched_other(grad, input, other_shape),
@@ -363,11 +369,15 @@ def matmul(input: Tensor, other: Tensor, *, out=None):
     if m == 1:
         if n == 1:
             return dot(input, other)
-        return mv(input, other) if n == 2 else mv(flat(input), other).view(input._array.shape[:-1])
+        if n == 2:
+            return mv(input, other)
+        result = mv(flat(input), other).view(input._array.shape[:-1])
+        return name_node(result, "UnsafeViewBackward0")
     if input._array.shape[-1] != other._array.shape[-2] and m > 2:
         _refuse_folded(input, other._array)
     if n == 1:
-        return matmul(input.unsqueeze(0), other).squeeze(-2)
+        result = matmul(input.unsqueeze(0), other).squeeze(-2)
+        return name_node(result, "SqueezeBackward4" if m == 2 else "UnsafeViewBackward0")
     return batched(input, other)
 
 
@@ -409,11 +419,22 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     return matmul(grad, conj(weight))
 
 
-@op(public=False, method=False, node="AddmmBackward0", large=65)
-@derivative(
+@op(
+    public=False, method=False, large=65,
+    node={
+        "_a_input.ndim == 2 and bias is not None": "AddmmBackward0",
+        "bias is not None and (_a_input.flags.c_contiguous or _a_input.ndim < 2)": "ViewBackward0",
+        "bias is not None": "AddBackward0",
+        "_a_weight.ndim != 2": "MvBackward0",
+        "_a_input.ndim == 2": "MmBackward0",
+        "_a_input.ndim == 1": "SqueezeBackward4",
+        "": "UnsafeViewBackward0",
+    },
+)  # fmt: skip
+@derivative(  # in the order of torch's addmm
+    bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),
     input=lambda grad, weight: _linear_input(grad, weight),
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),
-    bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),
 )
 @array_derivative(
     input=lambda grad, weight: (
@@ -565,5 +586,5 @@ def inner(input: Tensor, other: Tensor, *, out=None):
             f"{list(b.shape)}"
         )
     if a.ndim == 1 == b.ndim:
-        return dot(input, other)
+        return name_node(dot(input, other), "ViewBackward0")  # torch's is a product of matrices too
     return mm(flat(input), flat(other).t()).view(*a.shape[:-1], *b.shape[:-1])

@@ -22,21 +22,41 @@ def _ordered(name: str, input: Any, other: Any) -> None:
             raise not_implemented(f"{name}_cpu", x)
 
 
-@op(broadcast=True, promote="compare", inplace=True, numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "EqBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    numbers=("other",),
+)
 @samples(_pairs)
 def eq(xp, input, other):
     """input == other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
     return xp.equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("not_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "NeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("not_equal",),
+    numbers=("other",),
+)
 @samples(_pairs)
 def ne(xp, input, other):
     """input != other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
     return xp.not_equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("less",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "LtBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("less",),
+    numbers=("other",),
+)
 @samples(_pairs)
 def lt(xp, input, other):
     """input < other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -44,7 +64,14 @@ def lt(xp, input, other):
     return xp.less(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("less_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "LeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("less_equal",),
+    numbers=("other",),
+)
 @samples(_pairs)
 def le(xp, input, other):
     """input <= other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -52,7 +79,14 @@ def le(xp, input, other):
     return xp.less_equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("greater",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "GtBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("greater",),
+    numbers=("other",),
+)
 @samples(_pairs)
 def gt(xp, input, other):
     """input > other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -60,7 +94,14 @@ def gt(xp, input, other):
     return xp.greater(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("greater_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "GeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("greater_equal",),
+    numbers=("other",),
+)
 @samples(_pairs)
 def ge(xp, input, other):
     """input >= other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise import keep_where, zeros_of
 from engine.tensor import Tensor
@@ -35,7 +35,7 @@ def as_complex(xp, input):
     return input.astype(COMPLEX_OF[input.dtype.name])
 
 
-@op(view=True, public=False, method=False)
+@op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad))
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
 def real_part(xp, input):
@@ -43,7 +43,7 @@ def real_part(xp, input):
     return input.real
 
 
-@op(view=True, public=False, method=False)
+@op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad) * 1j)
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
 def imaginary_part(xp, input):
@@ -113,7 +113,7 @@ def view_as_complex(xp, input):
 # --- conjugation
 
 
-@op(inplace=True, form="conj_physical")
+@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical")
 @derivative(input=lambda grad: conj_physical(grad))
 @samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
 def conjugate(xp, input):
@@ -124,7 +124,9 @@ def conjugate(xp, input):
 @overload()
 def conj(input: Tensor):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
-    return conjugate(input) if _tensor("conj", input).dtype.kind == "c" else input
+    if _tensor("conj", input).dtype.kind != "c":
+        return input
+    return name_node(conjugate(input), "ConjBackward0")
 
 
 @overload()

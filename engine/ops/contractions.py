@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
 from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name
@@ -274,7 +275,8 @@ def _pair(
         result = bmm(_shaped(a, (count, n, s)), _shaped(b, (count, s, m)))
     else:
         result = mm(_shaped(a, (n, s)), _shaped(b, (s, m)))
-    return _shaped(result, (*lead, *row, *column)), (*batch, *rows, *columns)
+    result = name_node(_shaped(result, (*lead, *row, *column)), "ViewBackward0")
+    return result, (*batch, *rows, *columns)
 
 
 def _next_pair(
@@ -433,7 +435,8 @@ def kron(input: Tensor, other: Tensor, *, out=None):
     right = (1,) * (n - other._array.ndim) + other._array.shape
     a = input.reshape(tuple(s for x in left for s in (x, 1)))
     b = other.reshape(tuple(s for x in right for s in (1, x)))
-    return (a * b).reshape(tuple(x * y for x, y in zip(left, right)))
+    result = (a * b).reshape(tuple(x * y for x, y in zip(left, right)))
+    return name_node(result, "UnsafeViewBackward0")
 
 
 # --- chains
@@ -508,7 +511,7 @@ def multi_dot(tensors, *, out=None):
         if first == 1
         else result._array.shape[:last]
     )
-    return result if len(shape) == 2 else result.reshape(shape)
+    return name_node(result if len(shape) == 2 else result.reshape(shape), "ViewBackward0")
 
 
 @composite(method=False)
@@ -543,7 +546,7 @@ def trace(input: Tensor):
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input._array.ndim}")
     if input._array.dtype.kind == "b":
         raise NotImplementedError("\"trace\" not implemented for 'Bool'")
-    return input.diagonal().sum()
+    return name_node(input.diagonal().sum(), "TraceBackward0")
 
 
 @op(public=False, method=False)

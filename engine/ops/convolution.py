@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from engine import backends, dtypes
+from engine.autograd.graph import name_node
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
@@ -534,6 +535,5 @@ def conv_transpose3d(
 @samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0):
     """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
-        2, 0, 1
-    )
+    result = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return name_node(result.permute(2, 0, 1), "ConvTbcBackward0")

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.blas import matmul, scalar_name
 from engine.tensor import Tensor
@@ -190,4 +191,5 @@ def pdist(input: Tensor, p: float = 2.0):
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     first = input[[i for i, _ in pairs]] if pairs else input[:0]
     second = input[[j for _, j in pairs]] if pairs else input[:0]
-    return general_cdist(first.unsqueeze(1), second.unsqueeze(1), float(p)).reshape(len(pairs))
+    found = general_cdist(first.unsqueeze(1), second.unsqueeze(1), float(p)).reshape(len(pairs))
+    return name_node(found, "PdistBackward0")

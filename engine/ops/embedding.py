@@ -6,6 +6,7 @@ import builtins
 import warnings
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.tensor import Tensor
@@ -219,9 +220,10 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
-    return _pooled(
+    result = _pooled(
         input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
     )
+    return name_node(result, "EmbeddingBagBackward0")
 
 
 def _pooled(

@@ -36,7 +36,16 @@ _LONG = np.dtype(np.int64)
 # --- basic
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", plain=("index",))
+@op(
+    view=True,
+    public=False,
+    method=False,
+    node={
+        "index[-1] is None or index[-1] is ... and index[-2] is None": "UnsqueezeBackward0",
+        "": "SelectBackward0",
+    },
+    plain=("index",),
+)
 @derivative(input=lambda grad, input_shape, index: basic_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), (slice(None), 2, ...))])
 def select_index(xp, input, index):

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import (
@@ -271,7 +272,7 @@ def block_diag(*tensors):
         right = zeros(n, width - start - m, dtype=dtype, device=x.device)
         rows.append(cat([left, converted(x, dtype), right], 1))
         start += m
-    return cat(rows, 0)
+    return name_node(cat(rows, 0), "BlockDiagBackward0")
 
 
 @composite(method=False)
@@ -348,7 +349,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False):
     rows = np.array(list(choose(range(input._array.size), r)), np.int64).reshape(-1, r)
     from engine.ops.copying import move_array
 
-    return input[wrap(move_array(rows, input.device))]
+    return name_node(input[wrap(move_array(rows, input.device))], "StackBackward0")
 
 
 Tensor.combinations = combinations

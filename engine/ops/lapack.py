@@ -12,6 +12,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.grad_mode import mode
 from engine.ops.blas import matmul, mH, scalar_name
@@ -608,7 +609,7 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True, out=None, check=Tru
     _check_system(a, B._array, "linalg.solve", left)
     check_floating(a, "linalg.solve", "lu_cpu")
     result = linalg_solve_system(A, B, left=left, check=check)
-    return result.squeeze(-1) if vector else result
+    return name_node(result.squeeze(-1), "LinalgSolveExBackward0") if vector else result
 
 
 _SolveEx = namedtuple("linalg_solve_ex", ("result", "info"))

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import (
@@ -388,7 +389,9 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     )
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
-    return result.clone() if not b.shape[-1] else result
+    return name_node(
+        result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0"
+    )
 
 
 @composite(names=())
@@ -432,4 +435,4 @@ def ormqr(input: Tensor, tau, other, left: bool = True, transpose: bool = False)
     turn = transpose == left
     order = range(k) if turn else range(k - 1, -1, -1)
     result = _reflected(vectors, tau, other, order, turn)
-    return result if left else mH(result)
+    return name_node(result if left else mH(result), "OrmqrBackward0")

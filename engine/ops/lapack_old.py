@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.blas import mH, store
 from engine.ops.lapack import (
@@ -232,9 +233,9 @@ def triangular_solve(
     coefficient = A.expand(*lead, *a.shape[-2:]).clone()
     if transpose:
         A, upper = A.transpose(-2, -1), not upper
-    return _Triangular(
-        linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular), coefficient
-    )
+    solution = linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular)
+    name = "TriangularSolveBackward0"
+    return _Triangular(name_node(solution, name), name_node(coefficient, name))
 
 
 @composite()

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import LinAlgError, check_floating, check_matrix, check_square, failed
@@ -521,7 +522,8 @@ def linalg_lstsq(A, B, rcond: float | None = None, *, driver: str | None = None)
     if not (m > n and driver != "gelsy"):
         residuals = wrap(xp.zeros((0,), size.dtype))
     singular = values if driver in ("gelsd", "gelss") else wrap(xp.zeros((0,), size.dtype))
-    return _Lstsq(solution.squeeze(-1) if vector else solution, residuals, rank, singular)
+    solution = name_node(solution.squeeze(-1) if vector else solution, "LinalgLstsqBackward0")
+    return _Lstsq(solution, residuals, rank, singular)
 
 
 # --- the exponential

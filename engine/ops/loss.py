@@ -7,6 +7,7 @@ import warnings
 
 from engine import dtypes
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops.pointwise import not_implemented
@@ -323,7 +324,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ):
     """p-norm of x1 - x2 + eps along the last dim.  x1 (*, D), x2 (*, D) -> (*)."""
-    return (x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim)
+    return name_node((x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim), "NormBackward1")
 
 
 @composite(public=False, method=False)
@@ -410,7 +411,8 @@ def multi_margin_loss(
     if weight is not None:
         loss = loss * weight.gather(0, index).unsqueeze(1)
     loss = loss.scatter(1, column, 0.0).sum(1) / classes
-    return reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
+    loss = reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultiMarginLossBackward0")
 
 
 @composite(public=False, method=False)
@@ -435,7 +437,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
     loss = (1 - scores.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
     loss = loss * (valid.unsqueeze(2) & ~is_target.unsqueeze(1)).to(rows.dtype)
     loss = loss.sum((1, 2)) / classes
-    return reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    loss = reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultilabelMarginLossBackward0")
 
 
 def warn_sizes(input, target):

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
@@ -226,7 +227,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "SelectScatterBackward0")
 
 
 @composite()
@@ -246,7 +247,7 @@ def slice_scatter(
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "SliceScatterBackward0")
 
 
 @composite()
@@ -261,4 +262,4 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "DiagonalScatterBackward0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.tensor import Tensor
 
@@ -143,6 +144,13 @@ def pad_by_copy_backward(xp, grad_output, size, pad, how):
     return result.copy() if result is grad_output else result
 
 
+_NODES = {
+    "reflect": "ReflectionPad{}DBackward0",
+    "replicate": "ReplicationPad{}DBackward0",
+    "circular": "CopySlices",  # torch writes the pieces into a new tensor
+}
+
+
 def _check_copy(input, pad, mode):
     """torch's conditions on reflect, replicate and circular padding."""
     ndim, n = input.dim(), len(pad) // 2
@@ -217,4 +225,5 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: floa
     if mode == "circular" and any(p < 0 for p in pad):  # cut first: what is left goes round
         input = constant_pad_nd(input, [builtins.min(p, 0) for p in pad])
         pad = tuple(builtins.max(p, 0) for p in pad)
-    return pad_by_copy(input, pad, mode)
+    result = pad_by_copy(input, pad, mode)
+    return name_node(result, _NODES[mode].format(len(pad) // 2))

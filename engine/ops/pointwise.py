@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from engine import backends, dtypes
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -152,7 +152,13 @@ def sub(xp, input, other, *, alpha: complex = 1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(broadcast=True, check=_check_sub, numbers=("other",), laid=True)
+@op(
+    node={"isinstance(other, Tensor)": "RsubBackward0", "": "RsubBackward1"},
+    broadcast=True,
+    check=_check_sub,
+    numbers=("other",),
+    laid=True,
+)
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
@@ -213,7 +219,7 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(inplace=True, laid=True)
+@op(node="PowBackward0", inplace=True, laid=True)
 @derivative(input=lambda grad, input: grad * (_conj(input) * 2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
@@ -417,7 +423,11 @@ def true_divide_(input, other):
     return _true_div_(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(
+    node={"isinstance(other, Tensor)": "RemainderBackward1", "": "RemainderBackward0"},
+    broadcast=True,
+    inplace=True,
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, input, other: -grad * floor_div(input, other),
@@ -435,7 +445,12 @@ def remainder(xp, input, other):
     return xp.remainder(input, other)
 
 
-@op(broadcast=True, inplace=True, numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "FmodBackward1", "": "FmodBackward0"},
+    broadcast=True,
+    inplace=True,
+    numbers=("other",),
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, input, other: -grad * trunc_divide(input, other),
@@ -552,7 +567,14 @@ def _check_pow(arrays: list[Any]) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
-@op(broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow)
+@op(
+    broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow,
+    node={
+        "not isinstance(exponent, Tensor)": "PowBackward0",
+        "isinstance(input, Tensor)": "PowBackward1",
+        "": "PowBackward2",
+    },
+)  # fmt: skip
 @derivative(input=_pow_input, exponent=_pow_exponent)
 @samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
                     (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
@@ -627,12 +649,17 @@ _floor_operator = operator_form("floor_divide")
 _mod_operator = operator_form("remainder")
 
 
+def _rdiv_operator(self, other):
+    result = _div_operator(other, self)
+    return result if result is NotImplemented else name_node(result, "MulBackward0")
+
+
 Tensor.__add__ = Tensor.__radd__ = operator_form("add")
 Tensor.__sub__ = operator_form("sub")
 Tensor.__rsub__ = operator_form("rsub")
 Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
 Tensor.__truediv__ = _div_operator
-Tensor.__rtruediv__ = lambda self, other: _div_operator(other, self)
+Tensor.__rtruediv__ = _rdiv_operator
 Tensor.__floordiv__ = _floor_operator
 Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
 Tensor.__mod__ = _mod_operator

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented
@@ -72,7 +73,14 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     return result if result._array.shape == grad._array.shape else result.expand(grad._array.shape)
 
 
-@op(broadcast=True, inplace=True, tensors=("min",), numbers=("min",), laid=True)
+@op(
+    node={"isinstance(min, Tensor)": "ClampMinBackward1", "": "ClampMinBackward0"},
+    broadcast=True,
+    inplace=True,
+    tensors=("min",),
+    numbers=("min",),
+    laid=True,
+)
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
     min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
@@ -91,7 +99,14 @@ def clamp_min(xp, input, min):
     return xp.maximum(input, min)
 
 
-@op(broadcast=True, inplace=True, tensors=("max",), numbers=("max",), laid=True)
+@op(
+    node={"isinstance(max, Tensor)": "ClampMaxBackward1", "": "ClampMaxBackward0"},
+    broadcast=True,
+    inplace=True,
+    tensors=("max",),
+    numbers=("max",),
+    laid=True,
+)
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
     max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
@@ -142,7 +157,9 @@ def clamp(input, min=None, max=None, *, out=None):
     RuntimeError when both are None.
     """
     function, args = _clamp_form(input, min, max)
-    return function(*args) if out is None else function(*args, out=out)
+    if out is not None:
+        return function(*args, out=out)
+    return _as_clamp(function(*args), function, args[-1])
 
 
 @overload(public=True, names=("clip_",), several=True)
@@ -151,7 +168,14 @@ def clamp_(input, min=None, max=None):
     function, args = _clamp_form(input, min, max)
     if args[0] is not input:
         args = (input, *args[1:])
-    return function.op.inplace_function(*args)
+    return _as_clamp(function.op.inplace_function(*args), function, args[-1])
+
+
+def _as_clamp(result: Tensor, function: Any, bound: Any) -> Tensor:
+    """A result of `clamp` with one bound under the name that torch gives its node."""
+    if function is clamp_min or function is clamp_max:
+        name_node(result, "ClampBackward0" if isinstance(bound, Tensor) else "ClampBackward1")
+    return result
 
 
 # --- maximum and minimum
@@ -363,13 +387,15 @@ def nan_to_num(
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
 def ldexp(input, other, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return _ldexp(input, other).mul(_power_of_two(input, other), out=out)
+    return name_node(
+        _ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0"
+    )
 
 
 @composite()
 def ldexp_(input, other):
     """In place: see `ldexp`."""
-    return _ldexp(input, other).mul_(_power_of_two(input, other))
+    return name_node(_ldexp(input, other).mul_(_power_of_two(input, other)), "LdexpBackward0")
 
 
 def _ldexp(input: Any, other: Any) -> Tensor:

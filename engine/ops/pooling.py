@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import follow
 from engine.ops import _pool
@@ -351,9 +352,14 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
     x = input if batched else input.unsqueeze(0)
     y = (max_pool2d_values if n == 2 else max_pool3d_values)(x, *geometry, ceil_mode)
     if not indices:
-        return y if batched else y.squeeze(0)
+        return y if batched else _alone(y)
     where = max_pool_indices(x.detach(), y.detach(), *geometry)
-    return (y, where) if batched else (y.squeeze(0), where.squeeze(0))
+    return (y, where) if batched else (_alone(y), where.squeeze(0))
+
+
+def _alone(y):
+    """The one result of a batch of one, its node under the name of the pooling.  (1, *) -> (*)."""
+    return y.squeeze(0) if y.grad_fn is None else name_node(y.squeeze(0), y.grad_fn.name())
 
 
 @composite(method=False)
@@ -480,7 +486,7 @@ def _avg_pool(
     x = input if batched else input.unsqueeze(0)
     function = avg_pool2d_values if n == 2 else avg_pool3d_values
     y = function(x, kernel, step, pads, bool(ceil_mode), bool(count_include_pad), divisor_override)
-    return y if batched else y.squeeze(0)
+    return y if batched else _alone(y)
 
 
 @composite(public=False, method=False)
@@ -584,17 +590,18 @@ def _adaptive_avg(name, n, input, output_size):
         raise NotImplementedError(
             f"\"{name}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
         )
-    if n == 2 and size == (1, 1):
-        return input.mean((-1, -2), keepdim=True)
+    if size == (1,) * n:
+        return input.mean(tuple(range(-1, -n - 1, -1)), keepdim=True)
     batched = input.dim() == n + 2
     x = input if batched else input.unsqueeze(0)
     if all(spatial) and all(size) and n > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
         kernel = tuple(m // s for m, s in zip(spatial, size))
         function = avg_pool2d_values if n == 2 else avg_pool3d_values
         y = function(x, kernel, kernel, (0,) * n, False, True, None)
+        name_node(y, f"AdaptiveAvgPool{n}DBackward0")
     else:
         y = adaptive_average(n)(x, adaptive_spec(spatial, size))
-    return y if batched else y.squeeze(0)
+    return y if batched else _alone(y)
 
 
 @composite(method=False)
@@ -657,8 +664,8 @@ def _adaptive_max(name, n, input, output_size):
         result = empty, empty.to(dtypes.int64)
     else:
         where = adaptive_max_indices(x.detach(), size)
-        result = pool_gather(x, where), where
-    return result if batched else tuple(r.squeeze(0) for r in result)
+        result = name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), where
+    return result if batched else tuple(_alone(r) for r in result)
 
 
 @composite(method=False)

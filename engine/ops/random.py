@@ -15,6 +15,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, numel, size_of
+from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
@@ -610,6 +611,7 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
         low, high = args
     elif len(args) == 1:
         high = args[0]
+    form = 2 if high is None and low is None else 1 if low is None else 0  # torch numbers them so
     dtype = self._array.dtype
     if high is None:
         low = low or 0
@@ -629,7 +631,7 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
         backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype
     )
     overwrite(self, NODES["random_"])
-    return self
+    return name_node(self, f"RandomBackward{form}")
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
@@ -644,7 +646,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         probabilities = p
     array[...] = below(xp, generator_of(generator, array), array.shape, probabilities)
     overwrite(self, NODES["bernoulli_"])
-    return self
+    return name_node(self, f"BernoulliBackward{1 if isinstance(p, Tensor) else 2}")
 
 
 Tensor.random_, Tensor.bernoulli_ = random_, bernoulli_

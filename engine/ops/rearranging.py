@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import size_of, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.along import index_select
 from engine.ops.creation import zeros
@@ -112,7 +113,7 @@ def repeat_interleave(
         raise RuntimeError("repeats can not be negative")
     xp = backends.xp_of(input._array)
     index = wrap(xp.repeat(xp.arange(n), values if n else 0))
-    return index_select(input, dim, index)
+    return name_node(index_select(input, dim, index), "ViewBackward0")
 
 
 # --- flipped and rolled
@@ -206,13 +207,13 @@ def rot90(input: Tensor, k: int = 1, dims: tuple[int, ...] = (0, 1)):
         if not -ndim <= d < ndim:
             raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
     k %= 4
-    if k == 1:
-        return flip(input, (dims[1],)).transpose_(*dims)
-    if k == 2:
-        return flip(input, dims)
-    if k == 3:
-        return flip(input, (dims[0],)).transpose_(*dims)
-    return input.clone()
+    if k == 0:
+        result = input.clone()
+    elif k == 2:
+        result = flip(input, dims)
+    else:
+        result = flip(input, (dims[k % 3],)).transpose_(*dims)
+    return name_node(result, "Rot90Backward0")
 
 
 # --- triangles
@@ -295,7 +296,7 @@ def diag(input: Tensor, diagonal: int = 0, *, out=None):
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
     if ndim == 1:
         return diag_embed(input, diagonal, out=out)
-    return diagonal_copy(input, diagonal, out=out)
+    return name_node(diagonal_copy(input, diagonal, out=out), "DiagonalBackward0_copy")
 
 
 @composite()

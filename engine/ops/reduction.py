@@ -9,7 +9,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import numel, wrap_dim, wrap_dims
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
 from engine.dtypes import NATIVE
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -112,7 +112,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(aliases=KEEP, laid=True)
+@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, laid=True)
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -151,7 +151,14 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(range(lead)), ones
 
 
-@op(varargs="size")
+@op(
+    node={
+        "not size": "SumBackward0",
+        "len(size) < _a_input.ndim": "ViewBackward0",
+        "": "SumBackward1",
+    },
+    varargs="size",
+)
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
 @samples(
     lambda t: [
@@ -227,7 +234,7 @@ def _mean_backward(
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
 
-@op(aliases=KEEP, laid=True)
+@op(node={"dim is None": "MeanBackward0", "": "MeanBackward1"}, aliases=KEEP, laid=True)
 @derivative(input=_mean_backward)
 @array_derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
@@ -487,6 +494,13 @@ def _check_moments(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name} only support floating point and complex dtypes")
 
 
+def _named(
+    name: str, spread: Tensor, input: Tensor, dim: Any, keepdim: bool
+) -> tuple[Tensor, Tensor]:
+    """(spread, mean), both under the name of torch's one node."""
+    return name_node(spread, name), name_node(mean(input, dim, keepdim), name)
+
+
 @overload(method=False)
 @samples(lambda t: [(t(3, 4), 1)])
 def var_mean(
@@ -496,7 +510,7 @@ def var_mean(
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
     _check_moments("var_mean", input)
-    return var_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    return _named("VarMeanBackward0", var_of(input, dim, correction, keepdim), input, dim, keepdim)
 
 
 @overload(method=False, several=True)
@@ -508,7 +522,7 @@ def std_mean(
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
     _check_moments("std_mean", input)
-    return std_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    return _named("StdMeanBackward0", std_of(input, dim, correction, keepdim), input, dim, keepdim)
 
 
 # --- logsumexp

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.ops import _rnn
 from engine.ops._vjp import WHY, vjp
@@ -369,6 +370,11 @@ def _run(direction, hx, args, kwargs):
     rows = input.reshape(length * count, input.shape[2])
     output, finals = _network(direction, rows, states, *rest, (count,) * length)
     output = output.reshape(length, count, output.shape[-1])
+    if direction is _lstm_direction:
+        name = "MkldnnRnnLayerBackward0"
+    else:
+        name = "StackBackward0"
+    name_node(output, "CatBackward0" if given["bidirectional"] else name)
     return (output.transpose(0, 1) if given.get("batch_first") else output, *finals)
 
 

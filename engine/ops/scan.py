@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.extremes import add_along
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -245,7 +246,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, 
     """
     _no_bool("trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
-    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
+    total = (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
+    return name_node(total, "MulBackward1" if x is None else "DivBackward1")
 
 
 @composite(method=False, several=True)
@@ -254,4 +256,5 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | No
     """The running integral along `dim`, see `trapezoid`.  y (*) -> (*, shorter by 1 along dim)."""
     _no_bool("cumulative_trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
-    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2
+    total = (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2
+    return name_node(total, "CumsumBackward0" if x is None else "DivBackward1")

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
 from engine.runtime import MISSING, store
@@ -161,7 +162,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
 @composite()
 def ravel(input: Tensor):
     """All elements in one dim.  input (*) -> (n).  A view where possible."""
-    return reshape_to(input, (input._array.size,))
+    result = reshape_to(input, (input._array.size,))
+    return result if result._view is not None else name_node(result, "ViewBackward0")
 
 
 @composite()
@@ -199,7 +201,15 @@ def reshape_as(input: Tensor, other: Tensor):
 Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
 
 
-@op(view=True, varargs="dim")
+@op(
+    node={
+        "not dim": "SqueezeBackward0",
+        "len(dim) == 1": "SqueezeBackward1",
+        "": "SqueezeBackward2",
+    },
+    view=True,
+    varargs="dim",
+)
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),)])
 def squeeze(xp, input, dim):
@@ -315,7 +325,7 @@ def _T(self: Tensor) -> Tensor:
     """All dims reversed."""
     ndim = self._array.ndim
     if ndim == 2:
-        return t(self)
+        return name_node(t(self), "PermuteBackward0")
     if ndim != 2:
         warnings.warn(
             "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases."
@@ -351,7 +361,7 @@ def _H(self: Tensor) -> Tensor:
             + (" For batches of matrices, consider using tensor.mH" if ndim > 2 else "")
         )
     result = t(self)
-    return result.conj() if self.is_complex() else result
+    return result.conj() if self.is_complex() else name_node(result, "TransposeBackward0")
 
 
 Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = (
@@ -451,8 +461,29 @@ def broadcast_shapes(*shapes):
 
 # --- basic indexing
 
+_ALL = slice(None)
 
-@op(view=True, public=False, method=False, node="SliceBackward0", plain=("index",))
+
+def last_step(index: tuple[Any, ...]) -> type | None:
+    """The kind of the last item of a basic index that does something: torch applies one after the other."""
+    for item in reversed(index):
+        if item is not ... and item != _ALL:
+            return item.__class__
+    return slice if len(index) == 2 and index[1] is ... else None  # x[:] is a slice, x[:, :] an alias
+
+
+@op(
+    view=True,
+    public=False,
+    method=False,
+    node={
+        "(_s := last_step(index)) is int": "SelectBackward0",
+        "_s is type(None)": "UnsqueezeBackward0",
+        "_s is None": "AliasBackward0",
+        "": "SliceBackward0",
+    },
+    plain=("index",),
+)
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
 @samples(
     lambda t: [
@@ -574,6 +605,9 @@ def reshaping(name: str, function: Any) -> Any:
                 check_writable(input)
         result = function(input, *args, **kwargs)
         made = result._view
+        if made.edge is not None:  # torch numbers the forms in place after the others
+            name = made.edge[0].name()
+            name_node(result, f"{name[:-1]}{int(name[-1]) + (3 if function is squeeze else 1)}")
         input._vc[0] += 1
         if input._view is not None:
             made.version = input._vc[0]

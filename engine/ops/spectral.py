@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.blas import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
@@ -29,7 +30,7 @@ def check_type(array: Any) -> None:
 # --- the three kinds
 
 
-@op(public=False, method=False)
+@op(node="FftC2CBackward0", public=False, method=False)
 @derivative(input=lambda grad, dim, norm, forward: fft_c2c(grad, dim, norm, not forward))
 @samples(
     lambda t: [
@@ -57,7 +58,7 @@ def _r2c_slope(
     return fft_c2c(grad, dim, norm, False).real
 
 
-@op(public=False, method=False)
+@op(node="FftR2CBackward0", public=False, method=False)
 @derivative(
     input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(
         grad, dim, norm, onesided, input_shape
@@ -99,7 +100,7 @@ def _c2r_slope(grad: Tensor, dim: tuple[int, ...], norm: int, shape: tuple[int, 
     return result * wrap(weights.reshape(form))
 
 
-@op(public=False, method=False)
+@op(node="FftC2RBackward0", public=False, method=False)
 @derivative(input=lambda grad, dim, norm, input_shape: _c2r_slope(grad, dim, norm, input_shape))
 @samples(
     lambda t: [
@@ -286,9 +287,9 @@ def stft(
         result = fft_c2c(frames, (frames._array.ndim - 1,), norm, True)
     else:
         result = fft_r2c(frames, (frames._array.ndim - 1,), norm, onesided)
-    result = result.transpose(1, 2)
+    result = name_node(result.transpose(1, 2), "TransposeBackward1")  # in place in torch
     if single:
-        result = result.squeeze(0)
+        result = name_node(result.squeeze(0), "SqueezeBackward4")
     return result if return_complex else PUBLIC["view_as_real"](result)
 
 

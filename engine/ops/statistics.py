@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.extremes import take_along
 from engine.ops.norms import linalg_vector_norm
@@ -78,7 +79,7 @@ def dist(input: Tensor, other: Tensor, p: complex = 2):
             "norm(): input dtype should be either floating point or complex. Got "
             f"{dtypes.scalar_name(gap.dtype)} instead."
         )
-    return linalg_vector_norm(gap, p)
+    return name_node(linalg_vector_norm(gap, p), "DistBackward0")
 
 
 def _renorm_factor(input: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
@@ -100,13 +101,13 @@ def renorm(input: Tensor, p: complex, dim: int, maxnorm: complex, *, out=None):
     """Each slice along `dim` scaled down to a p-norm of at most `maxnorm`.  input (*) -> (*)."""
     if out is not None:
         return store(out, "renorm", renorm, input, p, dim, maxnorm)
-    return input * _renorm_factor(input, p, dim, maxnorm)
+    return name_node(input * _renorm_factor(input, p, dim, maxnorm), "RenormBackward0")
 
 
 @composite(public=False)
 def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
     """In place: see `renorm`."""
-    return input.mul_(_renorm_factor(input, p, dim, maxnorm))
+    return name_node(input.mul_(_renorm_factor(input, p, dim, maxnorm)), "RenormBackward0")
 
 
 # --- counts
@@ -286,7 +287,8 @@ def _quantile(
             else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
         )
         found = found.reshape((flat_points.shape[0], *shape))
-    return found if points.ndim else found.squeeze(0)
+    found = found if points.ndim else found.squeeze(0)
+    return name_node(found, "SqueezeBackward4")  # torch takes the last dim away in place
 
 
 @composite(several=True)

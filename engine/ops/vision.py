@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _conv
 from engine.ops.pointwise import refuse
@@ -198,7 +199,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
     x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return x.reshape(*lead, c // (r * r), h * r, w * r)
+    return name_node(x.reshape(*lead, c // (r * r), h * r, w * r), "PixelShuffleBackward0")
 
 
 @composite(method=False)
@@ -224,7 +225,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
     x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return x.reshape(*lead, c * r * r, h // r, w // r)
+    return name_node(x.reshape(*lead, c * r * r, h // r, w // r), "PixelUnshuffleBackward0")
 
 
 @composite(method=False, names=("native_channel_shuffle",))
@@ -244,7 +245,8 @@ def channel_shuffle(input: Tensor, groups: int):
         raise RuntimeError(
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
-    return input.reshape(n, groups, c // groups, -1).transpose(1, 2).reshape(n, c, *rest)
+    x = input.reshape(n, groups, c // groups, -1).transpose(1, 2)
+    return name_node(x.reshape(n, c, *rest), "ChannelShuffleBackward0")
 
 
 # --- grids
@@ -408,7 +410,8 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
     if mode == "nearest":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-        return constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
+        result = constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
+        return name_node(result, f"GridSampler{n}DBackward0")
     if mode == "bilinear":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
         first = [p.detach().floor() for p in pixels]
@@ -428,7 +431,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
             weight = part[k] if weight is None else weight * part[k]
         piece = _at(input, places) * weight.unsqueeze(1)
         result = piece if result is None else result + piece
-    return result
+    return name_node(result, f"GridSampler{n}DBackward0")
 
 
 _CORNERS = (
@@ -478,4 +481,4 @@ def affine_grid(theta, size, align_corners=None):
         axes.append(axis.reshape(*(m if k == d else 1 for k in range(n))).expand(spatial))
     base = stack([*axes, theta.detach().new_ones(spatial)], -1).reshape(1, -1, n + 1)
     grid = base.expand(theta.shape[0], -1, -1) @ theta.transpose(1, 2)
-    return grid.reshape(theta.shape[0], *spatial, n)
+    return name_node(grid.reshape(theta.shape[0], *spatial, n), "AffineGridGeneratorBackward0")
