@@ -10,7 +10,7 @@ from engine._checks import broadcast_shapes
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
-from engine.ops.dropout import dropout
+from engine.ops.dropout import dropout, noise_like
 from engine.tensor import Tensor
 
 
@@ -84,16 +84,11 @@ def scaled_dot_product_attention(
     ):  # fmt: skip
         scores = (query * factor) @ key.transpose(-2, -1)
         if dropout_p > 0.0:
-            noise = _noise(scores, dropout_p)
+            noise = noise_like(scores, dropout_p)
         return _attention_twin(query, key, value, mask, noise, factor)
     if dropout_p > 0.0:
-        noise = _noise(query.detach().new_empty(shape), dropout_p)
+        noise = noise_like(query, dropout_p, shape=shape)
     return attention(query, key, value, mask, noise, factor)[0]
-
-
-def _noise(like, p):
-    """What dropout multiplies by: 1 / (1 - p), or 0 with probability p."""
-    return dropout(like.detach().new_ones(like.shape), p, True)
 
 
 def _attention_twin(query, key, value, mask, noise, scale):

@@ -96,6 +96,28 @@ def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
     return halves * 2.0**-32 < p.astype(_F64)
 
 
+def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any:
+    """1 / p with probability `p` > 0, else 0: what dropout multiplies with."""
+    count = numel(shape)
+    work = dtype if dtype in (_F32, _F64) else _F32
+    most = np.uint32(round(p * 2.0**32) - 1) if p * 2.0**32 >= 0.5 else None
+    scale = work.type(1) / work.type(p)
+    if xp is not np or count < _LARGE or most is None:
+        return (below(xp, generator, shape, p) * scale).astype(dtype, copy=False)
+    from engine.backends.cpu.fast import fast
+
+    draw, made = generator.reserve((count + 1) // 2), fast.empty(count, work)
+
+    def piece(eights: slice) -> None:  # four words are eight halves
+        start, stop = eights.start * 8, min_(eights.stop * 8, count)
+        halves = draw(start // 2, (stop + 1) // 2).view(np.uint32)[: stop - start]
+        np.multiply(halves <= most, scale, out=made[start:stop])
+
+    fast.share(piece, -(-count // 8), count)
+    return made.reshape(shape).astype(dtype, copy=False)
+
+
+_LARGE = 1 << 17  # numbers worth several threads
 min_ = builtins.min
 
 
@@ -219,7 +241,7 @@ def _check_span(low: int, high: int) -> None:
 
 @composite(method=False)
 def randint(
-    low: int = 0, high: int | None = None, size: tuple[int, ...] | None = None, *, generator=None,
+    low: int = 0, high: int | tuple[int, ...] | None = None, size: tuple[int, ...] | None = None, *, generator=None,
     out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip

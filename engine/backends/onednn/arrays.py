@@ -425,6 +425,24 @@ def scale(x: np.ndarray, factor: Any, out: np.ndarray) -> bool:
     return True
 
 
+def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> bool:
+    """out = a * b + c for dense arrays that lie alike."""
+    key = ("multiply_add", a.size)
+
+    def make() -> Primitive:
+        line = _line(a)
+        post = (("binary", _abi.BINARY_ADD, line),)
+        plan = Plan("binary", _abi.BINARY_MUL, line, line, line, attributes(post))
+        descs = {_abi.SRC: line, _abi.SRC_1: line, _abi.DST: line}
+        return Primitive(plan, descs | {_abi.POST_OP | _abi.SRC_1: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(a), address(b), address(out), address(c))
+    return True
+
+
 def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
     """out = the arrays one after another along `dim`."""
     key = ("concat", tuple((a.shape, a.strides) for a in arrays), out.strides, dim)
@@ -445,6 +463,6 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 __all__ = [
     "batch_norm", "batch_norm_backward", "binary", "column_sums", "concat", "eltwise", "eltwise_backward",
-    "layer_norm", "layer_norm_backward", "matmul", "pooling", "pooling_backward", "reorder", "scale", "sgemm",
+    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "reorder", "scale", "sgemm",
     "softmax", "softmax_backward",
 ]  # fmt: skip
