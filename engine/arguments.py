@@ -20,7 +20,7 @@ import numpy as np
 from engine import dtypes
 from engine.tensor import Tensor
 
-__all__ = ["Arguments", "argument_error", "check_arguments", "checked", "combination_error"]
+__all__ = ["Arguments", "argument_error", "check_arguments", "checked", "combination_error", "sizes_error"]
 
 INTS = "tuple[int, ...]"
 # what an annotation names: torch's word for it; where several are allowed the first that is named counts
@@ -53,9 +53,9 @@ class Kind(NamedTuple):
     keyword: bool = False  # by keyword only
 
     @property
-    def word(self) -> str:
-        """Torch's word for what the parameter takes."""
-        return next(word for key, word in WORDS.items() if key in self.allowed)
+    def words(self) -> str:
+        """torch's words for what the parameter takes."""
+        return " or ".join(word for key, word in WORDS.items() if key in self.allowed)
 
     @property
     def mixed(self) -> bool:
@@ -65,7 +65,7 @@ class Kind(NamedTuple):
 
 @functools.cache
 def _parsed(annotation: str) -> tuple[frozenset[str], bool]:
-    parts = {p.strip().replace("builtins.", "") for p in annotation.split("|")}
+    parts = {p.strip() for p in annotation.split("|")}
     allowed = parts - {"None"}
     if not allowed or not allowed <= WORDS.keys():
         return frozenset(), True
@@ -82,7 +82,13 @@ class Arguments(NamedTuple):
     """The parameters of a function, in order."""
 
     kinds: tuple[Kind, ...]
-    several: bool  # torch's parser knows several signatures: a wrong argument is a wrong combination
+    # where torch's parser knows several signatures, the fewest and the most arguments of each: what is wrong is one
+    # argument if the number of them fits one signature, else their combination
+    several: tuple[tuple[int, int], ...] = ()
+
+    def ambiguous(self, count: int) -> bool:
+        """Whether so many arguments do not say which of several signatures is meant."""
+        return bool(self.several) and sum(low <= count <= high for low, high in self.several) != 1
 
     def tests(self, skip: Sequence[str] = ()) -> list[str]:
         """Expressions over the parameters, one of which is true where an argument must be looked at."""
@@ -152,19 +158,15 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> N
 def _refused(
     arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any
 ) -> TypeError:
-    if arguments.several or k.mixed:
-        given = list(values)
-        while given and given[-1] is arguments.kinds[len(given) - 1].default:
-            given.pop()
-        return combination_error(name, given, [arguments])
-    if k.word == "tuple of ints" and isinstance(value, tuple | list):
-        at = next(i for i, x in enumerate(value) if not _is_index(x))
-        place = "" if at or k.keyword else f" (position {position})"
-        return TypeError(
-            f"{name}(): argument '{k.name}'{place} must be tuple of ints, but found element of type "
-            f"{type(value[at]).__name__} at pos {at}"
-        )
-    return argument_error(name, None if k.keyword else position, k.name, k.word, value)
+    given = list(values)
+    while given and given[-1] is arguments.kinds[len(given) - 1].default:
+        given.pop()
+    if k.mixed or arguments.ambiguous(len(given)):
+        return combination_error(name, given, arguments)
+    if INTS in k.allowed and isinstance(value, tuple | list):
+        return sizes_error(name, k.name, [value], None if k.keyword else position)
+    word = next(word for key, word in WORDS.items() if key in k.allowed)
+    return argument_error(name, None if k.keyword else position, k.name, word, value)
 
 
 def argument_error(name: str, position: int | None, param: str, word: str, value: Any) -> TypeError:
@@ -175,19 +177,28 @@ def argument_error(name: str, position: int | None, param: str, word: str, value
     )
 
 
-def combination_error(name: str, values: Sequence[Any], forms: Sequence[Arguments]) -> TypeError:
+def sizes_error(
+    name: str, param: str, sizes: Sequence[Any], position: int | None = 1
+) -> TypeError:
+    """torch's error for sizes, given as separate arguments or as one, of which one is no int."""
+    value = sizes[0] if len(sizes) == 1 else sizes
+    if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
+        return argument_error(name, position, param, "tuple of ints", sizes[0])
+    at = next((i for i, x in enumerate(value) if not _is_index(x)), 0)
+    place = "" if at or position is None else f" (position {position})"
+    return TypeError(
+        f"{name}(): argument '{param}'{place} must be tuple of ints, but found element of type "
+        f"{type(value[at]).__name__} at pos {at}"
+    )
+
+
+def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
     """torch's error for arguments that fit none of a function's signatures."""
     given = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in values)
-    lines = []
-    for form in forms:
-        parts = [
-            ("/".join(w for a, w in WORDS.items() if a in k.allowed) + " " + k.name).strip()
-            for k in form.kinds
-        ]
-        lines.append(f" * ({', '.join(parts)})\n")
+    parts = [f"{k.words} {k.name}".strip() for k in arguments.kinds]
     return TypeError(
         f"{name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"
-        + "".join(lines)
+        f" * ({', '.join(parts)})\n"
     )
 
 
@@ -196,20 +207,23 @@ def combination_error(name: str, values: Sequence[Any], forms: Sequence[Argument
 _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 
 
-def checked(function: FunctionType, several: bool) -> Any:
-    """`function` with its arguments checked; itself where none is annotated.
+def checked(
+    function: FunctionType, several: tuple[tuple[int, int], ...] = (), name: str = ""
+) -> Any:
+    """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
+    `name`: in errors, if not its own.
     The source that checks is written at the first call: Note [Compiled on first use] in dispatch.py.
     """
     code, annotations = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if not any(_parsed(annotations[n])[0] for n in names if n in annotations):
+    if code.co_flags & 0x04 or not any(_parsed(annotations.get(n, ""))[0] for n in names):
         return function
     namespace: dict[str, Any] = {"__name__": function.__module__}
     public = FunctionType(_STUB, namespace, function.__name__)
 
     def compile_now() -> FunctionType:
-        _compile_into(public, function, namespace, several)
+        _compile_into(public, function, namespace, several, name or function.__name__)
         return public
 
     namespace["_compile_"] = compile_now
@@ -217,7 +231,9 @@ def checked(function: FunctionType, several: bool) -> Any:
 
 
 def _compile_into(
-    public: FunctionType, function: FunctionType, namespace: dict[str, Any], several: bool
+    public: FunctionType, function: FunctionType, namespace: dict[str, Any],
+    several: tuple[tuple[int, int], ...],
+    name: str,
 ) -> None:
     code = function.__code__
     count, keyword = code.co_argcount, code.co_kwonlyargcount
@@ -225,9 +241,7 @@ def _compile_into(
     values = function.__defaults__ or ()
     defaults = dict(zip(names[count - len(values) : count], values))
     defaults.update(function.__kwdefaults__ or {})
-    more = list(code.co_varnames[count + keyword :])
-    star = more.pop(0) if code.co_flags & 0x04 else None
-    stars = more.pop(0) if code.co_flags & 0x08 else None
+    stars = code.co_varnames[count + keyword] if code.co_flags & 0x08 else None
     arguments = Arguments(
         tuple(
             kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count)
@@ -237,10 +251,8 @@ def _compile_into(
     )
     head = [f"{n}=_d_{n}" if n in defaults else n for n in names]
     call = [*names[:count]]
-    if star or keyword:
-        head.insert(count, f"*{star or ''}")
-    if star:
-        call.append(f"*{star}")
+    if keyword:
+        head.insert(count, "*")
     call += [f"{n}={n}" for n in names[count:]]
     if stars:
         head.append(f"**{stars}")
@@ -251,7 +263,7 @@ def _compile_into(
         f"    return _function({', '.join(call)})\n"
     )
     namespace.update(
-        {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=function.__name__, _function=function,
+        {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
         all_ints=all_ints, check_arguments=check_arguments, Tensor=Tensor,
     )  # fmt: skip
     scope: dict[str, Any] = {}

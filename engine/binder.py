@@ -190,13 +190,14 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if {alias} is not MISSING: {p} = {alias}")
     if record.varargs:
         v = record.varargs
-        w(f"{v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
+        w(f"try: {v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
+        w(f"except TypeError: raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None")
     if record.out and not inplace:
         arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
         arguments += [f"{p}={p}" for p in record.keyword]
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
-    if tests:
+    if tests and record.called == record.name:  # else the function that picks the form has looked
         w(f"if {' or '.join(tests)}: {_checking(record)}")
     _take_arrays(w, record, plan)
     first = lists[0] if lists else tensors[0] if tensors else None
@@ -230,15 +231,13 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
         _call_kernel(w, f"{pick}{call}")
-        if record.broadcast and len(tensors) > 1:
-            w("except ValueError:")
-            w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
-            w("raise", 1)
         if tensors:
-            w("except (TypeError, NotImplementedError) as _e:")
+            w("except (TypeError, ValueError, NotImplementedError) as _e:")
+            if record.broadcast and len(tensors) > 1:
+                w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
             if inplace and plan.mixed and record.promote != "compare":
                 w("check_cast(_w, _a_input)", 1)
-            w(f"not_supported(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
+            w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
     if inplace:
         if record.laid:

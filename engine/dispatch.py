@@ -22,13 +22,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine.arguments import (
-    Arguments,
-    argument_error,
-    checked,
-    combination_error,
-    kind,
-)
+from engine.arguments import Arguments, argument_error, checked, combination_error, kind
 from engine.autograd.graph import Node
 from engine.dtypes import NATIVE
 from engine.layouts import Laid, lay, plain
@@ -184,7 +178,7 @@ class Op:
     public = True
     ref: Any = None
     refuse = ""
-    several = False
+    several: tuple[tuple[int, int], ...] = ()
     varargs: str | None = None
     view = False
     why = ""  # the reason of every exemption from a registry test
@@ -293,7 +287,7 @@ class Op:
             )
             for p in self.params
         ]
-        return Arguments(tuple(kinds), self.several)
+        return Arguments(tuple(kinds), self.several or SEVERAL.get(self.called, ()))
 
     def signature(self) -> str:
         """The public parameters as Python text, without `out`."""
@@ -434,8 +428,8 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
-    the kernel in torch's message about a dtype it lacks.  several: torch's parser knows several signatures of it and
-    calls a wrong argument an invalid combination.  Annotations of plain parameters: `arguments.py`.
+    the kernel in torch's message about a dtype it lacks.  several: where torch's parser knows several
+    signatures, the fewest and the most arguments of each.  Annotations of plain parameters: `arguments.py`.
     """
 
     def register(function: FunctionType) -> Any:
@@ -456,17 +450,22 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
 
 
 def composite(
-    method: bool | None = None, public: bool = True, names: Sequence[str] = (), several: bool = False
+    method: bool | None = None,
+    public: bool = True,
+    names: Sequence[str] = (),
+    several: tuple[tuple[int, int], ...] = (),
+    form: str = "",
 ) -> Callable[[Any], Any]:
     """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
 
-    Its arguments are checked against its annotations (`arguments.py`); several: as in `op`.
+    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.
     """
 
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
-        function = checked(function, several)
+        function = checked(function, several, form)
+        SEVERAL[function.__name__] = several
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)
@@ -481,6 +480,7 @@ def overload(**options: Any) -> Callable[[Any], Any]:
 
 
 COMPOSITES: dict[str, Any] = {}
+SEVERAL: dict[str, tuple[tuple[int, int], ...]] = {}  # of the composites, as in `op`
 
 
 def _publish(name: str, function: Any, method: bool | str, public: bool) -> None:
@@ -696,7 +696,7 @@ def devices_error(devices: Sequence[str]) -> RuntimeError:
 
 def operand_error(record: Op, name: str, operands: Sequence[Any], i: int) -> TypeError:
     """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
-    if record.several:
-        return combination_error(name, operands, [record.arguments])
+    if record.arguments.ambiguous(len(operands)):
+        return combination_error(name, operands, record.arguments)
     p, names = record.tensors[i], record.params
     return argument_error(name, names.index(p) + (name[-1:] != "_"), p, "Tensor", operands[i])

@@ -187,16 +187,11 @@ def prelu(input: Tensor, weight: Tensor):
     """
     if input.dtype is not weight.dtype:
         raise RuntimeError(
-            f"prelu: Type promoting not supported. Got {_cpp_name(input)} and {_cpp_name(weight)}"
+            f"prelu: Type promoting not supported. Got {dtypes.cpp_name(input.dtype)} and "
+            f"{dtypes.cpp_name(weight.dtype)}"
         )
     refuse("prelu_cpu", input._array, "iubc")
     return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)))
-
-
-def _cpp_name(x: Tensor) -> str:
-    from engine.ops.pointwise_select import _cpp
-
-    return _cpp(x.dtype)
 
 
 @composite()

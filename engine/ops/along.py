@@ -310,7 +310,7 @@ def unique_index(index):
     return wrap(backends.xp_of(array).unique(array))
 
 
-@composite(several=True)
+@composite(several=((4, 4), (4, 4)))
 def index_fill(input: Tensor, dim: int, index: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) stored at the entries of `dim` that `index` names.
 
@@ -321,7 +321,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: complex | Tensor):
     return index_fill_value(input, dim, index, value)
 
 
-@composite(public=False, several=True)
+@composite(public=False, several=((4, 4), (4, 4)))
 def index_fill_(input: Tensor, dim: int, index: Tensor, value: complex | Tensor):
     """In place: `index_fill`.  input (*, n, *) -> (*, n, *)."""
     record = index_fill_tensor.op if isinstance(value, Tensor) else index_fill_value.op

@@ -65,7 +65,7 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
         )
 
 
-@op(inplace=True, large=65, several=True)
+@op(inplace=True, large=65, several=((3, 6), (4, 7)))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat1=lambda grad, mat2, alpha: scale(mm(grad, mH(mat2)), alpha),
@@ -97,7 +97,7 @@ def addmm(xp, input, mat1, mat2, *, beta: complex = 1, alpha: complex = 1):
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 
-@op(inplace=True, several=True)
+@op(inplace=True, several=((3, 6),))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat=lambda grad, vec, alpha: scale(grad.unsqueeze(1) * conj(vec), alpha),
@@ -134,7 +134,7 @@ def _check_scalar(name: str, target: Any, value: Any) -> None:
         raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
 
 
-@op(inplace=True, promote="default", tensors=("vec1",), several=True)
+@op(inplace=True, promote="default", tensors=("vec1",), several=((3, 6),))
 @derivative(
     input=lambda grad, beta: scale(grad, beta),
     vec1=lambda grad, vec2, alpha: scale((grad * conj(vec2)).sum(1), alpha),
@@ -165,7 +165,7 @@ def addr(xp, input, vec1, vec2, *, beta: complex = 1, alpha: complex = 1):
     return accumulate(xp, input, made, beta, alpha)
 
 
-@op(inplace=True, several=True)
+@op(inplace=True, several=((3, 6),))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     batch1=lambda grad, batch2, alpha: scale(batched(grad, mH(batch2)), alpha),
@@ -205,7 +205,7 @@ def addbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1):
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 
-@op(inplace=True, several=True)
+@op(inplace=True, several=((3, 6), (4, 7)))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     batch1=lambda grad, batch2, alpha: scale(bmm(grad, mH(batch2)), alpha),

@@ -16,14 +16,6 @@ REAL_OF = {"complex64": "float32", "complex128": "float64"}
 COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
 
-def _tensor(name: str, input: Any) -> Any:
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
-    return input._array
-
-
 # --- parts
 
 
@@ -54,13 +46,13 @@ def imaginary_part(xp, input):
 @overload(method=False)
 def real(input: Tensor):
     """The real part, sharing memory; a real tensor itself.  input (*) -> (*)."""
-    return real_part(input) if _tensor("real", input).dtype.kind == "c" else input
+    return real_part(input) if input._array.dtype.kind == "c" else input
 
 
 @overload(method=False)
 def imag(input: Tensor):
     """The imaginary part, sharing memory.  RuntimeError for real tensors.  input (*) -> (*)."""
-    if _tensor("imag", input).dtype.kind != "c":
+    if input._array.dtype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return imaginary_part(input)
 
@@ -124,7 +116,7 @@ def conjugate(xp, input):
 @overload()
 def conj(input: Tensor):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
-    if _tensor("conj", input).dtype.kind != "c":
+    if input._array.dtype.kind != "c":
         return input
     return name_node(conjugate(input), "ConjBackward0")
 
@@ -134,7 +126,7 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
     if out is not None:
         return conjugate(input, out=out)
-    return conjugate(input) if _tensor("conj_physical", input).dtype.kind == "c" else input
+    return conjugate(input) if input._array.dtype.kind == "c" else input
 
 
 @composite()

@@ -569,7 +569,8 @@ def set_(
     elif isinstance(source, Tensor):
         if source.dtype is not self.dtype:
             raise RuntimeError(
-                f"Could not set tensor of type {_cpp_type(source.dtype)} to a tensor of type {_cpp_type(self.dtype)}"
+                f"Could not set tensor of type {dtypes.cpp_name(source.dtype)} to a tensor of type "
+                f"{dtypes.cpp_name(self.dtype)}"
             )
         array = source._array
         if size is not None:
@@ -593,12 +594,6 @@ def set_(
     self._array = array
     self._vc[0] += 1
     return self
-
-
-def _cpp_type(d: dtypes.dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}.get(
-        d.name, d.name
-    )
 
 
 def _steps(shape: Any) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import size_of
+from engine.arguments import sizes_error
 from engine.device import CPU, device
 from engine.dispatch import composite
 from engine.dtypes import INEXACT
@@ -99,16 +100,6 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     return result
 
 
-def size_error(name: str, sizes: tuple, error: TypeError) -> TypeError:
-    """torch's error for sizes that are no ints."""
-    first = sizes[0] if sizes else None
-    if isinstance(first, builtins.float | str | builtins.bool) or first is None:
-        return TypeError(
-            f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}"
-        )
-    return TypeError(str(error).replace("size must be", f"{name}(): argument 'size' must be", 1))
-
-
 def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     for n in shape:
         if n < 0:
@@ -142,8 +133,8 @@ def _sized(
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
     try:
         shape = size_of(*sizes)
-    except TypeError as error:
-        raise size_error(name, sizes, error) from None
+    except TypeError:
+        raise sizes_error(name, "size", sizes) from None
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
@@ -216,8 +207,6 @@ def full(
 
     full(size, v) -> (*size).
     """
-    if isinstance(size, builtins.int):
-        raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     shape = _check_sizes(size_of(size))
     _check_layout(layout)
     if isinstance(fill_value, Tensor):
@@ -259,10 +248,6 @@ def _like(
     name: str, input: Any, dtype: Any, where: Any, memory_format: Any, requires_grad: builtins.bool
 ) -> Tensor:
     """A tensor as `input`: zeros_like, ones_like or empty_like."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     array = like_array(input._array, dtype, where, memory_format, zero=name == "zeros_like")
     if name == "ones_like":
         array.fill(1)

@@ -290,7 +290,7 @@ def _scatter(input, dim, index, value, reduce, inplace):
 scatter_src_, scatter_value_ = scatter_src.op.inplace_function, scatter_value.op.inplace_function
 
 
-@composite(several=True)
+@composite(several=((4, 5), (4, 5), (5, 6), (5, 6)))
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
     reduce: str | None = None
@@ -302,7 +302,7 @@ def scatter(
     return _scatter(input, dim, index, src if value is None else value, reduce, False)
 
 
-@composite(public=False, several=True)
+@composite(public=False, several=((4, 5), (4, 5), (5, 6), (5, 6)))
 def scatter_(
     input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
     reduce: str | None = None

@@ -437,7 +437,9 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 
 @composite(method=False)
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None
+):
     """P, L, U of packed factors; empty tensors for what was not asked.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).

@@ -408,7 +408,7 @@ def orgqr(input: Tensor, input2: Tensor):
         (t(3, 2), t(2), t(3, 4), True, True),
     ]
 )
-def ormqr(input: Tensor, tau, other, left: bool = True, transpose: bool = False):
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False):
     """Q @ other (other @ Q with left=False; Q^H with transpose) for Q (m, m) of `geqrf`'s result.
 
     input (*, m, k), tau (*, k), other (*, m, n) -> (*, m, n).  RuntimeError for shapes that do not fit.

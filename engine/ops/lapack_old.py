@@ -42,10 +42,6 @@ def lu(input, pivot=True, get_infos=False, out=None):
 
     input (*, m, n) -> (*, m, n), (*, k)[, (*)].
     """
-    if not isinstance(pivot, bool):
-        raise TypeError(
-            f"_lu_with_info(): argument 'pivot' must be bool, not {type(pivot).__name__}"
-        )
     found = linalg_lu_factor_ex(input, pivot=pivot)
     result: Any = _LU(*found) if get_infos else (found.LU, found.pivots)
     if out is None:

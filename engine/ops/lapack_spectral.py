@@ -393,7 +393,7 @@ def linalg_pinv_by(xp, A, atol=None, rtol=None, hermitian=False):
 
 @composite(public=False, method=False)
 def linalg_pinv(
-    A, rcond: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
+    A: Tensor, rcond: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
     rtol: Tensor | float | None = None
 ):
     """The Moore-Penrose inverse.  A (*, m, n) -> (*, n, m).
@@ -423,7 +423,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15):
 
 @composite(public=False, method=False)
 def linalg_matrix_rank(
-    A, tol: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
+    A: Tensor, tol: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
     rtol: Tensor | float | None = None
 ):
     """How many singular values exceed max(atol, rtol * largest).  A (*, m, n) -> (*) int64.
@@ -468,7 +468,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(public=False, method=False)
-def linalg_lstsq(A, B, rcond: float | None = None, *, driver: str | None = None):
+def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None):
     """X that minimises |A X - B|, of least norm; the residuals, rank and singular values, as the driver gives them.
 
     A (*, m, n), B (*, m, k) or (*, m) -> (*, n, k), (*, k) or empty, (*) or empty, (*, min(m, n)) or empty.

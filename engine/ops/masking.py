@@ -113,13 +113,13 @@ def _masked_fill(input, mask, value, inplace):
     return (function.op.inplace_function if inplace else function)(input, mask, value)
 
 
-@composite(several=True)
+@composite(several=((3, 3), (3, 3)))
 def masked_fill(input: Tensor, mask: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     return _masked_fill(input, mask, value, False)
 
 
-@composite(public=False, several=True)
+@composite(public=False, several=((3, 3), (3, 3)))
 def masked_fill_(input: Tensor, mask: Tensor, value: complex | Tensor):
     """In place: `masked_fill`.  input (*), mask (*b) -> (*)."""
     return _masked_fill(input, mask, value, True)

@@ -225,14 +225,6 @@ def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
         _same_type(input, weight, bias)
 
 
-def _shape_argument(name, normalized_shape):
-    if isinstance(normalized_shape, int):
-        raise TypeError(
-            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
-        )
-    return tuple(normalized_shape)
-
-
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (4,), t(4), t(4)), (t(2, 3, 4), (3, 4))])
 def layer_norm(
@@ -241,7 +233,7 @@ def layer_norm(
 ):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
     return native_layer_norm(
-        input, _shape_argument("layer_norm", normalized_shape), weight, bias, eps
+        input, tuple(normalized_shape), weight, bias, eps
     )[0]
 
 
@@ -252,7 +244,7 @@ def rms_norm(
     eps: float | None = None
 ):
     """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
-    normalized_shape = _shape_argument("rms_norm", normalized_shape)
+    normalized_shape = tuple(normalized_shape)
     check_layer(
         input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
     )

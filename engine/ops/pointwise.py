@@ -114,7 +114,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, laid=True, several=True)
+@op(broadcast=True, inplace=True, laid=True, several=((2, 4),))
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -134,7 +134,7 @@ def _check_sub(arrays: list[Any]) -> None:
         raise RuntimeError(_SUB_BOOL)
 
 
-@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=True)
+@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=((2, 4),))
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -158,6 +158,7 @@ def sub(xp, input, other, *, alpha: complex = 1):
     check=_check_sub,
     numbers=("other",),
     laid=True,
+    several=((2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -194,10 +195,6 @@ def neg(xp, input):
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def positive(input: Tensor):
     """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"positive(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     if input.dtype is dtypes.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
@@ -227,7 +224,7 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, plain=("value",), half=True, several=True)
+@op(broadcast=True, inplace=True, plain=("value",), half=True, several=((3, 5),), numbers=())
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -264,7 +261,8 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
     plain=("value",),
     check=lambda arrays: _check_addcdiv(*arrays),
     half=True,
-    several=True,
+    several=((3, 5),),
+    numbers=(),
 )
 @derivative(
     input=lambda grad: grad,
@@ -286,7 +284,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 # --- quotients
 
 
-@op(broadcast=True, promote="float", inplace=True, form="div", laid=True, several=True)
+@op(broadcast=True, promote="float", inplace=True, form="div", laid=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -327,7 +325,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True, several=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)))
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -386,7 +384,7 @@ def _rounding(rounding_mode: Any) -> Any:
     )
 
 
-@overload(names=("divide",), several=True)
+@overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)))
 @samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
                     (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
 def div(input, other, *, rounding_mode: str | None = None, out=None):
@@ -409,7 +407,7 @@ _true_div_ = true_div.op.inplace_function
 _floor_divide_ = floor_divide.op.inplace_function
 
 
-@composite(names=("divide_",), public=False, several=True)
+@composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)))
 def div_(input, other, *, rounding_mode: str | None = None):
     """In place: see `div`."""
     if rounding_mode is None:
@@ -427,6 +425,7 @@ def true_divide_(input, other):
     node={"isinstance(other, Tensor)": "RemainderBackward1", "": "RemainderBackward0"},
     broadcast=True,
     inplace=True,
+    several=((2, 2), (2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad: grad,
@@ -450,6 +449,7 @@ def remainder(xp, input, other):
     broadcast=True,
     inplace=True,
     numbers=("other",),
+    several=((2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad: grad,
@@ -574,6 +574,7 @@ def _check_pow(arrays: list[Any]) -> None:
         "isinstance(input, Tensor)": "PowBackward1",
         "": "PowBackward2",
     },
+    several=((2, 3), (2, 3), (2, 3)),
 )  # fmt: skip
 @derivative(input=_pow_input, exponent=_pow_exponent)
 @samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
@@ -596,9 +597,9 @@ def pow(xp, input, exponent):
     return xp.power(input, exponent)
 
 
-@composite(several=True)
+@composite(several=((2, 3), (2, 3), (2, 3)))
 @samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
-def float_power(input, exponent, *, out=None):
+def float_power(input: Tensor | complex, exponent: Tensor | complex, *, out=None):
     """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
     if out is not None:
         return store(out, "float_power", float_power, input, exponent)
@@ -612,8 +613,8 @@ def float_power(input, exponent, *, out=None):
     return pow(input, exponent)
 
 
-@composite(public=False, several=True)
-def float_power_(input, exponent):
+@composite(public=False, several=((2, 3), (2, 3), (2, 3)))
+def float_power_(input: Tensor, exponent: Tensor | complex):
     """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
     result = float_power(input.detach(), exponent)
     if result.dtype is not input.dtype:

@@ -327,6 +327,7 @@ def _number_log(like: Tensor, value: Any) -> Any:
     names=("special_xlogy",),
     half=True,
     refuse="c",
+    several=((2, 3), (2, 3), (2, 3)),
 )
 @derivative(input=_xlogy_input, other=lambda grad, input, other: grad * input / other)
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (1.5, t.positive(3)),
@@ -345,6 +346,7 @@ def xlogy(xp, input, other):
     promote="float",
     inplace=True,
     numbers=("other",),
+    several=((2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad, input, result: (
@@ -514,7 +516,7 @@ def trunc(xp, input):
     return _rounded(xp, "trunc", xp.trunc, input)
 
 
-@op(node={"decimals": "RoundBackward1", "": "RoundBackward0"}, inplace=True, half=True)
+@op(node={"decimals": "RoundBackward1", "": "RoundBackward0"}, inplace=True, half=True, several=((1, 2), (2, 3)))
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
                     (t(4), {"decimals": -1})])  # fmt: skip

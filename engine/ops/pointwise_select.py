@@ -50,7 +50,7 @@ def clamp_numbers(
     return input
 
 
-@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp", several=True)
+@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp")
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
@@ -80,6 +80,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     tensors=("min",),
     numbers=("min",),
     laid=True,
+    several=((2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
@@ -106,6 +107,7 @@ def clamp_min(xp, input, min):
     tensors=("max",),
     numbers=("max",),
     laid=True,
+    several=((2, 3), (2, 3)),
 )
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
@@ -127,10 +129,6 @@ def clamp_max(xp, input, max):
 
 def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     """The op for these bounds, and its arguments."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"clamp(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     if max is None:
         if min is None:
             raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -148,10 +146,12 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     return clamp_numbers, (input, min, max)
 
 
-@overload(names=("clip",), several=True)
+@overload(names=("clip",), several=((1, 4), (1, 4)))
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
-def clamp(input, min=None, max=None, *, out=None):
+def clamp(
+    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None, *, out=None
+):
     """input limited to [min, max], each a number, a Tensor or None.  input (*) -> (*).
 
     RuntimeError when both are None.
@@ -162,8 +162,10 @@ def clamp(input, min=None, max=None, *, out=None):
     return _as_clamp(function(*args), function, args[-1])
 
 
-@overload(public=True, names=("clip_",), several=True)
-def clamp_(input, min=None, max=None):
+@overload(public=True, names=("clip_",), several=((1, 4), (1, 4)))
+def clamp_(
+    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None
+):
     """In place: see `clamp`."""
     function, args = _clamp_form(input, min, max)
     if args[0] is not input:
@@ -293,21 +295,19 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
 
 
-@overload(method=False, several=True)
+@overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))
 @samples(
     lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))]
 )
-def where(condition, input=None, other=None, *, out=None):
+def where(
+    condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None
+):
     """input where condition (bool), else other.
 
     condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
 
     With the condition alone: the indices of its true elements, a tuple of one Tensor a dim.
     """
-    if not isinstance(condition, Tensor):
-        raise TypeError(
-            f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}"
-        )
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     array = condition._array
@@ -327,11 +327,6 @@ def where(condition, input=None, other=None, *, out=None):
         and isinstance(other, Tensor)
         and input._array.dtype is other._array.dtype
     ):
-        for name, position, x in (("input", 2, input), ("other", 3, other)):
-            if not isinstance(x, Tensor | int | float | complex):
-                raise TypeError(
-                    f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-                )
         target = result_dtype([input, other])
         input, other = (
             _operand("input", 2, array, input, target),
@@ -385,7 +380,7 @@ def nan_to_num(
 
 @composite()
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
-def ldexp(input, other, *, out=None):
+def ldexp(input: Tensor, other: Tensor, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
     return name_node(
         _ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0"
@@ -393,17 +388,12 @@ def ldexp(input, other, *, out=None):
 
 
 @composite()
-def ldexp_(input, other):
+def ldexp_(input: Tensor, other: Tensor):
     """In place: see `ldexp`."""
     return name_node(_ldexp(input, other).mul_(_power_of_two(input, other)), "LdexpBackward0")
 
 
 def _ldexp(input: Any, other: Any) -> Tensor:
-    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"ldexp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     if other.dtype is dtypes.bool and input.is_floating_point():
         raise not_implemented("ldexp_cpu_exp", other._array)
     return input
@@ -422,24 +412,7 @@ def _power_of_two(input: Tensor, other: Tensor) -> Tensor:
 def _check_same_dtype(input: Any, end: Any, name: str) -> None:
     if end.dtype != input.dtype:
         have, want = dtypes.from_numpy(end.dtype), dtypes.from_numpy(input.dtype)
-        raise RuntimeError(f"expected dtype {_cpp(want)} for `{name}` but got dtype {_cpp(have)}")
-
-
-def _cpp(dtype: dtypes.dtype) -> str:
-    """The C++ name of a dtype in torch's messages."""
-    names = {
-        "float32": "float",
-        "float64": "double",
-        "float16": "c10::Half",
-        "int64": "long",
-        "int32": "int",
-    }
-    names |= {
-        "bfloat16": "c10::BFloat16",
-        "complex64": "c10::complex<float>",
-        "complex128": "c10::complex<double>",
-    }
-    return names.get(dtype.name, dtype.name)
+        raise RuntimeError(f"expected dtype {dtypes.cpp_name(want)} for `{name}` but got dtype {dtypes.cpp_name(have)}")
 
 
 @op(
@@ -449,7 +422,6 @@ def _cpp(dtype: dtypes.dtype) -> str:
     plain=("weight",),
     half=True,
     node="LerpBackward0",
-    several=True,
 )
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
@@ -482,12 +454,6 @@ def lerp_tensor(xp, input, end, weight):
 
 
 def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
-    for name, x in (("input", input), ("end", end)):
-        if not isinstance(x, Tensor):
-            position = 1 if name == "input" else 2
-            raise TypeError(
-                f"lerp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     _check_same_dtype(input._array, end._array, "end")
     if isinstance(weight, Tensor):
         _check_same_dtype(input._array, weight._array, "weight")
@@ -495,14 +461,14 @@ def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
     return lerp_number
 
 
-@overload(several=True)
+@overload(several=((3, 4), (3, 4)))
 @samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
-def lerp(input, end, weight, *, out=None):
+def lerp(input: Tensor, end: Tensor, weight: Tensor | complex, *, out=None):
     """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
     return _lerp_form(input, end, weight)(input, end, weight, out=out)
 
 
-@overload(public=False, several=True)
-def lerp_(input, end, weight):
+@overload(public=False, several=((3, 4), (3, 4)))
+def lerp_(input: Tensor, end: Tensor, weight: Tensor | complex):
     """In place: see `lerp`."""
     return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)

@@ -309,7 +309,7 @@ def diagflat(input: Tensor, offset: int = 0):
 
 
 @composite(method=False, public=False)
-def one_hot(tensor, num_classes=-1):
+def one_hot(tensor: Tensor, num_classes: int = -1):
     """Ones at the class numbers.  tensor (*) int64 -> (*, num_classes) int64.
 
     RuntimeError for numbers out of range.

@@ -112,7 +112,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, laid=True)
+@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, laid=True, several=((1, 2), (2, 5)))
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -234,7 +234,7 @@ def _mean_backward(
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
 
-@op(node={"dim is None": "MeanBackward0", "": "MeanBackward1"}, aliases=KEEP, laid=True)
+@op(node={"dim is None": "MeanBackward0", "": "MeanBackward1"}, aliases=KEEP, laid=True, several=((1, 3), (2, 5)))
 @derivative(input=_mean_backward)
 @array_derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: _spread_array(
@@ -271,7 +271,7 @@ def nanmean(
     return nansum(input, dim, keepdim, dtype=dtype).div(count, out=out)
 
 
-@op(aliases={"axis": "dim"}, several=True)
+@op(aliases={"axis": "dim"}, several=((1, 2), (2, 2)))
 @samples(
     lambda t: [
         (t(3, 4),),
@@ -364,7 +364,7 @@ def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
     return _product(xp, input, axis_of(dim, input.ndim), keepdim, dtype)
 
 
-@overload(several=True)
+@overload(several=((1, 2), (2, 5)))
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1)])
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype=None, axis=None, keepdims=None,
@@ -463,7 +463,7 @@ def _moment_arguments(
     return dim, 1 if correction is None else correction, builtins.bool(keepdim)
 
 
-@overload(several=True)
+@overload(several=((1, 2), (1, 5), (2, 5)))
 @samples(
     lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
 )
@@ -476,7 +476,7 @@ def var(
     return var_of(input, dim, correction, keepdim, out=out)
 
 
-@overload(several=True)
+@overload(several=((1, 2), (1, 5), (2, 5)))
 @samples(
     lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
 )
@@ -501,7 +501,7 @@ def _named(
     return name_node(spread, name), name_node(mean(input, dim, keepdim), name)
 
 
-@overload(method=False)
+@overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
 def var_mean(
     input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
@@ -513,7 +513,7 @@ def var_mean(
     return _named("VarMeanBackward0", var_of(input, dim, correction, keepdim), input, dim, keepdim)
 
 
-@overload(method=False, several=True)
+@overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
 def std_mean(
     input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,

@@ -426,7 +426,7 @@ def _cell_check(input, hx, size):
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (t(3, 2), t(3, 2)), t(8, 4), t(8, 2), t(8), t(8))])
 def lstm_cell(
-    input: Tensor, hx, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    input: Tensor, hx: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None
 ):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""

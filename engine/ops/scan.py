@@ -237,7 +237,7 @@ def _no_bool(name: str, y: Tensor, x: Any) -> None:
             )
 
 
-@composite(method=False, names=("trapz",), several=True)
+@composite(method=False, names=("trapz",), several=((1, 3), (2, 3)))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, dim: int = -1):
     """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).
@@ -250,7 +250,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, 
     return name_node(total, "MulBackward1" if x is None else "DivBackward1")
 
 
-@composite(method=False, several=True)
+@composite(method=False, several=((1, 3), (2, 3)))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, dim: int = -1):
     """The running integral along `dim`, see `trapezoid`.  y (*) -> (*, shorter by 1 along dim)."""

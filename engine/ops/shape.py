@@ -15,6 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
+from engine.arguments import argument_error, sizes_error
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
@@ -28,7 +29,7 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 # --- sizes
 
 
-@op(view=True, form="view", node="ViewBackward0")
+@op(view=True, form="view", node="ViewBackward0", several=((1, 1), (1, 1)))
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
 def view_size(xp, input, size: tuple[int, ...]):
@@ -93,7 +94,11 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
             dtype = size[0]
     if dtype is not None:
         return _view_as_dtype(input, dtype)
-    return view_size(input, size_of(*size) if not more else size_of(more["size"]))
+    try:
+        size = size_of(*size) if not more else size_of(more["size"])
+    except TypeError:
+        raise sizes_error("view", "size", size or (more["size"],)) from None
+    return view_size(input, size)
 
 
 def _view_as_dtype(input, dtype):
@@ -129,17 +134,12 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 def reshape(input: Tensor, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
-        raise TypeError(
-            f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
+        raise argument_error("reshape", 1, "input", "Tensor", input)
     try:
-        return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
+        size = size_of(*shape) if shape else size_of(more["shape"])
     except TypeError:
-        if len(shape) != 1 or isinstance(shape[0], list | tuple):
-            raise
-        raise TypeError(
-            f"reshape(): argument 'shape' (position 1) must be tuple of ints, not {type(shape[0]).__name__}"
-        ) from None
+        raise sizes_error("reshape", "shape", shape or (more["shape"],)) from None
+    return reshape_to(input, size)
 
 
 @composite()
@@ -209,6 +209,7 @@ Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
     },
     view=True,
     varargs="dim",
+    several=((1, 1), (2, 2), (2, 2)),
 )
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),)])

@@ -212,8 +212,9 @@ def _flag(value: bool | None) -> str:
     ]
 )  # fmt: skip
 def stft(
-    input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-    onesided=None, return_complex=None, align_to_window=None,
+    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+    center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
     """Transforms of windowed frames, `hop_length` apart.
 
@@ -304,8 +305,9 @@ def _centred(x: Tensor, left: int, size: int) -> Tensor:
     lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})]
 )
 def istft(
-    input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-    length=None, return_complex=False,
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: int | None = None, return_complex: bool = False,
 ):  # fmt: skip
     """The signal whose frames' transforms come nearest to `input` (inverse of `stft`).
 
@@ -426,10 +428,6 @@ def _window(
     layout: Any = None,
 ) -> Tensor:
     """The window `make(n, N)` of sample numbers n out of N, in float64 on the way."""
-    if isinstance(length, bool) or not hasattr(length, "__index__"):
-        raise TypeError(
-            f"{name}(): argument 'window_length' (position 1) must be int, not {type(length).__name__}"
-        )
     length = length.__index__()
     target = dtypes.get_default_dtype() if dtype is None else dtype
     if target.category < dtypes.FLOATING:

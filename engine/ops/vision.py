@@ -113,9 +113,12 @@ def _listed(values):
     return "(" + ", ".join(map(str, values)) + ")"
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="im2col")
 @samples(lambda t: [(t(2, 3, 4, 5), 2), (t(3, 5, 5), (2, 3), 1, 1, 2)])
-def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold_blocks(
+    input: Tensor, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+):
     """torch.nn.functional.unfold.  input (N, C, H, W) or (C, H, W) -> (N, C prod(kernel_size), L)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
@@ -139,9 +142,12 @@ def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
     return result if ndim == 4 else result.squeeze(0)
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="col2im")
 @samples(lambda t: [(t(2, 12, 12), (4, 5), 2), (t(4, 20), (5, 6), 2)])
-def fold_blocks(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold_blocks(
+    input: Tensor, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1, padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+):
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
@@ -376,7 +382,7 @@ def constant_in(xp, input, other):
     return input.copy()
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="grid_sampler")
 @samples(
     lambda t: [
         (t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), "bilinear", "zeros", False),
@@ -385,7 +391,9 @@ def constant_in(xp, input, other):
         (t(1, 1, 2, 3, 3), t.uniform(-0.9, 0.9, 1, 2, 1, 2, 3), "bilinear", "zeros", True),
     ]
 )
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(
+    input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None
+):
     """input at the places of `grid`: last dim (x, y) or (x, y, z), -1..1 from edge to edge.
 
     mode bilinear, nearest, bicubic; padding_mode zeros, border, reflection.  input (N, C, H, W), grid (N, H', W', 2)
@@ -440,9 +448,9 @@ _CORNERS = (
 )
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="affine_grid_generator")
 @samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False), (t(1, 3, 4), (1, 1, 2, 3, 2), True)])
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta, size, align_corners: bool | None = None):
     """The grid for `grid_sample` of affine maps.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
     from engine.ops.joining import stack
 
