@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node, handed
+from engine.autograd.graph import Node, handed, named
 from engine.dispatch import Op
 from engine.gradient_text import Plan, Text, apply_source, arrays_source
 from engine.runtime import SHARED
@@ -43,6 +44,12 @@ def compile_into(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function, _inplace=inplace,
     )  # fmt: skip
+    for i, (test, name) in enumerate(record.node_names.items()):
+        namespace[f"_Node{i}"] = record.node and named(record.node, name)
+        known = inspect.unwrap(record.kernel).__globals__  # the op's module may hold what the tests call
+        for used in compile(test, record.name, "eval").co_names:
+            if used in known and used not in SHARED:
+                namespace[used] = known[used]
     for name, value in record.defaults.items():
         namespace["_d_" + name] = value
     scope: dict[str, Any] = {}
@@ -168,6 +175,10 @@ def _array_of(record: Op, tensor: str) -> str:
     return f"{tensor}._array"
 
 
+def _checking(record: Op) -> str:
+    return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
+
+
 def source(record: Op, inplace: bool = False) -> str:
     """The Python text of the public function (or of the in-place twin) of an op."""
     w = Text()
@@ -179,11 +190,15 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if {alias} is not MISSING: {p} = {alias}")
     if record.varargs:
         v = record.varargs
-        w(f"{v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
+        w(f"try: {v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
+        w(f"except TypeError: raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None")
     if record.out and not inplace:
         arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
         arguments += [f"{p}={p}" for p in record.keyword]
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
+    tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
+    if tests and record.called == record.name:  # else the function that picks the form has looked
+        w(f"if {' or '.join(tests)}: {_checking(record)}")
     _take_arrays(w, record, plan)
     first = lists[0] if lists else tensors[0] if tensors else None
     if inplace:
@@ -218,15 +233,13 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
         _call_kernel(w, f"{pick}{call}")
-        if record.broadcast and len(tensors) > 1:
-            w("except ValueError:")
-            w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
-            w("raise", 1)
         if tensors:
-            w("except (TypeError, NotImplementedError) as _e:")
+            w("except (TypeError, ValueError, NotImplementedError) as _e:")
+            if record.broadcast and len(tensors) > 1:
+                w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
             if inplace and plan.mixed and record.promote != "compare":
                 w("check_cast(_w, _a_input)", 1)
-            w(f"not_supported(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
+            w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
     if inplace:
         if record.laid:
@@ -345,7 +358,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
                 w(f"if isinstance({p}, Tensor):")
             w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
             w("else:")
-            w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
+            w(_checking(record), 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
             w(
@@ -356,7 +369,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
         w(f"if isinstance({p}, Tensor):")
         w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
         w("else:")
-        w(f"raise argument_error(_op, _name, '{p}', {p})", 1)
+        w(_checking(record), 1)
         if record.promote == "float":
             w(
                 f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})"
@@ -466,7 +479,8 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
     if record.saves_integer:
         test = f"({test}) and _r.dtype in INEXACT"
     w(f"if {test}:", 1)
-    w("_n = new(_Node)", 2)
+    choice = [f"_Node{i} if {test} else " for i, test in enumerate(record.node_names)]
+    w(f"_n = new({''.join(choice)}_Node)", 2)
     w("_n.sequence_nr = next_seq()", 2)
     w("_n._extra = None", 2)
     edges = []
@@ -484,7 +498,9 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
 def _record(w: Text, record: Op, plan: Plan, inplace: bool) -> None:
     if not record.differentiable:
         if inplace:
-            w("if _r_input and _mode.enabled and requires_grad_of(input): rebase_constant(input)")
+            name = "".join(f"{name!r} if {test} else " for test, name in record.node_names.items())
+            w("if _r_input and _mode.enabled and requires_grad_of(input):")
+            w(f"rebase_constant(input, {name}{record.node_name!r})", 1)
         return
     _begin_record(w, record, inplace)
     _save(w, record, plan, 2, inplace)

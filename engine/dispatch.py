@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
+from engine.arguments import Arguments, argument_error, checked, combination_error, kind
 from engine.autograd.graph import Node
 from engine.dtypes import INEXACT, NATIVE
 from engine.layouts import Laid, lay, plain
@@ -147,6 +148,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "ref",
         "refuse",
         "returns",
+        "several",
         "tensors",
         "varargs",
         "view",
@@ -178,10 +180,12 @@ class Op:
     public = True
     ref: Any = None
     refuse = ""
+    several: tuple[tuple[int, int], ...] = ()
     varargs: str | None = None
     view = False
     why = ""  # the reason of every exemption from a registry test
     node: type[Node] | None = None
+    node_names: dict[str, str] = {}  # of the nodes of some calls: condition on the arguments -> name
     function: Any = None
     inplace_function: Any = None
     lists: tuple[str, ...] = ()
@@ -195,7 +199,7 @@ class Op:
         tensors: Sequence[str] = (),
         plain: Sequence[str] = (),
         returns: Any = None,
-        node: str | None = None,
+        node: str | dict[str, str] | None = None,
         **options: Any,
     ) -> None:
         unknown = options.keys() - _OPTIONS
@@ -239,7 +243,9 @@ class Op:
             self.lists = tuple(lists)
         self.tensors: tuple[str, ...] = tuple(found)
         self.optional = frozenset([p for p in found if defaults.get(p, _ABSENT) is None])
-        self.differentiable = tuple([p for p in lists + found if p in named])
+        if self.joint or lists:
+            named = [p for p in lists + found if p in named]
+        self.differentiable: tuple[str, ...] = tuple(named)  # the order of a node's edges
         if "promote" not in options:
             self.promote: str | None = "default" if self.broadcast else None
         if "label" not in options:
@@ -259,12 +265,31 @@ class Op:
         elif returns:
             self.outputs = tuple(returns)
         self.saves_integer: bool = options.get("integer_result", "dtype" in params)
+        if isinstance(node, dict):
+            self.node_names = node
+            node = node.pop("", None)
         self.node_name: str = node or camel(self.called) + "Backward0"
 
     @functools.cached_property
     def result_type(self) -> Any:
         """The named tuple of several outputs; made at first use, since making one costs 100 us."""
         return _result_type(self.called, self.outputs) if self.outputs else None
+
+    @functools.cached_property
+    def arguments(self) -> Arguments:
+        """What the parameters take; operands that may be numbers too are left to `prepare`."""
+        annotations = self.kernel.__annotations__
+        tensors = self.tensors if self.promote is None or len(self.tensors) == 1 else ()
+        kinds = [
+            kind(
+                p,
+                "Tensor" if p in tensors else None if p in self.tensors else annotations.get(p),
+                self.defaults.get(p, ...),
+                p in self.keyword,
+            )
+            for p in self.params
+        ]
+        return Arguments(tuple(kinds), self.several or SEVERAL.get(self.called, ()))
 
     def signature(self) -> str:
         """The public parameters as Python text, without `out`."""
@@ -398,12 +423,15 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
-    form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node.
+    form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node;
+    where torch's depends on the call, names by conditions, Python text over the arguments that is tried in order
+    ({"dim is None": "SumBackward0", "": "SumBackward1"}; `_inplace` says which twin; functions of the op's module).
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
-    the kernel in torch's message about a dtype it lacks.
+    the kernel in torch's message about a dtype it lacks.  several: where torch's parser knows several
+    signatures, the fewest and the most arguments of each.  Annotations of plain parameters: `arguments.py`.
     """
 
     def register(function: FunctionType) -> Any:
@@ -424,13 +452,22 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
 
 
 def composite(
-    method: bool | None = None, public: bool = True, names: Sequence[str] = (), inplace: Any = None
+    method: bool | None = None,
+    public: bool = True,
+    names: Sequence[str] = (),
+    several: tuple[tuple[int, int], ...] = (),
+    form: str = "",
 ) -> Callable[[Any], Any]:
-    """Register a function that is written with other ops: public name, method, docs, samples; no node of its own."""
+    """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
+
+    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.
+    """
 
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
+        function = checked(function, several, form)
+        SEVERAL[function.__name__] = several
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)
@@ -445,6 +482,7 @@ def overload(**options: Any) -> Callable[[Any], Any]:
 
 
 COMPOSITES: dict[str, Any] = {}
+SEVERAL: dict[str, tuple[tuple[int, int], ...]] = {}  # of the composites, as in `op`
 
 
 def _publish(name: str, function: Any, method: bool | str, public: bool) -> None:
@@ -583,20 +621,11 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif not isinstance(x, int | float | complex):
             if unsupported is NotImplemented:
                 return NotImplemented
-            raise argument_error(record, name, record.tensors[i], x)
+            raise operand_error(record, name, operands, i)
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
-            if not record.numbers:
-                raise argument_error(record, name, record.tensors[i], x)
-            kinds = ", ".join(
-                "Tensor" if isinstance(y, Tensor) else type(y).__name__ for y in operands
-            )
-            raise TypeError(
-                f"{name}() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
-                " * (Tensor input, Tensor other, *, Tensor out = None)\n"
-                " * (Tensor input, Number other, *, Tensor out = None)\n"
-            )
+            raise operand_error(record, name, operands, i)
     if not count:
-        raise argument_error(record, name, record.tensors[0], operands[0])
+        raise operand_error(record, name, operands, 0)
     arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
     return operands, *promote_arrays(record, arrays)
 
@@ -670,10 +699,9 @@ def devices_error(devices: Sequence[str]) -> RuntimeError:
     )
 
 
-def argument_error(record: Op, name: str, param: str, value: Any) -> TypeError:
-    """torch's error for an argument that must be a Tensor."""
-    position = record.params.index(param) + 1
-    wanted = "tuple of Tensors" if param in record.lists else "Tensor"
-    return TypeError(
-        f"{name}(): argument '{param}' (position {position}) must be {wanted}, not {type(value).__name__}"
-    )
+def operand_error(record: Op, name: str, operands: Sequence[Any], i: int) -> TypeError:
+    """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
+    if record.arguments.ambiguous(len(operands)):
+        return combination_error(name, operands, record.arguments)
+    p, names = record.tensors[i], record.params
+    return argument_error(name, names.index(p) + (name[-1:] != "_"), p, "Tensor", operands[i])

@@ -16,6 +16,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC
 from engine.ops.blas import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
@@ -74,6 +75,7 @@ def _one(
         )
     if kind == "r2c" and x.dtype.is_complex:
         raise RuntimeError(f"{name} expects a real input tensor, but got {scalar_name(x._array)}")
+    real = not x.is_complex()
     x = _as_float(x) if kind == "r2c" else _as_complex(x)
     d = _one_dim(x, dim)
     have = x._array.shape[d]
@@ -85,9 +87,14 @@ def _one(
         return fft_c2r(x, (d,), _norm(norm, forward), points)
     x = padded(x, d, _points(have if n is None else n))
     if kind == "c2c":
-        return fft_c2c(x, (d,), _norm(norm, forward), forward)
+        return _of_real(real, fft_c2c(x, (d,), _norm(norm, forward), forward), forward)
     result = fft_r2c(x, (d,), _norm(norm, forward), True)
     return result if forward else result.conj()
+
+
+def _of_real(real: bool, result: Tensor, forward: bool) -> Tensor:
+    """A transform of values that may have been real: torch then has a kernel for half of the spectrum."""
+    return name_node(result, "FftR2CBackward0" if forward else "ConjBackward0") if real else result
 
 
 def _sizes(x: Tensor, s: _Dims, dim: _Dims) -> tuple[list[int], list[int | None]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _STATE_BYTES = 16
+_MANY = 1 << 17  # words worth several threads
 
 
 def _entropy() -> int:
@@ -108,8 +109,25 @@ class Generator:
 
     graphsafe_get_state = clone_state
 
+    def reserve(self, count: int) -> Callable[[int, int], np.ndarray]:
+        """Take `count` words of numpy's without making them yet.
+
+        draw(start, stop) makes those in between, in any order and in any thread; `start` is a multiple of 4.
+        """
+        with self._lock:
+            seed, first = self._seed, self._blocks
+            self._blocks, self._bits = first - (-count // 4), None
+
+        def draw(start: int, stop: int) -> np.ndarray:
+            bits = np.random.Philox(key=[seed, 0], counter=[first + start // 4, 0, 0, 0])
+            return bits.random_raw(stop - start)
+
+        return draw
+
     def words(self, xp: Any, count: int) -> Any:
         """The next `count` 64-bit words as a uint64 array of `xp`; see Note [Random bits]."""
+        if xp is np and count >= _MANY:
+            return self._many_words(count)
         blocks = -(-count // 4)
         with self._lock:
             kernel = word_kernels.get(self._device.type)
@@ -121,6 +139,19 @@ class Generator:
             drawn = self._bits.random_raw(blocks * 4)
             self._blocks += blocks
         return drawn[:count] if xp is np else xp.asarray(drawn[:count])
+
+    def _many_words(self, count: int) -> np.ndarray:
+        """`words`, made by a few threads."""
+        from engine.backends.cpu.fast import fast
+
+        draw, made = self.reserve(count), fast.empty(count, np.uint64)
+
+        def work(quads: slice) -> None:
+            rows = slice(quads.start * 4, min(quads.stop * 4, count))
+            made[rows] = draw(rows.start, rows.stop)
+
+        fast.share(work, -(-count // 4), count)
+        return made
 
     def __reduce__(self) -> tuple:
         return _rebuild, (str(self._device), self._seed, self._blocks)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine._checks import broadcast_shapes, size_of
+from engine._checks import broadcast_shapes, size_of, wrap_dim
+from engine.arguments import all_ints, argument_error, check_arguments, sizes_error
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, handed
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
 from engine.dispatch import (
     Op,
-    argument_error,
     devices_error,
     plain_float_number,
     plain_number,
@@ -178,18 +179,41 @@ def _swap(first: int, second: int, arrays: list[Any], result: Any) -> int:
     return 0
 
 
-def not_supported(record: Op, error: Exception, *operands: Any) -> None:
-    """Raise torch's error where numpy has no loop for the operands' type."""
+def refused(record: Op, error: Exception, *operands: Any) -> None:
+    """Raise torch's error for one that numpy raised in a kernel; a kernel's own errors pass."""
+    arrays = [x for x in operands if hasattr(x, "dtype")]
+    text = str(error)
     if (
-        str(error).startswith(("ufunc '", "did not contain a loop"))
+        text.startswith(("ufunc '", "did not contain a loop"))
         or type(error).__name__ == "_UFuncNoLoopError"
     ):
-        for x in operands:
-            if hasattr(x, "dtype"):
-                found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
-                raise NotImplementedError(
-                    f"\"{record.label}\" not implemented for '{found}'"
-                ) from None
+        for x in arrays:
+            found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
+            raise NotImplementedError(f"\"{record.label}\" not implemented for '{found}'") from None
+    if "could not be broadcast together" in text:
+        shapes = re.findall(r"\(([\d,]*)\)", text)
+        broadcast_shapes(*([int(n) for n in shape.split(",") if n] for shape in shapes))
+    if hasattr(error, "axis") and hasattr(error, "ndim"):  # numpy's AxisError
+        wrap_dim(error.axis, error.ndim)
+    if _raised_by_numpy(error):
+        shapes = ", ".join(f"{list(x.shape)} ({dtypes.from_numpy(x.dtype)})" for x in arrays)
+        raise RuntimeError(f"{record.called}(): {text}; the tensors are {shapes}") from None
+
+
+def _raised_by_numpy(error: Exception) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None and "numpy" in trace.tb_frame.f_code.co_filename:
+        return True
+    return str(error).startswith(NUMPYS)
+
+
+# how the sentences of numpy's compiled parts begin
+NUMPYS = (
+    "Cannot cast", "all the input", "cannot reshape", "could not broadcast", "matmul: ", "maximum supported",
+    "negative dimensions", "operands could not", "setting an array", "shapes (", "zero-size array",
+)  # fmt: skip
 
 
 def to_float(array: Any) -> Any:
@@ -233,7 +257,9 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
                 raise TypeError
             tensors = list(tensors)
         except TypeError:
-            raise argument_error(record, name, record.lists[0], tensors) from None
+            p = record.lists[0]
+            position = record.params.index(p) + 1
+            raise argument_error(name, position, p, "tuple of Tensors", tensors) from None
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(
@@ -272,9 +298,9 @@ def pick(function: Any, index: int) -> Any:
     return lambda *args: function(*args)[index]
 
 
-def rebase_constant(tensor: Tensor) -> None:
-    """History of a write whose result depends on nothing: a node without inputs' gradients."""
-    rebase(tensor, ConstantBackward0([None]))
+def rebase_constant(tensor: Tensor, name: str) -> None:
+    """History of a write whose result depends on nothing: a node of that name without inputs' gradients."""
+    rebase(tensor, graph.named(ConstantBackward0, name)([None]))
 
 
 class ConstantBackward0(Node):
@@ -350,16 +376,16 @@ def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 SHARED: dict[str, Any] = dict(
-    any_requires_grad=any_requires_grad, argument_error=argument_error, as_array=as_array,
+    all_ints=all_ints, any_requires_grad=any_requires_grad, as_array=as_array, check_arguments=check_arguments,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
     hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying,
-    make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, not_supported=not_supported, np=np,
-    partial=functools.partial, pick=pick, plain_float_number=plain_float_number,
-    plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list,
-    rebase=rebase, rebase_constant=rebase_constant, rewrap=rewrap, SavedResult=SavedResult, second_time=second_time,
-    size_of=size_of, Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap,
-    write=write, write_out=write_out, xp_for=xp_for,
+    make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np,
+    partial=functools.partial, pick=pick, plain_float_number=plain_float_number, plain_number=plain_number,
+    prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list, rebase=rebase,
+    rebase_constant=rebase_constant, refused=refused, rewrap=rewrap, SavedResult=SavedResult,
+    second_time=second_time, size_of=size_of, sizes_error=sizes_error, Tensor=Tensor, to_float=to_float,
+    unpack_result=unpack_result, View=View, wrap=wrap, write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
     Laid=Laid, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"), F64=np.dtype("float64"), SMALL=SMALL,

@@ -165,6 +165,31 @@ class Node:
         return result[0] if len(result) == 1 else tuple(result)
 
 
+_named: dict[tuple[type[Node], str], type[Node]] = {}
+
+
+def named(kind: type[Node], name: str) -> type[Node]:
+    """The node class `kind` under another name: torch numbers the forms of an operation, and what is one node there
+    may be several here, of which the last bears the name."""
+    found = _named.get((kind, name))
+    if found is None:
+        found = type(name, (kind,), {"__slots__": (), "__module__": "engine"})
+        _named[kind, name] = found
+    return found
+
+
+def name_node(result: Any, name: str) -> Any:
+    """`result` of an operation just done, with that name for the node that it made, if it made one."""
+    view = result._view
+    if view is None:
+        edge = result._edge
+    else:
+        edge = view.edge if view.version == result._vc[0] else None  # else written to: CopySlices
+    if edge is not None and mode.enabled:
+        edge[0].__class__ = named(edge[0].__class__, name)
+    return result
+
+
 class AccumulateGrad(Node):
     """Adds what arrives to `variable.grad`.  One a leaf: held weakly by the leaf, shared by all its uses."""
 
@@ -369,6 +394,7 @@ def view_edge(tensor: Any) -> Edge | None:
         mode.enabled = True
         try:
             fresh = replay(view.steps(), tensor._base)
+            name_node(fresh, "AsStridedBackward0")  # what torch replays
         finally:
             mode.enabled = enabled
         view.edge = fresh._view.edge if fresh._view is not None else fresh._edge

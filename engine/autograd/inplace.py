@@ -50,8 +50,10 @@ def check_writable(tensor: Any) -> None:
 
 def _check_view(view: View) -> None:
     if view.multiple:
+        node, number = (None, 0) if view.edge is None else view.edge
+        function = "this view's function" if node is None else node.name().partition("Backward")[0]
         raise RuntimeError(
-            "Output 0 of this view's function is a view and is being modified inplace. This view is the output of a "
+            f"Output {number} of {function} is a view and is being modified inplace. This view is the output of a "
             "function that returns multiple views. Such functions do not allow the output views to be modified "
             "inplace. "
             "You should replace the inplace operation by an out-of-place one."

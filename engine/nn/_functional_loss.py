@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import engine
+from engine.arguments import checked
 from engine.nn import _reduction as _Reduction
 from engine.ops import loss as L
 from engine.ops.cross_entropy import cross_entropy_loss, nll_loss_nd
@@ -261,6 +262,7 @@ def multilabel_margin_loss(
     return L.multilabel_margin_loss(input, target, _how(size_average, reduce, reduction))
 
 
+@checked
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import engine
+from engine.autograd.graph import name_node
 from engine.ops import pooling as P
 from engine.ops.pooling import (  # noqa: F401
     adaptive_avg_pool1d,
@@ -135,7 +136,8 @@ def _unpooled(
     flat = x.new_zeros((*x.shape[:2], total))
     rows = flat.scatter(2, where.flatten(2), x.flatten(2))
     result = rows.reshape(*x.shape[:2], *size)
-    return result if batched else result.squeeze(0)
+    result = result if batched else result.squeeze(0)
+    return name_node(result, "SqueezeBackward1" if n == 1 else f"MaxUnpool{n}DBackward0")
 
 
 def max_unpool1d(
@@ -266,7 +268,9 @@ def _fractional(
     max_pool = max_pool2d if n == 2 else max_pool3d
     values, where = max_pool(pieces, kernel, kernel, return_indices=True)
     origin = index.flatten(2).gather(2, where.flatten(2)).reshape(where.shape)
-    return (values, origin) if batched else (values.squeeze(0), origin.squeeze(0))
+    if not batched:
+        values, origin = values.squeeze(0), origin.squeeze(0)
+    return name_node(values, f"FractionalMaxPool{n}DBackward0"), origin
 
 
 def fractional_max_pool2d_with_indices(

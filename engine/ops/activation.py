@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -110,7 +111,7 @@ def relu(xp, input):
 @op(inplace=True, method=False, plain=("value",), refuse="bc")
 @derivative(input=lambda grad, input, threshold: threshold_backward(grad, input, threshold))
 @samples(lambda t: [(t.distinct(3, 4), 0.1, 20), (t.distinct(), -0.2, 3.0), (t(0, 2), 0, 0)])
-def threshold(xp, input, threshold, value):
+def threshold(xp, input, threshold: complex, value: complex):
     """input where it is above `threshold`, else `value`.  input (*) -> (*)."""
     limit = number_for(threshold, input.dtype)
     return xp.where(input <= limit, input.dtype.type(value), input)
@@ -134,7 +135,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
 )
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
-def leaky_relu(xp, input, negative_slope=0.01):
+def leaky_relu(xp, input, negative_slope: complex = 0.01):
     """input where positive, else negative_slope * input.  input (*) -> (*)."""
     return xp.where(input > 0, input, input * negative_slope)
 
@@ -179,43 +180,45 @@ def prelu_slope(grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
 
 @composite()
 @samples(lambda t: [(t.distinct(2, 3, 4), t(3)), (t.distinct(3), t(1)), (t.distinct(), t())])
-def prelu(input, weight):
+def prelu(input: Tensor, weight: Tensor):
     """input where positive, else weight * input, one weight a channel or one for all.
 
     input (N, C, *), weight (C) -> (N, C, *).
     """
     if input.dtype is not weight.dtype:
         raise RuntimeError(
-            f"prelu: Type promoting not supported. Got {_cpp_name(input)} and {_cpp_name(weight)}"
+            f"prelu: Type promoting not supported. Got {dtypes.cpp_name(input.dtype)} and "
+            f"{dtypes.cpp_name(weight.dtype)}"
         )
     refuse("prelu_cpu", input._array, "iubc")
     return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)))
 
 
-def _cpp_name(x: Tensor) -> str:
-    from engine.ops.pointwise_select import _cpp
-
-    return _cpp(x.dtype)
-
-
 @composite()
-def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+def rrelu(
+    input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False,
+    generator=None
+):
     """leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  input (*) -> (*)."""
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
     slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
-    return prelu_kernel(input, slopes)
+    return name_node(prelu_kernel(input, slopes), "RreluWithNoiseBackward0")
 
 
 @composite(public=True)
-def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False, generator=None):
+def rrelu_(
+    input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False,
+    generator=None
+):
     """In place: see `rrelu`."""
     if not training:
         return leaky_relu_(input, (lower + upper) / 2)
     slopes = input.detach().clone().uniform_(lower, upper, generator=generator)
-    return input.mul_(slopes.where(input.detach() <= 0, slopes * 0 + 1))
+    input.mul_(slopes.where(input.detach() <= 0, slopes * 0 + 1))
+    return name_node(input, "RreluWithNoiseBackward1")
 
 
 # --- exponential linear units
@@ -250,7 +253,7 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
     )
 )
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
-def elu(xp, input, alpha=1.0, scale=1, input_scale=1):
+def elu(xp, input, alpha: complex = 1.0, scale: complex = 1, input_scale: complex = 1):
     """scale * input where positive, else scale * alpha * (exp(input_scale * input) - 1).  input (*) -> (*)."""
     below = xp.expm1(xp.minimum(input, 0) * input_scale) * (alpha * scale)
     return xp.where(input <= 0, below, input * scale)
@@ -261,7 +264,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),)])
-def selu(input):
+def selu(input: Tensor):
     """The self-normalizing `elu`, alpha 1.6733 and scale 1.0507 (https://arxiv.org/abs/1706.02515).
 
     input (*) -> (*).
@@ -277,9 +280,9 @@ def _celu_scale(alpha: float) -> float:
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5)])
-def celu(input, alpha=1.0):
+def celu(input: Tensor, alpha: complex = 1.0):
     """input where positive, else alpha * (exp(input / alpha) - 1).  input (*) -> (*)."""
-    return elu(input, alpha, 1, _celu_scale(alpha))
+    return name_node(elu(input, alpha, 1, _celu_scale(alpha)), "CeluBackward0")
 
 
 elu_ = elu.op.inplace_function
@@ -288,15 +291,15 @@ threshold_ = threshold.op.inplace_function
 
 
 @composite(method=False)
-def selu_(input):
+def selu_(input: Tensor):
     """In place: see `selu`."""
     return elu_(input, SELU_ALPHA, SELU_SCALE)
 
 
 @composite(method=False)
-def celu_(input, alpha=1.0):
+def celu_(input: Tensor, alpha: complex = 1.0):
     """In place: see `celu`."""
-    return elu_(input, alpha, 1, _celu_scale(alpha))
+    return name_node(elu_(input, alpha, 1, _celu_scale(alpha)), "CeluBackward0")
 
 
 # --- smooth gates
@@ -407,7 +410,7 @@ def gelu_backward(xp, grad_output, input, approximate):
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True, large=16)
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
-def gelu(xp, input, *, approximate="none"):
+def gelu(xp, input, *, approximate: str = "none"):
     """input times the normal distribution function, or its tanh approximation (https://arxiv.org/abs/1606.08415).
 
     input (*) -> (*).
@@ -444,7 +447,7 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
     input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold)
 )
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
-def softplus(xp, input, beta=1, threshold=20):
+def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
     """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
     scaled = input * beta
     return xp.where(scaled > threshold, input, softplus_of(xp, scaled) / beta)
@@ -474,7 +477,7 @@ def tanhshrink(input):
 
 @composite(**PRIVATE)
 @samples(lambda t: [(t(3, 4),), (t(2, 6), 0), (t(2), 0)])
-def glu(input, dim=-1):
+def glu(input: Tensor, dim: int = -1):
     """The first half of `dim` times the sigmoid of the second.  input (*, 2n, *) -> (*, n, *).
 
     RuntimeError for an odd size.
@@ -486,7 +489,8 @@ def glu(input, dim=-1):
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
     refuse("glu_cpu", input._array, "iubc")
-    return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+    result = input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+    return name_node(result, "GluBackward0")
 
 
 # --- piecewise linear
@@ -524,7 +528,7 @@ def outside_backward(xp, grad_output, input, low, high):
 @samples(
     lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)]
 )
-def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
+def hardtanh(xp, input, min_val: complex = -1.0, max_val: complex = 1.0):
     """input limited to [min_val, max_val]; gradient 0 at the bounds.  input (*) -> (*)."""
     if input.dtype.kind == "b":
         raise RuntimeError("Bool inputs not supported for hardtanh")
@@ -537,7 +541,7 @@ def hardtanh(xp, input, min_val=-1.0, max_val=1.0):
 
 @composite(**PRIVATE)
 @samples(lambda t: [(t.uniform(-9, 9, 3, 4),)])
-def relu6(input):
+def relu6(input: Tensor):
     """input limited to [0, 6].  input (*) -> (*)."""
     return hardtanh(input, 0.0, 6.0)
 
@@ -575,7 +579,7 @@ def hardswish(xp, input):
 @op(half=True, refuse="iubc")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
-def hardshrink(xp, input, lambd=0.5):
+def hardshrink(xp, input, lambd: complex = 0.5):
     """input where |input| > lambd, else 0.  input (*) -> (*)."""
     return xp.where((input >= -lambd) & (input <= lambd), input.dtype.type(0), input)
 
@@ -583,7 +587,7 @@ def hardshrink(xp, input, lambd=0.5):
 @op(**PRIVATE, half=True, refuse="iubc", label="softshrink_check")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
-def softshrink(xp, input, lambd=0.5):
+def softshrink(xp, input, lambd: complex = 0.5):
     """input moved towards 0 by `lambd`, 0 where it is nearer.  input (*) -> (*)."""
     _floats_only("softshrink_cpu", input)
     if lambd < 0:

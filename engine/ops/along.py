@@ -54,7 +54,7 @@ def _vector(index: Any, name: str, error: Any = IndexError) -> Any:
         (t(3), 0, t.of(1)),
     ]
 )
-def index_select(xp, input, dim, index):
+def index_select(xp, input, dim: int, index):
     """The entries of `dim` named by a vector of indices.  input (*, n, *), index (k) -> (*, k, *)."""
     dim = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
@@ -109,7 +109,7 @@ def _rows(xp: Any, source: Any) -> Any:
         (t(), 0, t.of([0]), t()), (t(3), 0, t.of(1), t(1)),
     ]
 )  # fmt: skip
-def index_add(xp, input, dim, index, source, *, alpha=1, out=None):
+def index_add(xp, input, dim: int, index, source, *, alpha: complex = 1, out=None):
     """alpha * source added at the entries of `dim` that `index` names.
 
     input (*, n, *), index (k), source (*, k, *) -> (*, n, *).
@@ -198,7 +198,7 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
         (t(3), 0, t.of(1), t()),
     ]
 )
-def index_copy(xp, input, dim, index, source, *, out=None):
+def index_copy(xp, input, dim: int, index, source, *, out=None):
     """`source` stored at the entries of `dim` that `index` names.
 
     input (*, n, *), index (k), source (*, k, *) -> (*, n, *).
@@ -262,7 +262,7 @@ def index_copy(xp, input, dim, index, source, *, out=None):
         (t(), 0, t.of([0]), 2.0),
     ]
 )
-def index_fill_value(xp, input, dim, index, value, *, out=None):
+def index_fill_value(xp, input, dim: int, index, value: complex | Tensor, *, out=None):
     """A number stored at the entries of `dim` that `index` names.  input (*, n, *), index (k) -> (*, n, *)."""
     dim = _check_fill(input, dim, index)
     value = number_for(value, input.dtype)
@@ -289,7 +289,7 @@ def _check_fill(input, dim, index):
     value=lambda grad, dim, index: index_select(grad, dim, unique_index(index)).sum(),
 )
 @samples(lambda t: [(t(3, 4), 0, t.of([0, 2]), t())])
-def index_fill_tensor(xp, input, dim, index, value, *, out=None):
+def index_fill_tensor(xp, input, dim: int, index, value, *, out=None):
     """A 0-dim tensor stored at the entries of `dim` that `index` names.
 
     input (*, n, *), index (k), value () -> (*, n, *).
@@ -310,8 +310,8 @@ def unique_index(index):
     return wrap(backends.xp_of(array).unique(array))
 
 
-@composite()
-def index_fill(input, dim, index, value):
+@composite(several=((4, 4), (4, 4)))
+def index_fill(input: Tensor, dim: int, index: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) stored at the entries of `dim` that `index` names.
 
     input (*, n, *) -> (*, n, *).
@@ -321,8 +321,8 @@ def index_fill(input, dim, index, value):
     return index_fill_value(input, dim, index, value)
 
 
-@composite(public=False)
-def index_fill_(input, dim, index, value):
+@composite(public=False, several=((4, 4), (4, 4)))
+def index_fill_(input: Tensor, dim: int, index: Tensor, value: complex | Tensor):
     """In place: `index_fill`.  input (*, n, *) -> (*, n, *)."""
     record = index_fill_tensor.op if isinstance(value, Tensor) else index_fill_value.op
     return record.inplace_function(input, dim, index, value)
@@ -344,7 +344,9 @@ def index_fill_(input, dim, index, value):
         (t.uniform(0, 1, 3), 0, t.of([0, 2]), t.uniform(2, 3, 2), "amax"),
     ]
 )  # fmt: skip
-def index_reduce(xp, input, dim, index, source, reduce, *, include_self=True, out=None):
+def index_reduce(
+    xp, input, dim: int, index, source, reduce: str, *, include_self: bool = True, out=None
+):
     """`source` combined (prod, mean, amax, amin) at the entries that `index` names.
 
     input (*, n, *), source (*, k, *) -> (*, n, *).
@@ -424,7 +426,7 @@ def take_backward(grad, shape, index):
         (t(3), t.of([-1]), t(1)),
     ]
 )
-def put(xp, input, index, source, accumulate=False, *, out=None):
+def put(xp, input, index, source, accumulate: bool = False, *, out=None):
     """`source` stored (or added) at elements counted row by row.  input (*), index (*i), source (*i) -> (*)."""
     if index.dtype.name != "int64":
         raise RuntimeError(
@@ -456,7 +458,7 @@ def put(xp, input, index, source, accumulate=False, *, out=None):
 
 
 @composite(method=True)
-def take_along_dim(input, indices, dim=None, *, out=None):
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out=None):
     """Values along `dim` at `indices`, broadcast against each other; dim None: of the flat tensor.
 
     input (*), indices (*i) -> (*).

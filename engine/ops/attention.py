@@ -10,7 +10,7 @@ from engine._checks import broadcast_shapes
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
-from engine.ops.dropout import dropout
+from engine.ops.dropout import dropout, noise_like
 from engine.tensor import Tensor
 
 
@@ -51,7 +51,9 @@ def _short(tensor):
     ]
 )
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False
 ):
     """softmax(query @ key.T * scale + mask) @ value, scale 1/sqrt(E) by default; a row with nothing to see gives 0.
 
@@ -82,16 +84,11 @@ def scaled_dot_product_attention(
     ):  # fmt: skip
         scores = (query * factor) @ key.transpose(-2, -1)
         if dropout_p > 0.0:
-            noise = _noise(scores, dropout_p)
+            noise = noise_like(scores, dropout_p)
         return _attention_twin(query, key, value, mask, noise, factor)
     if dropout_p > 0.0:
-        noise = _noise(query.detach().new_empty(shape), dropout_p)
+        noise = noise_like(query, dropout_p, shape=shape)
     return attention(query, key, value, mask, noise, factor)[0]
-
-
-def _noise(like, p):
-    """What dropout multiplies by: 1 / (1 - p), or 0 with probability p."""
-    return dropout(like.detach().new_ones(like.shape), p, True)
 
 
 def _attention_twin(query, key, value, mask, noise, scale):
@@ -188,9 +185,21 @@ def _sum_to(array, shape):
     return array.sum(axis=dims).reshape(shape) if dims else array.copy()
 
 
+def flash(query, key, value, noise, mask_needs_grad):
+    """Whether torch would take its flash kernel for the CPU."""
+    if query.ndim != 4 or noise is not None or mask_needs_grad:
+        return False
+    return query.shape[-1] == key.shape[-1] == value.shape[-1]
+
+
 @op(
     public=False, method=False, out=False, returns=("output", "weights"), nondifferentiable=("weights",),
-    tensors=("noise",), node="ScaledDotProductAttentionBackward0", large=4096,
+    tensors=("noise",), large=4096,
+    node={
+        "flash(_a_query, _a_key, _a_value, noise, _r_mask)": "ScaledDotProductFlashAttentionForCpuBackward0",
+        "_a_query.ndim > 2": "UnsafeViewBackward0",
+        "": "MmBackward0",
+    },
 )  # fmt: skip
 @joint_derivative("query", "key", "value", "mask", by=_attention_grads)
 @samples(

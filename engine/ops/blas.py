@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as conj
 from engine.runtime import store, summed_to
@@ -20,12 +21,6 @@ from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
 _BLAS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
-_CPP_NAMES = {
-    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int",
-    "int8": "signed char", "uint8": "unsigned char", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-    "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int",
-}  # fmt: skip
 
 
 # --- helpers of kernels
@@ -33,8 +28,7 @@ _CPP_NAMES = {
 
 def cpp_name(array: Any) -> str:
     """The element type as C++ spells it, for torch's messages: `float`, `long int`."""
-    name = dtypes.from_numpy(array.dtype).name
-    return _CPP_NAMES.get(name, name)
+    return dtypes.cpp_name(dtypes.from_numpy(array.dtype))
 
 
 def scalar_name(array: Any) -> str:
@@ -127,7 +121,7 @@ def flat(x: Tensor) -> Tensor:
 # --- matrix and vector products
 
 
-@op(large=1 << 18, large_by=("input", "mat2"))
+@op(large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)))
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
     mat2=lambda grad, input: mm(mH(input), grad),
@@ -159,7 +153,7 @@ def mm(xp, input, mat2):
     return product(xp, input, mat2)
 
 
-@op(method=True, large=1 << 18, large_by=("input", "mat2"))
+@op(method=True, large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)))
 @derivative(
     input=lambda grad, mat2: bmm(grad, mH(mat2)),
     mat2=lambda grad, input: bmm(mH(input), grad),
@@ -292,7 +286,12 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     return batched(mH(input), grad).sum_to_size(shape)
 
 
-@op(public=False, method=False, node="BmmBackward0", large=1 << 18, large_by=("input", "other"))
+@op(
+    public=False,
+    method=False,
+    node={"_a_input.ndim == 2 and _r_input": "CloneBackward0", "": "UnsafeViewBackward0"},
+    large=1 << 18, large_by=("input", "other"),
+)
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
     other=lambda grad, input, other_shape: _batched_other(grad, input, other_shape),
@@ -331,12 +330,6 @@ def batched(xp, input, other):
     return product(xp, input, other)
 
 
-def _not_a_tensor(name: str, param: str, position: int, value: Any) -> TypeError:
-    return TypeError(
-        f"{name}(): argument '{param}' (position {position}) must be Tensor, not {type(value).__name__}"
-    )
-
-
 @overload()
 @samples(
     lambda t: [
@@ -344,7 +337,7 @@ def _not_a_tensor(name: str, param: str, position: int, value: Any) -> TypeError
         (t(2, 3, 4), t(2, 4, 2)), (t(2, 1, 3, 4), t(3, 4, 2)), (t(2, 3, 4), t(4, 2)), (t(3, 4), t(2, 4, 2)),
     ]
 )  # fmt: skip
-def matmul(input, other, *, out=None):
+def matmul(input: Tensor, other: Tensor, *, out=None):
     """The product by rank: vectors `dot`, matrix and vector `mv`, matrices `mm`, more dims batches that broadcast.
 
     input (*a, n, k) or (k), other (*b, k, m) or (k) -> (*broadcast of a and b, n, m) without the dims of vectors.
@@ -353,10 +346,6 @@ def matmul(input, other, *, out=None):
     """
     if out is not None:
         return store(out, "matmul", matmul, input, other)
-    if not isinstance(input, Tensor):
-        raise _not_a_tensor("matmul", "input", 1, input)
-    if not isinstance(other, Tensor):
-        raise _not_a_tensor("matmul", "other", 2, other)
     n, m = input._array.ndim, other._array.ndim
     if n == 2 == m:
         return mm(input, other)
@@ -369,11 +358,15 @@ def matmul(input, other, *, out=None):
     if m == 1:
         if n == 1:
             return dot(input, other)
-        return mv(input, other) if n == 2 else mv(flat(input), other).view(input._array.shape[:-1])
+        if n == 2:
+            return mv(input, other)
+        result = mv(flat(input), other).view(input._array.shape[:-1])
+        return name_node(result, "UnsafeViewBackward0")
     if input._array.shape[-1] != other._array.shape[-2] and m > 2:
         _refuse_folded(input, other._array)
     if n == 1:
-        return matmul(input.unsqueeze(0), other).squeeze(-2)
+        result = matmul(input.unsqueeze(0), other).squeeze(-2)
+        return name_node(result, "SqueezeBackward4" if m == 2 else "UnsafeViewBackward0")
     return batched(input, other)
 
 
@@ -415,11 +408,22 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     return matmul(grad, conj(weight))
 
 
-@op(public=False, method=False, node="AddmmBackward0", large=1 << 18, large_by=("input", "weight"))
-@derivative(
+@op(
+    public=False, method=False, large=1 << 18, large_by=("input", "weight"),
+    node={
+        "_a_input.ndim == 2 and bias is not None": "AddmmBackward0",
+        "bias is not None and (_a_input.flags.c_contiguous or _a_input.ndim < 2)": "ViewBackward0",
+        "bias is not None": "AddBackward0",
+        "_a_weight.ndim != 2": "MvBackward0",
+        "_a_input.ndim == 2": "MmBackward0",
+        "_a_input.ndim == 1": "SqueezeBackward4",
+        "": "UnsafeViewBackward0",
+    },
+)  # fmt: skip
+@derivative(  # in the order of torch's addmm
+    bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),
     input=lambda grad, weight: _linear_input(grad, weight),
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),
-    bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),
 )
 @array_derivative(
     input=lambda grad, weight: (
@@ -510,7 +514,7 @@ def _linear_vector(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
         (t(3), t(4), t(2, 3, 4)),
     ]
 )
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None):
     """x1 A_o x2 + b_o for every o.  input1 (*, i), input2 (*, j), weight (o, i, j), bias (o) -> (*, o).
 
     RuntimeError for sizes that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.nn.functional.bilinear.html
@@ -541,7 +545,7 @@ def bilinear(input1, input2, weight, bias=None):
 
 @composite(names=("ger",))
 @samples(lambda t: [(t(3), t(2)), (t(0), t(2))])
-def outer(input, vec2, *, out=None):
+def outer(input: Tensor, vec2: Tensor, *, out=None):
     """The product of every pair of elements.  input (n), vec2 (m) -> (n, m).  RuntimeError for other ranks."""
     if out is not None:
         return store(out, "outer", outer, input, vec2)
@@ -553,7 +557,7 @@ def outer(input, vec2, *, out=None):
 
 @composite()
 @samples(lambda t: [(t(3), t(3)), (t(2, 3), t(4, 3)), (t(), t(2, 3)), (t(2, 2, 3), t(3))])
-def inner(input, other, *, out=None):
+def inner(input: Tensor, other: Tensor, *, out=None):
     """Sums of products over the last dims; a 0-dim operand just multiplies.  input (*a, k), other (*b, k) -> (*a, *b).
 
     RuntimeError where the last dims or the dtypes differ.
@@ -571,5 +575,5 @@ def inner(input, other, *, out=None):
             f"{list(b.shape)}"
         )
     if a.ndim == 1 == b.ndim:
-        return dot(input, other)
+        return name_node(dot(input, other), "ViewBackward0")  # torch's is a product of matrices too
     return mm(flat(input), flat(other).t()).view(*a.shape[:-1], *b.shape[:-1])

@@ -65,7 +65,7 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
         )
 
 
-@op(inplace=True, large=1 << 18, large_by=("mat1", "mat2"))
+@op(inplace=True, large=1 << 18, large_by=("mat1", "mat2"), several=((3, 6), (4, 7)))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat1=lambda grad, mat2, alpha: scale(mm(grad, mH(mat2)), alpha),
@@ -77,7 +77,7 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
         (t(), t(2, 3), t(3, 4)), (t(2, 4), t(2, 0), t(0, 4)), (t(2, 1), t(2, 3), t(3, 4), {"beta": 0.5}),
     ]
 )  # fmt: skip
-def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
+def addmm(xp, input, mat1, mat2, *, beta: complex = 1, alpha: complex = 1):
     """beta * input + alpha * (mat1 @ mat2).  input broadcasts to (n, m), mat1 (n, k), mat2 (k, m) -> (n, m).
 
     beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
@@ -97,7 +97,7 @@ def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 
-@op(inplace=True)
+@op(inplace=True, several=((3, 6),))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     mat=lambda grad, vec, alpha: scale(grad.unsqueeze(1) * conj(vec), alpha),
@@ -111,7 +111,7 @@ def addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
         (t(2), t(2, 0), t(0)),
     ]
 )
-def addmv(xp, input, mat, vec, *, beta=1, alpha=1):
+def addmv(xp, input, mat, vec, *, beta: complex = 1, alpha: complex = 1):
     """beta * input + alpha * (mat @ vec).  input broadcasts to (n), mat (n, k), vec (k) -> (n).
 
     beta 0 ignores input, nan included.  RuntimeError for sizes or dtypes that do not fit.
@@ -134,7 +134,7 @@ def _check_scalar(name: str, target: Any, value: Any) -> None:
         raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
 
 
-@op(inplace=True, promote="default", tensors=("vec1",))
+@op(inplace=True, promote="default", tensors=("vec1",), several=((3, 6),))
 @derivative(
     input=lambda grad, beta: scale(grad, beta),
     vec1=lambda grad, vec2, alpha: scale((grad * conj(vec2)).sum(1), alpha),
@@ -148,7 +148,7 @@ def _check_scalar(name: str, target: Any, value: Any) -> None:
         (t(0, 2), t(0), t(2)),
     ]
 )
-def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
+def addr(xp, input, vec1, vec2, *, beta: complex = 1, alpha: complex = 1):
     """beta * input + alpha * outer(vec1, vec2).  input broadcasts to (n, m), vec1 (n), vec2 (m) -> (n, m).
 
     beta 0 ignores input, nan included.  RuntimeError for sizes that do not fit.
@@ -165,7 +165,7 @@ def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
     return accumulate(xp, input, made, beta, alpha)
 
 
-@op(inplace=True)
+@op(inplace=True, several=((3, 6),))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     batch1=lambda grad, batch2, alpha: scale(batched(grad, mH(batch2)), alpha),
@@ -178,7 +178,7 @@ def addr(xp, input, vec1, vec2, *, beta=1, alpha=1):
         (t(3, 2), t(2, 3, 4), t(2, 4, 2), {"beta": 2, "alpha": 0.5}),
     ]
 )
-def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
+def addbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1):
     """beta * input + alpha * the sum over batches of batch1 @ batch2.
 
     input broadcasts to (n, m), batch1 (b, n, k), batch2 (b, k, m) -> (n, m).  RuntimeError for sizes or dtypes that
@@ -205,7 +205,7 @@ def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 
-@op(inplace=True)
+@op(inplace=True, several=((3, 6), (4, 7)))
 @derivative(
     input=lambda grad, beta, input_shape: scale(grad, beta).sum_to_size(input_shape),
     batch1=lambda grad, batch2, alpha: scale(bmm(grad, mH(batch2)), alpha),
@@ -218,7 +218,7 @@ def addbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
         (t(2, 3, 2), t(2, 3, 4), t(2, 4, 2), {"beta": 2, "alpha": 0.5}),
     ]
 )
-def baddbmm(xp, input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1):
     """beta * input + alpha * (batch1 @ batch2).
 
     input broadcasts to (b, n, m), batch1 (b, n, k), batch2 (b, k, m) -> (b, n, m).

@@ -22,21 +22,44 @@ def _ordered(name: str, input: Any, other: Any) -> None:
             raise not_implemented(f"{name}_cpu", x)
 
 
-@op(broadcast=True, promote="compare", inplace=True, numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "EqBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def eq(xp, input, other):
     """input == other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
     return xp.equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("not_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "NeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("not_equal",),
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def ne(xp, input, other):
     """input != other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
     return xp.not_equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("less",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "LtBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("less",),
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def lt(xp, input, other):
     """input < other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -44,7 +67,15 @@ def lt(xp, input, other):
     return xp.less(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("less_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "LeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("less_equal",),
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def le(xp, input, other):
     """input <= other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -52,7 +83,15 @@ def le(xp, input, other):
     return xp.less_equal(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("greater",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "GtBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("greater",),
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def gt(xp, input, other):
     """input > other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -60,7 +99,15 @@ def gt(xp, input, other):
     return xp.greater(input, other)
 
 
-@op(broadcast=True, promote="compare", inplace=True, names=("greater_equal",), numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "GeBackward1"},
+    broadcast=True,
+    promote="compare",
+    inplace=True,
+    names=("greater_equal",),
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @samples(_pairs)
 def ge(xp, input, other):
     """input >= other.  input (*a), other (*b) or number -> (broadcast of a and b) bool."""
@@ -133,11 +180,6 @@ def isreal(xp, input):
 
 
 def _match(input: Any, other: Any) -> None:
-    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"isclose(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     if input.dtype is not other.dtype:
         raise RuntimeError(
             f"{dtypes.scalar_name(input.dtype)} did not match {dtypes.scalar_name(other.dtype)}"
@@ -162,7 +204,9 @@ def close_within(xp, input, other, rtol, atol, equal_nan):
 
 @composite()
 @samples(lambda t: [(t.constant(t(3)), t.constant(t(3)))])
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+):
     """|input - other| <= atol + rtol * |other|, elementwise.
 
     input (*a), other (*b) -> (broadcast of a and b) bool.
@@ -176,19 +220,16 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 @composite()
-def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+):
     """Whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 
 
 @composite()
-def equal(input, other):
+def equal(input: Tensor, other: Tensor):
     """Whether both have the same shape and elements: a bool."""
-    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"equal(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     if input._array.shape != other._array.shape:
         return False
     return bool(eq(input, other)._array.all())
@@ -214,9 +255,9 @@ def _truths(t: Any) -> list[Any]:
             (t.boolean(2, 3, 4), (0, 2)), (t.integers(0, 2, 2, 3), (), True)]  # fmt: skip
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"})
+@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
-def any(xp, input, dim=None, keepdim=False):
+def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0
@@ -224,9 +265,9 @@ def any(xp, input, dim=None, keepdim=False):
     return _bool_result(input, xp.any(input, axis=axis, keepdims=keepdim))
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"})
+@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
-def all(xp, input, dim=None, keepdim=False):
+def all(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0

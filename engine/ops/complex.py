@@ -7,21 +7,13 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise import keep_where, zeros_of
 from engine.tensor import Tensor
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
 COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
-
-
-def _tensor(name: str, input: Any) -> Any:
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
-    return input._array
 
 
 # --- parts
@@ -35,7 +27,7 @@ def as_complex(xp, input):
     return input.astype(COMPLEX_OF[input.dtype.name])
 
 
-@op(view=True, public=False, method=False)
+@op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad))
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
 def real_part(xp, input):
@@ -43,7 +35,7 @@ def real_part(xp, input):
     return input.real
 
 
-@op(view=True, public=False, method=False)
+@op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad) * 1j)
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
 def imaginary_part(xp, input):
@@ -52,15 +44,15 @@ def imaginary_part(xp, input):
 
 
 @overload(method=False)
-def real(input):
+def real(input: Tensor):
     """The real part, sharing memory; a real tensor itself.  input (*) -> (*)."""
-    return real_part(input) if _tensor("real", input).dtype.kind == "c" else input
+    return real_part(input) if input._array.dtype.kind == "c" else input
 
 
 @overload(method=False)
-def imag(input):
+def imag(input: Tensor):
     """The imaginary part, sharing memory.  RuntimeError for real tensors.  input (*) -> (*)."""
-    if _tensor("imag", input).dtype.kind != "c":
+    if input._array.dtype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return imaginary_part(input)
 
@@ -113,7 +105,7 @@ def view_as_complex(xp, input):
 # --- conjugation
 
 
-@op(inplace=True, form="conj_physical")
+@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical")
 @derivative(input=lambda grad: conj_physical(grad))
 @samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
 def conjugate(xp, input):
@@ -121,23 +113,30 @@ def conjugate(xp, input):
     return xp.conj(input) if input.dtype.kind == "c" else input.copy()
 
 
-@overload(names=("conj_physical",))
-def conj(input):
+@overload()
+def conj(input: Tensor):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
-    return conjugate(input) if _tensor("conj", input).dtype.kind == "c" else input
+    if input._array.dtype.kind != "c":
+        return input
+    return name_node(conjugate(input), "ConjBackward0")
 
 
-conj_physical = conj
+@overload()
+def conj_physical(input: Tensor, *, out: Tensor | None = None):
+    """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
+    if out is not None:
+        return conjugate(input, out=out)
+    return conjugate(input) if input._array.dtype.kind == "c" else input
 
 
 @composite()
-def conj_physical_(input):
+def conj_physical_(input: Tensor):
     """In place: see `conj`."""
-    return conjugate.op.inplace_function(input) if input._array.dtype.kind == "c" else input
+    return conjugate.op.inplace_function(input)
 
 
 @composite(names=("resolve_neg",))
-def resolve_conj(input):
+def resolve_conj(input: Tensor):
     """`input` itself: conjugation and negation are never lazy here.  input (*) -> (*)."""
     return input
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
 from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name
@@ -274,7 +275,8 @@ def _pair(
         result = bmm(_shaped(a, (count, n, s)), _shaped(b, (count, s, m)))
     else:
         result = mm(_shaped(a, (n, s)), _shaped(b, (s, m)))
-    return _shaped(result, (*lead, *row, *column)), (*batch, *rows, *columns)
+    result = name_node(_shaped(result, (*lead, *row, *column)), "ViewBackward0")
+    return result, (*batch, *rows, *columns)
 
 
 def _next_pair(
@@ -424,7 +426,7 @@ def tensordot(a, b, dims=2, out=None):
 
 @composite()
 @samples(lambda t: [(t(2, 3), t(2, 2)), (t(2), t(2, 3)), (t(), t(2))])
-def kron(input, other, *, out=None):
+def kron(input: Tensor, other: Tensor, *, out=None):
     """The Kronecker product: every element of input times the whole of other.  input (*a), other (*b) -> (*a * b)."""
     if out is not None:
         return store(out, "kron", kron, input, other)
@@ -433,7 +435,8 @@ def kron(input, other, *, out=None):
     right = (1,) * (n - other._array.ndim) + other._array.shape
     a = input.reshape(tuple(s for x in left for s in (x, 1)))
     b = other.reshape(tuple(s for x in right for s in (1, x)))
-    return (a * b).reshape(tuple(x * y for x, y in zip(left, right)))
+    result = (a * b).reshape(tuple(x * y for x, y in zip(left, right)))
+    return name_node(result, "UnsafeViewBackward0")
 
 
 # --- chains
@@ -508,7 +511,7 @@ def multi_dot(tensors, *, out=None):
         if first == 1
         else result._array.shape[:last]
     )
-    return result if len(shape) == 2 else result.reshape(shape)
+    return name_node(result if len(shape) == 2 else result.reshape(shape), "ViewBackward0")
 
 
 @composite(method=False)
@@ -537,13 +540,13 @@ def chain_matmul(*matrices, out=None):
 
 @composite()
 @samples(lambda t: [(t(3, 3),), (t(2, 3),), (t(0, 3),)])
-def trace(input):
+def trace(input: Tensor):
     """The sum of the diagonal.  input (n, m) -> ().  RuntimeError unless it is a matrix."""
     if input._array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input._array.ndim}")
     if input._array.dtype.kind == "b":
         raise NotImplementedError("\"trace\" not implemented for 'Bool'")
-    return input.diagonal().sum()
+    return name_node(input.diagonal().sum(), "TraceBackward0")
 
 
 @op(public=False, method=False)
@@ -564,7 +567,7 @@ def trace(input):
         (t(0, 3), t(0, 3)),
     ]
 )
-def linalg_cross(xp, input, other, *, dim=-1):
+def linalg_cross(xp, input, other, *, dim: int = -1):
     """The cross product of vectors of three elements along `dim`.  input (*a), other (*b) of one rank -> (broadcast).
 
     RuntimeError for other lengths, ranks or two dtypes.
@@ -594,7 +597,7 @@ def linalg_cross(xp, input, other, *, dim=-1):
 
 @composite()
 @samples(lambda t: [(t(4, 3), t(4, 3), 1), (t(3, 4), t(3, 4), 0)])
-def cross(input, other, dim=None, *, out=None):
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out=None):
     """The cross product along `dim`, or along the first dim of size 3.  input (*), other (*) -> (*).
 
     RuntimeError for other lengths, ranks or two dtypes.  https://docs.pytorch.org/docs/2.13/generated/torch.cross.html
@@ -620,7 +623,7 @@ def cross(input, other, dim=None, *, out=None):
 
 @composite()
 @samples(lambda t: [(t(3, 3), 3), (t(2, 2, 2), 2), (t(3, 3), 1)])
-def matrix_power(input, n, *, out=None):
+def matrix_power(input: Tensor, n: int, *, out=None):
     """The product of n copies of a square matrix, of its inverse for n < 0.  input (*, m, m) -> (*, m, m).
 
     RuntimeError unless square; LinAlgError for n < 0 and a singular matrix.

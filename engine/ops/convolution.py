@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from engine import backends, dtypes
+from engine.autograd.graph import name_node
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
@@ -75,25 +77,48 @@ def _named(label, values):
     return " ".join(f"{label}_{n}: {v}" for n, v in zip(names, values))
 
 
-def _type_error(input, other, which):
-    a, b = dtypes.from_numpy(input.dtype), dtypes.from_numpy(other.dtype)
-    if which == "bias":
-        short = {"float32": "float", "float64": "double"}
-        return RuntimeError(
-            f"Input type ({short.get(a.name, a.name)}) and bias type ({short.get(b.name, b.name)}) should be the same"
+def _check_types(input, weight, bias, transposed):
+    """torch's errors for a weight or a bias of another type."""
+    a, b = dtypes.from_numpy(input.dtype), dtypes.from_numpy(weight.dtype)
+    c = a if bias is None else dtypes.from_numpy(bias.dtype)
+    if not transposed and c is not a:
+        raise RuntimeError(
+            f"Input type ({dtypes.cpp_name(a)}) and bias type ({dtypes.cpp_name(c)}) should be the same"
         )
-    if a.is_complex != b.is_complex or a.itemsize == 2:
-        return RuntimeError(
-            f"Input type (CPU{dtypes.scalar_name(a)}Type) and weight type (torch.{dtypes.scalar_name(b)}Tensor) "
-            "should be the same"
+    if a is dtypes.bool or (transposed and input.dtype == "int32"):
+        label = "slow_conv_transpose2d_out_cpu" if transposed else "slow_conv2d_cpu"
+        raise NotImplementedError(f"\"{label}\" not implemented for '{dtypes.scalar_name(a)}'")
+    if a is b is c:
+        return
+    if a is b and input.ndim == 4:
+        raise RuntimeError(
+            f"result type {dtypes.scalar_name(c)} can't be cast to the desired output type {dtypes.scalar_name(a)}"
         )
-    return RuntimeError(
+    b = c if a is b else b
+    if a.is_complex or a is dtypes.bfloat16:
+        dense = " or input should be a MKLDNN tensor and weight is a dense tensor" * (not a.is_complex)
+        raise RuntimeError(
+            f"Input type ({_legacy(a)}) and weight type ({_legacy(b)}) should be the same{dense}"
+        )
+    raise RuntimeError(
         f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}"
     )
 
 
+def _legacy(dtype):
+    """The name of a dtype among the tensor types of torch 0.4, or how torch 2 calls one that is younger."""
+    if dtype.is_complex or dtype is dtypes.bfloat16 or dtype is dtypes.bool:
+        return f"CPU{dtypes.scalar_name(dtype)}Type"
+    return dtypes.tensor_type(dtype)
+
+
 def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     shape, size = weight.shape, input.shape
+    n = _dims_of(weight)
+    for label, values in (
+        ("stride", stride), ("padding", padding), ("dilation", dilation), ("output_padding", output_padding)
+    ):  # fmt: skip
+        _each(tuple(values), n, label)
     if any(p < 0 for p in padding):
         raise RuntimeError("negative padding is not supported")
     if any(p < 0 for p in output_padding):
@@ -104,6 +129,11 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
         raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
+    if len(size) != n + 2:
+        raise RuntimeError(
+            f"Expected {n + 2}-dimensional input for {n + 2}-dimensional weight {list(shape)}, but got "
+            f"{len(size)}-dimensional input of size {list(size)} instead"
+        )
     if shape[0] < groups:
         raise RuntimeError(
             f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
@@ -131,12 +161,7 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
             "but got bias of "
             f"size {list(bias.shape)} instead"
         )
-    if input.dtype != weight.dtype:
-        raise _type_error(input, weight, "weight")
-    if bias is not None and bias.dtype != input.dtype:
-        raise _type_error(input, bias, "bias")
-    if input.dtype.kind == "b":
-        raise NotImplementedError(f"\"slow_conv{len(stride)}d_cpu\" not implemented for 'Bool'")
+    _check_types(input, weight, bias, transposed)
     kernel = shape[2:]
     if not all(kernel):
         raise RuntimeError(
@@ -156,6 +181,11 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
             f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. "
             "Kernel size can't "
             "be greater than actual input size"
+        )
+    if 0 in size[2:] and size[0] and size[1]:
+        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
+        raise RuntimeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
         )
 
 
@@ -219,8 +249,10 @@ def _zeros(values):
         ]
     )
 )
-def convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
-                output_padding=(0,), groups=1):  # fmt: skip
+def convolution(
+    xp, input, weight, bias=None, stride: tuple[int, ...] = (1,), padding: tuple[int, ...] = (0,),
+    dilation: tuple[int, ...] = (1,), transposed: bool = False,
+                output_padding: tuple[int, ...] = (0,), groups: int = 1):  # fmt: skip
     """Cross-correlation, or (transposed) its gradient with respect to the input, in any number of dims.
 
     input (N, C, *size), weight (O, C/groups, *kernel), bias (O) -> (N, O, *out); transposed: weight
@@ -307,8 +339,8 @@ def _each(value, n, label):
     if value.__class__ is tuple and len(value) == n:
         return value
     if not isinstance(value, Iterable):
-        return (_int(value, label),) * n
-    values = tuple(_int(v, label) for v in value)
+        return (operator.index(value),) * n
+    values = tuple(map(operator.index, value))
     if len(values) == 1:
         return values * n
     if len(values) != n:
@@ -320,22 +352,7 @@ def _each(value, n, label):
     return values
 
 
-def _int(value, label):
-    if hasattr(value, "__index__"):
-        return value.__index__()
-    raise TypeError(
-        f"conv(): argument '{label}' must be tuple of ints, but found element of type {type(value).__name__}"
-    )
-
-
 def _batched(name, n, input, weight):
-    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
-        which, position, value = (
-            ("input", 1, input) if not isinstance(input, Tensor) else ("weight", 2, weight)
-        )
-        raise TypeError(
-            f"{name}(): argument '{which}' (position {position}) must be Tensor, not {type(value).__name__}"
-        )
     ndim = input.dim()
     if ndim == n + 2:
         return True
@@ -347,8 +364,15 @@ def _batched(name, n, input, weight):
     return False
 
 
+def _dims_of(weight):
+    """The dims a weight of shape (O, C, *kernel) slides along."""
+    if weight.ndim < 3:
+        raise RuntimeError("weight should have at least three dimensions")
+    return weight.ndim - 2
+
+
 def _match(weight, n, stride):
-    if weight.dim() != n + 2:
+    if _dims_of(weight) != n:
         raise RuntimeError(
             f"expected stride to be a single integer value or a list of {weight.dim() - 2} values to match the "
             f"convolution dimensions, but got stride={list(stride)}"
@@ -416,6 +440,8 @@ def _conv_transpose_nd(
         input = input.unsqueeze(0)
     stride = _each(stride, n, "stride")
     _match(weight, n, stride)
+    if bias is not None and n < 3 and dtypes.can_cast(bias.dtype, input.dtype):
+        bias = bias.to(input.dtype)
     result = convolution(
         input, weight, bias, stride, _each(padding, n, "padding"), _each(dilation, n, "dilation"),
         True, _each(output_padding, n, "output_padding"), groups,
@@ -423,14 +449,17 @@ def _conv_transpose_nd(
     return result if batched else result.squeeze(0)
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t(2, 3, 7), t(4, 3, 2), t(4), 2, 1), (t(2, 5), t(1, 2, 3), None, 1, "same")])
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation.  input (N, C, L) or (C, L), weight (O, C/groups, K), bias (O) -> (N, O, L')."""
     return _conv_nd("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 7), (2, 7)))
 @samples(
     lambda t: [
         (t(2, 3, 5, 6), t(4, 3, 3, 2), t(4), 1, (1, 0)),
@@ -438,7 +467,10 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         (t(1, 1, 4, 4), t(1, 1, 3, 3), None, 1, "same", 2),
     ]
 )
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation; padding also "valid", "same".
 
     input (N, C, H, W) or (C, H, W), weight (O, C/groups, kH, kW), bias (O) -> (N, O, H', W').
@@ -446,9 +478,12 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _conv_nd("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t(1, 2, 3, 4, 4), t(2, 2, 2, 2, 2), t(2), 1, 1)])
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+):
     """Cross-correlation.  input (N, C, D, H, W), weight (O, C/groups, kD, kH, kW), bias (O) -> (N, O, D', H', W')."""
     return _conv_nd("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -456,7 +491,9 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
 def conv_transpose1d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
     return _conv_transpose_nd(
@@ -476,7 +513,9 @@ def conv_transpose1d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
 def conv_transpose2d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
     return _conv_transpose_nd(
@@ -496,7 +535,9 @@ def conv_transpose2d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
 def conv_transpose3d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
+    dilation: int | tuple[int, ...] = 1
 ):
     """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
     return _conv_transpose_nd(
@@ -515,8 +556,7 @@ def conv_transpose3d(
 
 @composite(method=False)
 @samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
-def conv_tbc(input, weight, bias, pad=0):
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0):
     """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
-        2, 0, 1
-    )
+    result = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return name_node(result.permute(2, 0, 1), "ConvTbcBackward0")

@@ -446,7 +446,7 @@ def store(array: Any, values: Any) -> None:
 
 
 @composite(method=False)
-def fill(input, value):
+def fill(input: Tensor, value: complex | Tensor):
     """A tensor as `input` with every element `value` (a number or a 0-dim tensor).  input (*) -> (*)."""
     result = clone(input)
     fill_(result, value)
@@ -569,7 +569,8 @@ def set_(
     elif isinstance(source, Tensor):
         if source.dtype is not self.dtype:
             raise RuntimeError(
-                f"Could not set tensor of type {_cpp_type(source.dtype)} to a tensor of type {_cpp_type(self.dtype)}"
+                f"Could not set tensor of type {dtypes.cpp_name(source.dtype)} to a tensor of type "
+                f"{dtypes.cpp_name(self.dtype)}"
             )
         array = source._array
         if size is not None:
@@ -593,12 +594,6 @@ def set_(
     self._array = array
     self._vc[0] += 1
     return self
-
-
-def _cpp_type(d: dtypes.dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int"}.get(
-        d.name, d.name
-    )
 
 
 def _steps(shape: Any) -> tuple[int, ...]:
@@ -649,9 +644,15 @@ def _dense_c(shape: Any, strides: Any, item: int) -> bool:
 def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
     array = tensor._array
     flags = like._array.flags
-    if flags.c_contiguous or like._array.shape != array.shape:
-        return wrap(array.copy("C"))
     xp = backends.xp_of(array)
+    if flags.c_contiguous or like._array.shape != array.shape:
+        if xp is not np or array.nbytes < 1 << 20:
+            return wrap(array.copy("C"))
+        from engine.backends.cpu import empty
+
+        result = empty(array.shape, array.dtype)
+        result[...] = array
+        return wrap(result)
     result = layouts.empty_preserved(xp, like._array, array.dtype)
     result[...] = array
     return wrap(result)

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import size_of
+from engine.arguments import sizes_error
 from engine.device import CPU, device
 from engine.dispatch import composite
 from engine.dtypes import INEXACT
@@ -99,16 +100,6 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     return result
 
 
-def size_error(name: str, sizes: tuple, error: TypeError) -> TypeError:
-    """torch's error for sizes that are no ints."""
-    first = sizes[0] if sizes else None
-    if isinstance(first, builtins.float | str | builtins.bool) or first is None:
-        return TypeError(
-            f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}"
-        )
-    return TypeError(str(error).replace("size must be", f"{name}(): argument 'size' must be", 1))
-
-
 def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     for n in shape:
         if n < 0:
@@ -142,8 +133,8 @@ def _sized(
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
     try:
         shape = size_of(*sizes)
-    except TypeError as error:
-        raise size_error(name, sizes, error) from None
+    except TypeError:
+        raise sizes_error(name, "size", sizes) from None
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
@@ -208,15 +199,14 @@ def empty(
 
 @composite(method=False)
 def full(
-    size, fill_value, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    size: tuple[int, ...], fill_value: complex, *, out=None, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False,
     names=None,
 ):  # fmt: skip
     """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.
 
     full(size, v) -> (*size).
     """
-    if isinstance(size, builtins.int):
-        raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     shape = _check_sizes(size_of(size))
     _check_layout(layout)
     if isinstance(fill_value, Tensor):
@@ -258,10 +248,6 @@ def _like(
     name: str, input: Any, dtype: Any, where: Any, memory_format: Any, requires_grad: builtins.bool
 ) -> Tensor:
     """A tensor as `input`: zeros_like, ones_like or empty_like."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     array = like_array(input._array, dtype, where, memory_format, zero=name == "zeros_like")
     if name == "ones_like":
         array.fill(1)
@@ -297,7 +283,7 @@ def empty_like(
 
 @composite(method=False)
 def full_like(
-    input, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    input: Tensor, fill_value: complex, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
     memory_format=None,
 ):  # fmt: skip
     """A tensor as `input` filled with one number.  input (*) -> (*)."""
@@ -310,7 +296,8 @@ def full_like(
 
 @composite(method=False)
 def empty_strided(
-    size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+    size: tuple[int, ...], stride: tuple[int, ...], *, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False
 ):
     """An uninitialised tensor with these strides.  -> (*size)."""
     target = numpy_dtype(dtype)
@@ -412,7 +399,8 @@ def _plain(value: Any) -> Any:
 
 @composite(method=False)
 def arange(
-    *args, start=0, end=None, step=1, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *args, start: complex = 0, end: complex | None = None, step: complex = 1, out=None, dtype=None,
+    layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
@@ -472,9 +460,9 @@ def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> 
 
 @composite(method=False)
 def range(
-    start=0,
-    end=None,
-    step=1,
+    start: complex = 0,
+    end: complex | None = None,
+    step: complex = 1,
     *,
     out=None,
     dtype=None,
@@ -511,7 +499,8 @@ def _line_dtype(values: tuple, dtype: Any) -> Any:
 
 @composite(method=False)
 def linspace(
-    start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, *, out=None,
+    dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """`steps` numbers from start to end, both included.  -> (steps)."""
     start, end = _plain(start), _plain(end)
@@ -557,7 +546,8 @@ float_ = builtins.float
 
 @composite(method=False)
 def logspace(
-    start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, base: float = 10.0, *,
+    out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """base ** linspace(start, end, steps).  -> (steps)."""
@@ -573,8 +563,8 @@ def logspace(
 
 @composite(method=False)
 def eye(
-    n,
-    m=None,
+    n: int,
+    m: int | None = None,
     *,
     out=None,
     dtype=None,
@@ -607,19 +597,19 @@ def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, inside_of: Any
 
 
 @composite(method=False)
-def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the lower triangle of a matrix, row by row.  -> (2, count)."""
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i <= offset)
 
 
 @composite(method=False)
-def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the upper triangle of a matrix, row by row.  -> (2, count)."""
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i >= offset)
 
 
 @composite(method=False)
-def vander(x, N=None, increasing=False):
+def vander(x: Tensor, N: int | None = None, increasing: bool = False):
     """Powers of a vector as columns.  x (n) -> (n, N)."""
     from engine.ops.shape import unsqueeze
 

@@ -1,6 +1,7 @@
 """Negative log likelihood and cross entropy.
 
-`softmax_nll` fuses log-softmax and the choice of the target class; its gradient is softmax(input) - onehot(target).
+`softmax_nll` fuses log-softmax and the choice of the target class.  The softmax is all it keeps for its gradient,
+softmax(input) - onehot(target) in one pass, and a differentiable output of its own: so is that gradient.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from math import prod
 
 from engine import dtypes
-from engine.dispatch import composite, derivative, joint_derivative, op, samples
-from engine.ops._vjp import WHY, vjp
-from engine.ops.softmax import log_softmax, softmax
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.softmax import log_softmax, softmax_backward
+
+_FEW = 4096  # elements from which oneDNN's softmax is the faster
+_LARGE = 1 << 17  # elements worth several blocks
 
 
 def _wide(array):
@@ -26,8 +29,15 @@ def _flat(array, target):
 
 
 def _chosen(xp, target, weight, classes, ignore_index, dtype):
-    """(class or 0 where ignored, weight of each place: 0 where ignored).  target (N, L) -> both (N, L)."""
-    target = target.astype("int64")
+    """(class or 0 where ignored, weight of each place or None for 1 everywhere, which count or None for all).
+
+    target (N, L) -> each (N, L); weights are 0 where ignored.
+    """
+    if target.dtype.itemsize != 8:
+        target = target.astype("int64")
+    inside = target.size and int(target.view("uint64").max()) < classes  # a negative one is huge
+    if inside and not 0 <= ignore_index < classes:
+        return target, None if weight is None else xp.take(weight.astype(dtype), target), None
     valid = target != ignore_index
     where = xp.where(valid, target, 0)
     bad = (where < 0) | (where >= classes)
@@ -36,29 +46,36 @@ def _chosen(xp, target, weight, classes, ignore_index, dtype):
             f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds."
         )
     if weight is None:
-        return where, valid.astype(dtype)
-    return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype)
+        return where, valid.astype(dtype), valid
+    return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype), valid
 
 
-def _reduced(xp, losses, weights, shape, reduction):
-    """(result, sum of weights) of losses (N, L), already weighted."""
-    total = weights.sum()
+def _total(xp, weights, where, dtype):
+    """The sum of the weights of all places."""
+    return xp.asarray(where.size if weights is None else weights.sum(), dtype=dtype)
+
+
+def _reduced(losses, total, shape, reduction):
+    """The result of losses (N, L), already weighted."""
     if reduction == "none":
-        return losses.reshape(shape), total
-    result = losses.sum()
-    return (result / total if reduction == "mean" else result), total
+        return losses.reshape(shape)
+    return losses.sum() / total if reduction == "mean" else losses.sum()
 
 
-def _places(xp, where):
+def _at(xp, where, classes):
+    """The places of the target classes (N, L) in the memory of (N, C, L)."""
     count, length = where.shape
-    return xp.arange(count).reshape(-1, 1), where, xp.arange(length).reshape(1, -1)
+    if length == 1:
+        return where[:, 0] + xp.arange(0, count * classes, classes)
+    rows = xp.arange(0, count * classes * length, classes * length).reshape(-1, 1)
+    return where * length + rows + xp.arange(length)
 
 
-def _spread(xp, grad, weights, total, reduction):
-    """The gradient of each place's loss: (N, L)."""
+def _spread(grad, total, shape, reduction):
+    """The gradient of each place's loss before its weight: (N, L), or one for all."""
     if reduction == "none":
-        return grad.reshape(weights.shape) * weights
-    return weights * (grad / total if reduction == "mean" else grad)
+        return grad.reshape(shape)
+    return grad / total if reduction == "mean" else grad
 
 
 _FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: (
@@ -82,11 +99,12 @@ def _nll_samples(t, shapes):
 
 def _nll(xp, input, target, weight, ignore_index, reduction):
     x, t = _flat(_wide(input), target)
-    where, weights = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
-    picked = x[_places(xp, where)]
-    losses = xp.where(weights == 0, 0, -picked * weights).astype(x.dtype)
-    result, total = _reduced(xp, losses, weights, target.shape, reduction)
-    return xp.asarray(result, dtype=input.dtype), xp.asarray(total, dtype=x.dtype)
+    where, weights, _ = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
+    losses = -x.reshape(-1)[_at(xp, where, x.shape[1])].reshape(where.shape)
+    if weights is not None:
+        losses = xp.where(weights == 0, 0, losses * weights).astype(x.dtype)
+    total = _total(xp, weights, where, x.dtype)
+    return xp.asarray(_reduced(losses, total, target.shape, reduction), dtype=input.dtype), total
 
 
 @op(
@@ -113,13 +131,15 @@ def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="
 
 @op(public=False, out=False, method=False, tensors=("total_weight",))
 @derivative(
-    grad_output=lambda grad, target, weight, ignore_index, reduction: nll_loss_maps(
-        grad, target, weight, ignore_index, reduction
-    )[0]
+    grad_output=lambda grad, target, total_weight, weight, ignore_index, reduction: (
+        nll_loss_maps(grad, target, weight, ignore_index, "sum")[0] / total_weight
+        if reduction == "mean"
+        else nll_loss_maps(grad, target, weight, ignore_index, reduction)[0]
+    )
 )
 @samples(
     lambda t: [
-        (t(), t.of([0, 2, 1]), t.of(3.0), (3, 4), None, -100, "mean"),
+        (t(), t.of([0, 2, 1]), t.of(2.5), (3, 4), None, -100, "mean"),
         (t(3), t.of([0, 2, 1]), t.of(1.0), (3, 4), t.constant(t.positive(4)), 2, "none"),
     ]
 )
@@ -130,98 +150,244 @@ def nll_loss_backward(
     g = _wide(grad_output)
     result = xp.zeros(tuple(size), g.dtype)
     rows, t = _flat(result, target)
-    where, weights = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
-    rows[_places(xp, where)] = -_spread(xp, g, weights, total_weight, reduction)
+    where, weights, _ = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
+    each = -_spread(g, total_weight, where.shape, reduction)
+    each = each if weights is None else each * weights
+    places = _at(xp, where, rows.shape[1])
+    result.reshape(-1)[places] = each.reshape(places.shape) if each.ndim else each
     return result.astype(grad_output.dtype, copy=False)
 
 
-def _fused_twin(grad, input, target, weight, total, ignore_index, reduction):
-    """The gradient of softmax_nll out of small ops: softmax times the place's weight, minus it at the target."""
-    size = tuple(input.shape)
-    at_target = nll_loss_backward(grad, target, total, size, weight, ignore_index, reduction)
-    dim = 1 if len(size) > 1 else 0
-    return at_target - softmax(input, dim) * at_target.sum(dim, True)
+# --- with the softmax
 
 
-@op(public=False, out=False, method=False, tensors=("total_weight", "lse"), why=WHY)
-@joint_derivative(
-    "grad_output", "input",
-    by=lambda grad, grad_output, input, target, weight, total_weight, needs, ignore_index, reduction: vjp(
-        lambda g, x: _fused_twin(g, x, target, weight, total_weight, ignore_index, reduction),
-        (grad_output, input), (grad,), needs,
-    ),
-)  # fmt: skip
-def softmax_nll_backward(
-    xp,
-    grad_output,
-    input,
-    target,
-    total_weight,
-    lse,
-    weight=None,
-    ignore_index=-100,
-    reduction="mean",
-):
-    """The gradient of softmax_nll.  grad_output () or (N, *), input (N, C, *), lse (N, *) -> (N, C, *)."""
-    x, t = _flat(_wide(input), target)
-    where, weights = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
-    scale = _spread(xp, _wide(grad_output), weights, total_weight, reduction).astype(
-        x.dtype, copy=False
-    )
-    result = x - lse.reshape(where.shape)[:, None, :]
-    xp.exp(result, out=result)
-    result *= scale[:, None, :]
-    result[_places(xp, where)] -= scale
-    return result.reshape(input.shape).astype(input.dtype, copy=False)
-
-
-def _fused_formula(grad0, input, target, weight, result1, result2, ignore_index, reduction):
-    return softmax_nll_backward(
-        grad0, input, target, result1.detach(), result2.detach(), weight, ignore_index, reduction
-    )
-
-
-def _fused(xp, input, target, weight, ignore_index, reduction):
-    x, t = _flat(_wide(input), target)
-    where, weights = _chosen(xp, t, weight, x.shape[1], ignore_index, x.dtype)
-    if x.shape[1] == 0 or x.shape[0] == 0:
-        lse = xp.zeros(where.shape, x.dtype)
+def _share(xp, work, shape):
+    """work(rows, columns) over the slices of (N, C, L) that are independent, blockwise where the array is large."""
+    count, classes, length = shape
+    whole = slice(None)
+    if count * classes * length < _LARGE or not hasattr(xp, "share"):
+        work(whole, whole)
+    elif count > 1 or length == 1:
+        xp.share(lambda rows: work(rows, whole), count, count * classes * length)
     else:
-        top = x.max(axis=1)
-        shifted = x - top[:, None, :]
-        xp.exp(shifted, out=shifted)
-        lse = top + xp.log(shifted.sum(axis=1))
-    picked = x[_places(xp, where)]
-    losses = xp.where(weights == 0, 0, (lse - picked) * weights).astype(x.dtype)
-    result, total = _reduced(xp, losses, weights, target.shape, reduction)
-    shape = target.shape
-    return (
-        xp.asarray(result, dtype=input.dtype),
-        xp.asarray(total, dtype=x.dtype),
-        lse.reshape(shape),
+        xp.share(lambda columns: work(whole, columns), length, classes * length)
+
+
+def softmax_losses(xp, x, places, weight, smoothing):
+    """softmax of x (N, C, L) over C; -log of it at the target `places` (N, L); with smoothing the sum of weight times
+    -log of it over C (N, L), else None."""
+    p = xp.empty(x.shape, x.dtype)
+    lse = xp.empty((x.shape[0], x.shape[2]), x.dtype)
+    smooth = xp.empty(lse.shape, x.dtype) if smoothing else None
+    w = None if weight is None else weight.astype(x.dtype).reshape(-1, 1)
+    sum_w = x.shape[1] if w is None else w.sum()
+
+    def work(rows, columns):
+        part, out = x[rows, :, columns], p[rows, :, columns]
+        top = part.max(axis=1, keepdims=True)
+        xp.subtract(part, top, out=out)
+        if smoothing:
+            shifted = out.sum(axis=1) if w is None else (out * w).sum(axis=1)
+        xp.exp(out, out=out)
+        sums = out.sum(axis=1, keepdims=True)
+        out /= sums
+        log = xp.log(sums)[:, 0]
+        xp.add(log, top[:, 0], out=lse[rows, columns])
+        if smoothing:
+            smooth[rows, columns] = log * sum_w - shifted
+
+    if x.size:
+        _share(xp, work, x.shape)
+    lse -= x.reshape(-1)[places].reshape(lse.shape)
+    return p, lse, smooth
+
+
+def softmax_nll(
+    xp, input, target, weight, ignore_index, reduction, smoothing=0.0, losses_of=softmax_losses
+):
+    """The loss, the sum of weights and the softmax: what the ops below return.  `losses_of`: as `softmax_losses`."""
+    x, t = _flat(xp.ascontiguousarray(_wide(input)), target)
+    classes = x.shape[1]
+    where, weights, valid = _chosen(xp, t, weight, classes, ignore_index, x.dtype)
+    found = losses_of(xp, x, _at(xp, where, classes), weight, smoothing)
+    if found is NotImplemented:
+        return found
+    p, losses, smooth = found
+    if weights is not None:
+        losses = xp.where(weights == 0, 0, losses * weights)
+    if smoothing:
+        smooth = smooth if valid is None else xp.where(valid, smooth, 0)
+        losses = losses * (1 - smoothing) + smooth * (smoothing / classes)
+    total = _total(xp, weights, where, x.dtype)
+    result = xp.asarray(_reduced(losses, total, target.shape, reduction), dtype=input.dtype)
+    return result, total, p.reshape(input.shape).astype(input.dtype, copy=False)
+
+
+def _class_dim(tensor):
+    return 1 if tensor.dim() > 1 else 0
+
+
+def _of_grad(grad, output, grad_output, *rest):
+    """The gradient of softmax_nll_backward's second input: it is linear in that."""
+    found = grad * softmax_nll_backward(output, _ones(grad_output), *rest)
+    return found.sum() if not grad_output.dim() else found.sum(_class_dim(output))
+
+
+def _of_output(
+    grad, output, grad_output, target, total, weight, ignore_index, reduction, smoothing
+):
+    """The gradient of its first: what the softmax is multiplied with, minus that of a gradient at the targets."""
+    if smoothing:
+        some = (
+            output.detach().new_ones(output.shape[_class_dim(output)]) if weight is None else weight
+        )
+        weight = some * (1 - smoothing) + some.sum() * (smoothing / some.numel())
+    at_target = nll_loss_backward(
+        grad_output, target, total, tuple(output.shape), weight, ignore_index, reduction
+    )
+    return -grad * at_target.sum(_class_dim(output), True)
+
+
+def _ones(tensor):
+    return tensor.detach().new_ones(tensor.shape)
+
+
+@op(public=False, out=False, method=False, tensors=("total_weight",), large=_FEW)
+@derivative(
+    output=lambda grad, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing: (
+        _of_output(
+            grad,
+            output,
+            grad_output,
+            target,
+            total_weight,
+            weight,
+            ignore_index,
+            reduction,
+            smoothing,
+        )
+    ),
+    grad_output=lambda grad, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing: (
+        _of_grad(
+            grad,
+            output,
+            grad_output,
+            target,
+            total_weight,
+            weight,
+            ignore_index,
+            reduction,
+            smoothing,
+        )
+    ),
+)
+@samples(
+    lambda t: [
+        (t(3, 4), t(), t.of([0, 2, 1]), t.of(2.5)),
+        (t(3, 4), t(3), t.of([0, 2, 1]), t.of(1.0), t.constant(t.positive(4)), 2, "none", 0.2),
+        (t(2, 4, 3), t(), t.integers(0, 4, 2, 3), t.of(2.5), None, 1, "mean", 0.1),
+    ]
+)
+def softmax_nll_backward(
+    xp, output, grad_output, target, total_weight, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
+):  # fmt: skip
+    """The gradient of softmax_nll.  output: softmax (N, C, *), grad_output () or (N, *), target (N, *) -> (N, C, *)."""
+    return softmax_minus_target(
+        xp, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing
     )
 
 
-@op(
-    public=False, out=False, method=False, returns=("output", "total_weight", "lse"),
-    nondifferentiable=("total_weight", "lse"), node="NllLossBackward0",
-)  # fmt: skip
-@derivative(input=_fused_formula)
+def softmax_minus_target(
+    xp, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing, scaled=None
+):  # fmt: skip
+    """The kernel of softmax_nll_backward; `scaled(p, factor, out)`, if given, writes p times a number and says so."""
+    p, t = _flat(xp.ascontiguousarray(_wide(output)), target)
+    classes = p.shape[1]
+    where, weights, valid = _chosen(xp, t, weight, classes, ignore_index, p.dtype)
+    each = _spread(_wide(grad_output), total_weight, where.shape, reduction).astype(p.dtype)
+    at_target, factor, uniform, w = each, each, None, None
+    if weights is not None:
+        at_target = factor = each * weights
+    if smoothing:
+        w = None if weight is None else weight.astype(p.dtype).reshape(-1, 1)
+        uniform = each * p.dtype.type(smoothing / classes)
+        uniform = xp.where(xp.asarray(True) if valid is None else valid, uniform, uniform * 0)
+        at_target = at_target * p.dtype.type(1 - smoothing)
+        factor = at_target + uniform * (p.dtype.type(classes) if w is None else w.sum())
+    result = xp.empty(output.shape, p.dtype)
+    maps, line = result.reshape(p.shape), result.reshape(-1)
+
+    def work(rows, columns):
+        part = maps[rows, :, columns]
+        xp.multiply(p[rows, :, columns], _part(factor, rows, columns), out=part)
+        if smoothing:
+            even = _part(uniform, rows, columns)
+            part -= even if w is None else even * w
+
+    if result.size and (scaled is None or smoothing or factor.ndim or not scaled(p, factor, maps)):
+        _share(xp, work, p.shape)
+    places = _at(xp, where, classes)
+    line[places] -= at_target.reshape(places.shape) if at_target.ndim else at_target
+    return result.astype(output.dtype, copy=False)
+
+
+def _part(factor, rows, columns):
+    return factor[rows, None, columns] if factor.ndim else factor
+
+
+def _fused_formula(
+    grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing=0.0
+):
+    found = None
+    if grad0 is not None:
+        found = softmax_nll_backward(
+            result2, grad0, target, result1.detach(), weight, ignore_index, reduction, smoothing
+        )
+    if grad2 is not None:
+        second = softmax_backward(grad2, result2, _class_dim(result2))
+        found = second if found is None else found + second
+    return found
+
+
+_PLAIN = lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction: (
+    _fused_formula(grad0, grad2, target, weight, result1, result2, ignore_index, reduction)
+)
+_FUSED = {
+    "public": False, "out": False, "method": False, "returns": ("output", "total_weight", "softmax"),
+    "nondifferentiable": ("total_weight",), "large": _FEW,
+}  # fmt: skip
+
+
+@op(**_FUSED, node="NllLossBackward0")
+@derivative(input=_PLAIN)
 @samples(lambda t: _nll_samples(t, [(4, 3)]))
 def softmax_nll_rows(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """nll_loss of log_softmax(input).  input (N, C) or (C), target (N) -> () or (N); sum of weights (); lse (N)."""
-    return _fused(xp, input, target, weight, ignore_index, reduction)
+    """nll_loss of log_softmax(input).  input (N, C) or (C), target (N) -> () or (N); weights (); softmax (N, C)."""
+    return softmax_nll(xp, input, target, weight, ignore_index, reduction)
 
 
-@op(
-    public=False, out=False, method=False, returns=("output", "total_weight", "lse"),
-    nondifferentiable=("total_weight", "lse"), node="NllLoss2DBackward0",
-)  # fmt: skip
-@derivative(input=_fused_formula)
+@op(**_FUSED, node="NllLoss2DBackward0")
+@derivative(input=_PLAIN)
 @samples(lambda t: _nll_samples(t, [(2, 3, 4)]))
 def softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """nll_loss of log_softmax(input).  input (N, C, *), target (N, *) -> () or (N, *); weights (); lse (N, *)."""
-    return _fused(xp, input, target, weight, ignore_index, reduction)
+    """nll_loss of log_softmax(input).  input (N, C, *), target (N, *) -> () or (N, *); weights (); (N, C, *)."""
+    return softmax_nll(xp, input, target, weight, ignore_index, reduction)
+
+
+@op(**_FUSED, node="AddBackward0")
+@derivative(
+    input=lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing: (
+        _fused_formula(
+            grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing
+        )
+    )
+)
+@samples(lambda t: [(*s, 0.2) for s in _nll_samples(t, [(4, 3), (2, 3, 4)])])
+def softmax_nll_smoothed(
+    xp, input, target, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
+):
+    """The same with `smoothing` of each target's weight spread evenly over all classes (arXiv:1512.00567)."""
+    return softmax_nll(xp, input, target, weight, ignore_index, reduction, smoothing)
 
 
 def _check(input, target, weight):
@@ -316,25 +482,6 @@ def _check_class_weight(weight, classes):
         )
 
 
-def _smoothed(input, target, weight, ignore_index, reduction, label_smoothing):
-    dim = 0 if input.dim() == 1 else 1
-    classes = input.shape[dim]
-    scores = log_softmax(input, dim)
-    nll = nll_loss_nd(scores, target, weight, ignore_index, reduction)
-    if weight is not None:
-        smooth = -(scores * weight.reshape(-1, *(1,) * (input.dim() - dim - 1))).sum(dim)
-    else:
-        smooth = -scores.sum(dim)
-    ignored = target == ignore_index
-    smooth = smooth.masked_fill(ignored, 0.0)
-    if reduction == "mean":
-        kept = target[~ignored]
-        smooth = smooth.sum() / (kept.numel() if weight is None else weight.detach()[kept].sum())
-    elif reduction == "sum":
-        smooth = smooth.sum()
-    return nll * (1 - label_smoothing) + smooth * (label_smoothing / classes)
-
-
 @composite(public=False, method=False)
 @samples(
     lambda t: [
@@ -351,18 +498,18 @@ def cross_entropy_loss(
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
     if input.dim() and tuple(input.shape) == tuple(target.shape):
         return _probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
-    if label_smoothing:
-        if not 0.0 < label_smoothing <= 1.0:
-            raise RuntimeError(
-                f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}"
-            )
-        return _smoothed(input, target, weight, ignore_index, reduction, label_smoothing)
+    if label_smoothing and not 0.0 < label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     more = _check(input, target, weight)
     if not input.is_floating_point():
         raise NotImplementedError(
             f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
         )
     if input.dim() == 1 and target.dim() == 1:
-        return softmax_nll_rows(input, target.reshape(()), weight, ignore_index, reduction)[0]
+        target = target.reshape(())
+    if label_smoothing:
+        return softmax_nll_smoothed(
+            input, target, weight, ignore_index, reduction, label_smoothing
+        )[0]
     function = softmax_nll_maps if more else softmax_nll_rows
     return function(input, target, weight, ignore_index, reduction)[0]

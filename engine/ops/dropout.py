@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-from engine.dispatch import composite
-from engine.ops.creation import empty
+from engine.backends import xp_of
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.creation import empty, inside
+from engine.ops.random import generator_of, kept
+from engine.tensor import lying, wrap
 
 
 def _check(p):
@@ -13,14 +16,27 @@ def _check(p):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _noise(input, p, feature):
-    """Bernoulli(1 - p) of input's shape, or one number for each sample and channel."""
+def _shape(input, feature):
+    """input's shape, or one number for each sample and channel."""
     shape = tuple(input.shape)
-    if feature:
-        if len(shape) < 2:
-            raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-        shape = (*shape[:2], *(1,) * (len(shape) - 2))
-    return empty(shape, dtype=input.dtype, device=input.device).bernoulli_(1 - p)
+    if not feature:
+        return shape
+    if len(shape) < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return (*shape[:2], *(1,) * (len(shape) - 2))
+
+
+def noise_like(input, p, feature=False, shape=None):
+    """What dropout multiplies with: 1 / (1 - p) with probability 1 - p, else 0.  input (*) -> (*), or `shape`."""
+    if p > 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p:g}")
+    shape, where = shape or _shape(input, feature), input.device
+    array = lying(input)
+    if p == 1 or array.dtype.kind not in "fV":
+        return empty(shape, dtype=input.dtype, device=where).bernoulli_(1 - p).div_(1 - p or 1)
+    xp = xp_of(array)
+    with inside(xp, where):
+        return wrap(kept(xp, generator_of(None, None, where), shape, 1 - p, array.dtype))
 
 
 def _dropped(input, p, train, feature=False, alpha=False, inplace=False):
@@ -31,15 +47,35 @@ def _dropped(input, p, train, feature=False, alpha=False, inplace=False):
     if p == 1:
         zeros = input.detach().new_zeros(input.shape)
         return input.mul_(zeros) if inplace else input * zeros
-    noise = _noise(input, p, feature)
     if not alpha:
-        noise.div_(1 - p)
+        noise = noise_like(input, p, feature)
         return input.mul_(noise) if inplace else input * noise
+    noise = empty(_shape(input, feature), dtype=input.dtype, device=input.device).bernoulli_(1 - p)
     saturation = 1.7580993408473766  # -scale * alpha of SELU
     a = 1.0 / math.sqrt((saturation * saturation * p + 1) * (1 - p))
     shift = (noise - 1).mul_(saturation * a).add_(saturation * a * p)
     noise.mul_(a)
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
+
+
+@op(public=False, method=False, out=False, tensors=("noise",), node="AddBackward0", half=True)
+@derivative(input=lambda grad: grad, other=lambda grad, noise: grad * noise)
+@samples(lambda t: [(t(3, 4), t(3, 4), t.constant(t(3, 4))), (t(), t(), t.constant(t()))])
+def plus_noisy(xp, input, other, noise):
+    """input + other * noise, all of one shape.  (*), (*), (*) -> (*)."""
+    found = xp.multiply(other, noise)
+    found += input
+    return found
+
+
+def plus_dropped(input, other, p):
+    """input + dropout(other, p, True): one pass, and one node.  (*), (*) -> (*)."""
+    alike = (
+        input.shape == other.shape and input.dtype is other.dtype and input.device == other.device
+    )
+    if not alike or not 0 < p < 1 or not input.numel() or not input.dim():
+        return input + dropout(other, p, True)
+    return plus_noisy(input, other, noise_like(other, p))
 
 
 @composite()
@@ -95,6 +131,6 @@ def native_dropout(input, p, train):
     """`dropout` and its mask.  input (*) -> (*), (*) bool."""
     if not train or input.numel() == 0:
         return input.clone(), input.detach().new_ones(input.shape).bool()
-    mask = _noise(input, p, False)
+    mask = empty(tuple(input.shape), dtype=input.dtype, device=input.device).bernoulli_(1 - p)
     scale = 0.0 if p == 1 else 1.0 / (1 - p)
     return input * (mask * scale), mask.bool()

@@ -6,8 +6,10 @@ import builtins
 import warnings
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
+from engine.tensor import Tensor
 
 _RANKS = 8  # uses of one row that are summed for all rows at once
 
@@ -34,7 +36,10 @@ def _check_indices(indices):
         (t(4, 2), t.of([], "int64")),
     ]
 )
-def embedding(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+def embedding(
+    xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    sparse: bool = False
+):
     """weight[indices]; the row padding_idx gets no gradient.  weight (V, D), indices (*) -> (*, D)."""
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
@@ -104,7 +109,7 @@ def embedding_dense_backward(
 
 
 @composite(method=False)
-def embedding_renorm_(input, indices, max_norm, norm_type):
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float):
     """In place: rows used and longer than max_norm scaled down to it.  input (V, D), indices (*) -> (V, D)."""
     with no_grad():
         used = indices.reshape(-1).unique()
@@ -157,8 +162,9 @@ def _bags(input, offsets, include_last_offset):
     ]
 )
 def embedding_bag(
-    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
-    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+    input, weight: Tensor, offsets: Tensor | None = None, max_norm=None, norm_type=2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
 ):  # fmt: skip
     """Sums, means or maxima of bags of rows.  input (B, L), or (n) with offsets (B); weight (V, D) -> (B, D)."""
     if weight.dtype is dtypes.int64 and input.is_floating_point():
@@ -214,9 +220,10 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
-    return _pooled(
+    result = _pooled(
         input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
     )
+    return name_node(result, "EmbeddingBagBackward0")
 
 
 def _pooled(

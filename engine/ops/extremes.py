@@ -139,7 +139,7 @@ def _dim_samples(t: Any) -> list[Any]:
     )
 )
 @samples(_dim_samples)
-def max_dim(xp, input, dim, keepdim=False):
+def max_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the largest elements along `dim`, the first of equals.
 
     input (*) -> (* without dim), same.
@@ -156,7 +156,7 @@ def max_dim(xp, input, dim, keepdim=False):
     )
 )
 @samples(_dim_samples)
-def min_dim(xp, input, dim, keepdim=False):
+def min_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the smallest elements along `dim`, the first of equals.
 
     input (*) -> (* without dim), same.
@@ -195,11 +195,14 @@ def _extreme(
     return along(input, dim, keepdim, **more)
 
 
-@overload()
+@overload(several=((1, 2), (2, 3), (2, 4)))
 @samples(
     lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)]
 )
-def max(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=None, out=None):
+def max(
+    input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None, axis=None,
+    keepdims=None, out=None
+):
     """The largest element; (values, indices) along `dim`; or `maximum` of two Tensors.
 
     input (*) -> (* without dim).
@@ -209,11 +212,14 @@ def max(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=None,
     )
 
 
-@overload()
+@overload(several=((1, 2), (2, 3), (2, 4)))
 @samples(
     lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)]
 )
-def min(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=None, out=None):
+def min(
+    input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None, axis=None,
+    keepdims=None, out=None
+):
     """The smallest element; (values, indices) along `dim`; or `minimum` of two Tensors.
 
     input (*) -> (* without dim).
@@ -233,7 +239,7 @@ def _spread_samples(t: Any) -> list[Any]:
     input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim)
 )
 @samples(_spread_samples)
-def amax(xp, input, dim=(), keepdim=False):
+def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     """The largest elements over `dim` (int or tuple; () = all); ties share the gradient.
 
     input (*) -> (* without dim).
@@ -248,7 +254,7 @@ def amax(xp, input, dim=(), keepdim=False):
     input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim)
 )
 @samples(_spread_samples)
-def amin(xp, input, dim=(), keepdim=False):
+def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     """The smallest elements over `dim` (int or tuple; () = all); ties share the gradient.
 
     input (*) -> (* without dim).
@@ -277,7 +283,7 @@ def _aminmax_backward(grad0: Any, grad1: Any, input: Tensor, result0: Tensor, re
         (t(), {"dim": 0, "keepdim": True}),
     ]
 )
-def aminmax(xp, input, *, dim=None, keepdim=False):
+def aminmax(xp, input, *, dim: int | None = None, keepdim: bool = False):
     """(smallest, largest) of all elements or along `dim`.  input (*) -> (* without dim), (* without dim)."""
     if dim is None:
         if not input.size:
@@ -307,7 +313,7 @@ def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
 
 @op(aliases=KEEP)
 @samples(lambda t: _dim_samples(t)[:-1])
-def argmax(xp, input, dim=None, keepdim=False):
+def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the largest element along `dim` (None: of all, flattened), the first of equals.
 
     input (*) -> (* without dim) int64.
@@ -317,7 +323,7 @@ def argmax(xp, input, dim=None, keepdim=False):
 
 @op(aliases=KEEP)
 @samples(lambda t: _dim_samples(t)[:-1])
-def argmin(xp, input, dim=None, keepdim=False):
+def argmin(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.
 
     input (*) -> (* without dim) int64.

@@ -106,7 +106,7 @@ def _check_gather(input: Any, index: Any, dim: int) -> int:
         (t(), 0, t.of(0)), (t(3), 0, t.integers(0, 1, 0)),
     ]
 )  # fmt: skip
-def gather(xp, input, dim, index, *, sparse_grad=False):
+def gather(xp, input, dim: int, index, *, sparse_grad: bool = False):
     """Values along `dim` at the places `index` gives.  input (*, n, *), index (*i) -> (*i)."""
     check_index_dtype(index, "gather")
     dim = _check_gather(input, index, dim)
@@ -189,7 +189,7 @@ def apply_cells(xp: Any, result: Any, index: Any, dim: int, change: Any) -> Any:
         (t(), 0, t.of(0), t()),
     ]
 )
-def scatter_src(xp, input, dim, index, src, *, out=None):
+def scatter_src(xp, input, dim: int, index, src, *, out=None):
     """`src` stored along `dim` at the places `index` gives.  input (*), index (*i), src (*s) -> (*)."""
     dim = _check_scatter(input, dim, index, src, "scatter")
     result = target_of(input, out)
@@ -204,7 +204,7 @@ def scatter_src(xp, input, dim, index, src, *, out=None):
 @op(inplace=True, form="scatter", node="ScatterBackward1", plain=("value",))
 @derivative(input=lambda grad, dim, index: scatter_zero(grad, dim, index))
 @samples(lambda t: [(t(3, 4), 1, t.of([[0, 2], [1, 3]]), 2.5), (t(), 0, t.of(0), 2.5)])
-def scatter_value(xp, input, dim, index, value, *, out=None):
+def scatter_value(xp, input, dim: int, index, value: complex, *, out=None):
     """A number stored along `dim` at the places `index` gives.  input (*), index (*i) -> (*)."""
     dim = _check_scatter(input, dim, index, None, "scatter")
     value = number_for(value, input.dtype)
@@ -242,7 +242,7 @@ def widen(grad, shape):
         (t(), 0, t.of(0), t()),
     ]
 )
-def scatter_add(xp, input, dim, index, src, *, out=None):
+def scatter_add(xp, input, dim: int, index, src, *, out=None):
     """`src` added along `dim` at the places `index` gives.  input (*), index (*i), src (*s) -> (*)."""
     dim = _check_scatter(input, dim, index, src, "scatter")
     result = target_of(input, out)
@@ -290,8 +290,11 @@ def _scatter(input, dim, index, value, reduce, inplace):
 scatter_src_, scatter_value_ = scatter_src.op.inplace_function, scatter_value.op.inplace_function
 
 
-@composite()
-def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+@composite(several=((4, 5), (4, 5), (5, 6), (5, 6)))
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
+    reduce: str | None = None
+):
     """`src` (a Tensor or a number) stored along `dim` where `index` says.  input (*), index (*i), src (*s) -> (*).
 
     reduce="add" or "multiply" combines with what is there.
@@ -299,8 +302,11 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return _scatter(input, dim, index, src if value is None else value, reduce, False)
 
 
-@composite(public=False)
-def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
+@composite(public=False, several=((4, 5), (4, 5), (5, 6), (5, 6)))
+def scatter_(
+    input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
+    reduce: str | None = None
+):
     """In place: `scatter`.  input (*), index (*i), src (*s) -> (*)."""
     return _scatter(input, dim, index, src if value is None else value, reduce, True)
 
@@ -323,7 +329,9 @@ def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
         (t.uniform(1, 2, 3), 0, t.of([1]), t.uniform(-2, -1, 1), "amin"),
     ]
 )  # fmt: skip
-def scatter_reduce(xp, input, dim, index, src, reduce, *, include_self=True, out=None):
+def scatter_reduce(
+    xp, input, dim: int, index, src, reduce: str, *, include_self: bool = True, out=None
+):
     """`src` combined along `dim` where `index` says: sum, prod, mean, amax, amin.
 
     input (*), index (*i), src (*s) -> (*).

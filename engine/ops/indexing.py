@@ -36,7 +36,16 @@ _LONG = np.dtype(np.int64)
 # --- basic
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", plain=("index",))
+@op(
+    view=True,
+    public=False,
+    method=False,
+    node={
+        "index[-1] is None or index[-1] is ... and index[-2] is None": "UnsqueezeBackward0",
+        "": "SelectBackward0",
+    },
+    plain=("index",),
+)
 @derivative(input=lambda grad, input_shape, index: basic_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), (slice(None), 2, ...))])
 def select_index(xp, input, index):
@@ -538,7 +547,7 @@ def _indices_of(array: Any, indices: Any) -> Indices:
 
 
 @composite()
-def index_put(input, indices, values, accumulate=False):
+def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """`values` stored (accumulate: added) at the places a tuple of index tensors names.
 
     input (*), values (*b) -> (*).
@@ -547,7 +556,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 @composite(public=True)
-def index_put_(input, indices, values, accumulate=False):
+def index_put_(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """In place: `index_put`.  input (*), values (*b) -> (*)."""
     return put_indices_(input, _indices_of(input._array, indices), values, accumulate)
 

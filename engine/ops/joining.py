@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import (
@@ -43,7 +44,7 @@ from engine.tensor import Tensor, wrap
         ([t(2, 3)],),
     ]
 )
-def cat(xp, tensors, dim=0):
+def cat(xp, tensors, dim: int = 0):
     """Tensors one after the other along `dim`.  tensors (*, n, *), (*, m, *) ... -> (*, n + m + ..., *).
 
     Empty 1-d tensors are passed over, as torch does.
@@ -146,7 +147,7 @@ def _not_empty(name: str, tensors: Any, sentence: str) -> Any:
 @op(promote="default", form="stack", node="StackBackward0")
 @derivative(tensors=lambda grad, tensors_dtype, dim: stack_backward(grad, tensors_dtype, dim))
 @samples(lambda t: [([t(2, 3), t(2, 3)],), ([t(2), t(2), t(2)], -1), ([t(), t()], 0)])
-def stack_tensors(xp, tensors, dim=0):
+def stack_tensors(xp, tensors, dim: int = 0):
     """Tensors of one shape along a new dim.  tensors (*), (*) ... -> (*, count, *)."""
     shape = tensors[0].shape
     dim = wrap_dim(dim, len(shape) + 1)
@@ -171,7 +172,7 @@ def stack_backward(grad, types, dim):
 
 
 @composite(method=False)
-def stack(tensors, dim=0, *, out=None):
+def stack(tensors, dim: int = 0, *, out=None):
     """Tensors of one shape along a new dim.  tensors (*), (*) ... -> (*, count, *)."""
     _not_empty("stack", tensors, "stack expects a non-empty TensorList")
     return stack_tensors(tensors, dim) if out is None else stack_tensors(tensors, dim, out=out)
@@ -271,7 +272,7 @@ def block_diag(*tensors):
         right = zeros(n, width - start - m, dtype=dtype, device=x.device)
         rows.append(cat([left, converted(x, dtype), right], 1))
         start += m
-    return cat(rows, 0)
+    return name_node(cat(rows, 0), "BlockDiagBackward0")
 
 
 @composite(method=False)
@@ -334,7 +335,7 @@ def cartesian_prod(*tensors):
 
 
 @composite(method=False)
-def combinations(input, r=2, with_replacement=False):
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False):
     """Combinations of r elements of a vector, in order, one a row.  input (n) -> (count, r)."""
     import itertools
 
@@ -348,7 +349,7 @@ def combinations(input, r=2, with_replacement=False):
     rows = np.array(list(choose(range(input._array.size), r)), np.int64).reshape(-1, r)
     from engine.ops.copying import move_array
 
-    return input[wrap(move_array(rows, input.device))]
+    return name_node(input[wrap(move_array(rows, input.device))], "StackBackward0")
 
 
 Tensor.combinations = combinations
@@ -386,7 +387,7 @@ def split_backward(grads, shape, sizes, dim):
     )
 )
 @samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
-def split_with_sizes(xp, input, split_sizes, dim=0):
+def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
     """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
     if not input.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
@@ -467,7 +468,7 @@ Tensor.split = _split_method
 
 
 @composite()
-def chunk(input, chunks, dim=0):
+def chunk(input: Tensor, chunks: int, dim: int = 0):
     """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
     shape = input._array.shape
     if not shape:
@@ -484,7 +485,7 @@ def chunk(input, chunks, dim=0):
 @op(view=True, returns="many")
 @derivative(input=lambda grads, input_shape, dim: unbind_backward(grads, input_shape, dim))
 @samples(lambda t: [(t(3, 2),), (t(2, 3), 1)])
-def unbind(xp, input, dim=0):
+def unbind(xp, input, dim: int = 0):
     """All slices along `dim`, as views.  input (*, n, *) -> n of (*, *)."""
     if not input.ndim:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
@@ -510,7 +511,10 @@ def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
 
 
 @composite()
-def tensor_split(input, indices_or_sections=None, dim=0, *, indices=None, sections=None):
+def tensor_split(
+    input: Tensor, indices_or_sections=None, dim: int = 0, *, indices: tuple[int, ...] | None = None,
+    sections: int | None = None
+):
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 
     input (*, n, *) -> (*, size, *) ...
@@ -565,21 +569,30 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
 
 
 @composite(method=True)
-def hsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def hsplit(
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
+    sections: int | None = None
+):
     """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
     cuts = _cuts("hsplit", indices_or_sections, indices, sections)
     return _split_along("hsplit", input, cuts, 1, 1)
 
 
 @composite(method=True)
-def vsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def vsplit(
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
+    sections: int | None = None
+):
     """`tensor_split` along dim 0.  input (*) -> (*) ..."""
     cuts = _cuts("vsplit", indices_or_sections, indices, sections)
     return _split_along("vsplit", input, cuts, 2, 0)
 
 
 @composite(method=True)
-def dsplit(input, indices_or_sections=None, *, indices=None, sections=None):
+def dsplit(
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
+    sections: int | None = None
+):
     """`tensor_split` along dim 2.  input (*) -> (*) ..."""
     cuts = _cuts("dsplit", indices_or_sections, indices, sections)
     return _split_along("dsplit", input, cuts, 3, 2)

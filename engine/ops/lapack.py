@@ -12,6 +12,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.grad_mode import mode
 from engine.ops.blas import matmul, mH, scalar_name
@@ -222,7 +223,7 @@ def inverse(xp, input):
 )
 @derivative(A=lambda grad, result0: -matmul(mH(result0), matmul(grad, mH(result0))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),)])
-def linalg_inv_ex(xp, A, *, check_errors=False):
+def linalg_inv_ex(xp, A, *, check_errors: bool = False):
     """The inverse, and instead of an error where it failed: the first zero pivot, from 1.
 
     A (*, n, n) -> (*, n, n), (*).
@@ -295,7 +296,7 @@ def linalg_det(xp, A):
 
 
 @composite()
-def det(input):
+def det(input: Tensor):
     """The determinant.  input (*, n, n) -> (*).  RuntimeError unless square and floating."""
     return linalg_det(input)
 
@@ -332,7 +333,7 @@ def linalg_slogdet(xp, A):
 
 
 @composite()
-def slogdet(input):
+def slogdet(input: Tensor):
     """Sign and logarithm of the absolute value of the determinant.  input (*, n, n) -> (*), (*)."""
     return _Slogdet(*linalg_slogdet(input))
 
@@ -342,7 +343,7 @@ _Slogdet = namedtuple("slogdet", ("sign", "logabsdet"))
 
 @composite()
 @samples(lambda t: [(t.constant(t.positive(2, 2)),)])
-def logdet(input):
+def logdet(input: Tensor):
     """The logarithm of the determinant; nan where that is negative.  input (*, n, n) -> (*)."""
     check_square(input._array, "logdet")
     check_floating(input._array, "logdet")
@@ -400,7 +401,7 @@ def _check_lu(array: Any, name: str, pivot: bool) -> None:
 )  # fmt: skip
 @derivative(A=lambda grad, result0, result1: _lu_slope(grad, result0, result1))
 @samples(lambda t: [(t(3, 3),), (t(2, 3, 2),), (t(2, 3),)])
-def linalg_lu_factor_ex(xp, A, *, pivot=True, check_errors=False):
+def linalg_lu_factor_ex(xp, A, *, pivot: bool = True, check_errors: bool = False):
     """P A = L U packed into one matrix, the pivots from 1, and the first zero pivot.
 
     A (*, m, n) -> (*, m, n), (*, k), (*).
@@ -436,7 +437,9 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 
 @composite(method=False)
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None
+):
     """P, L, U of packed factors; empty tensors for what was not asked.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
@@ -500,7 +503,9 @@ def _triangular_slope(
         (t(0, 0), t(0, 2), {"upper": True}),
     ]
 )  # fmt: skip
-def linalg_solve_triangular(xp, A, B, *, upper, left=True, unitriangular=False):
+def linalg_solve_triangular(
+    xp, A, B, *, upper: bool, left: bool = True, unitriangular: bool = False
+):
     """X of A X = B (X A = B with left=False) for a triangle of A.  A (*, n, n), B (*, n, k) -> (*, n, k).
 
     No check for zeros on the diagonal: they give inf and nan.  RuntimeError for shapes that do not fit.
@@ -581,7 +586,7 @@ def _is_vector(A: Any, B: Any) -> bool:
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 3), t(3)), (t(2, 2, 2), t(2, 2)), (t(3, 3), t(3, 2))])
-def linalg_solve(A, B, *, left=True, out=None, check=True):
+def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True, out=None, check=True):
     """The solution of a square system; B is a vector if it has one dim, or the batch dims of A and one more.
 
     A (*, n, n), B (*, n, k) or (*, n) -> as B.  RuntimeError for shapes or dtypes that do not fit, LinAlgError for a
@@ -606,21 +611,23 @@ def linalg_solve(A, B, *, left=True, out=None, check=True):
     _check_system(a, B._array, "linalg.solve", left)
     check_floating(a, "linalg.solve", "lu_cpu")
     result = linalg_solve_system(A, B, left=left, check=check)
-    return result.squeeze(-1) if vector else result
+    return name_node(result.squeeze(-1), "LinalgSolveExBackward0") if vector else result
 
 
 _SolveEx = namedtuple("linalg_solve_ex", ("result", "info"))
 
 
 @composite(public=False, method=False)
-def linalg_solve_ex(A, B, *, left=True, check_errors=False):
+def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False):
     """As `solve`, with the first zero pivot (from 1) instead of an error.  A (*, n, n), B (*, n, k) -> as B, (*)."""
     result = linalg_solve(A, B, left=left, check=check_errors)
     return _SolveEx(result, linalg_lu_factor_ex(A.detach()).info)
 
 
 @composite(public=False, method=False)
-def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+def linalg_lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+):
     """X of A X = B (A^H X = B with adjoint, X A = B with left=False) from the factors of A.
 
     LU (*, n, n), pivots (*, n), B (*, n, k) -> (*, n, k).  RuntimeError for shapes or dtypes that do not fit.
@@ -650,7 +657,7 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 
 
 @composite()
-def lu_solve(input, LU_data, LU_pivots):
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor):
     """X of A X = input from the factors of A.  input (*, n, k), LU_data (*, n, n), LU_pivots (*, n) -> (*, n, k)."""
     return linalg_lu_solve(LU_data, LU_pivots, input)
 

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import (
@@ -87,7 +88,7 @@ def _factored(xp: Any, A: Any, upper: bool) -> tuple[Any, Any]:
 @op(public=False, method=False, tensors=("A",), returns=("L", "info"), nondifferentiable=("info",))
 @derivative(A=lambda grad, result0, upper: _cholesky_ex_slope(grad, result0, upper))
 @samples(lambda t: [(_positive(t, 3, 3),), (_positive(t, 2, 2, 2), {"upper": True})])
-def linalg_cholesky_ex(xp, A, *, upper=False, check_errors=False):
+def linalg_cholesky_ex(xp, A, *, upper: bool = False, check_errors: bool = False):
     """The triangular factor L of A = L L^H and, for each matrix, the order of the minor that is not positive (0: fine).
 
     A (*, n, n), of which one triangle is read -> (*, n, n), (*).  RuntimeError unless square and floating.
@@ -103,7 +104,7 @@ def linalg_cholesky_ex(xp, A, *, upper=False, check_errors=False):
 @op(public=False, method=False, tensors=("A",), node="LinalgCholeskyExBackward0")
 @derivative(A=lambda grad, result, upper: _cholesky_ex_slope(grad, result, upper))
 @samples(lambda t: [(_positive(t, 3, 3),), (_positive(t, 2, 2, 2), {"upper": True})])
-def linalg_cholesky(xp, A, *, upper=False):
+def linalg_cholesky(xp, A, *, upper: bool = False):
     """The triangular factor L of A = L L^H; its adjoint with upper=True.  A (*, n, n) -> (*, n, n).
 
     RuntimeError unless square and floating, LinAlgError unless positive-definite.
@@ -119,7 +120,7 @@ def linalg_cholesky(xp, A, *, upper=False):
 @op(node="CholeskyBackward0")
 @derivative(input=lambda grad, result, upper: _cholesky_ex_slope(grad, result, upper))
 @samples(lambda t: [(_positive(t, 3, 3),), (_positive(t, 2, 2, 2), True)])
-def cholesky(xp, input, upper=False):
+def cholesky(xp, input, upper: bool = False):
     """The triangular factor L of A = L L^H; its adjoint with upper=True.  input (*, n, n) -> (*, n, n).
 
     RuntimeError unless square and floating, LinAlgError unless positive-definite.
@@ -158,7 +159,7 @@ def _cholesky_solve_slope(
         (t(3, 2), t.constant(t.positive(2, 3, 3)), True),
     ]
 )
-def cholesky_solve(xp, input, L, upper=False):
+def cholesky_solve(xp, input, L, upper: bool = False):
     """X of A X = input from the Cholesky factor of A.  input (*, n, k), L (*, n, n) -> (*, n, k).
 
     RuntimeError for shapes or dtypes that do not fit.
@@ -185,7 +186,7 @@ def _cholesky_inverse_slope(grad: Tensor, input: Tensor, upper: bool, result: Te
     input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result)
 )
 @samples(lambda t: [(t.constant(t.positive(3, 3)),), (t.constant(t.positive(2, 3, 3)), True)])
-def cholesky_inverse(xp, input, upper=False):
+def cholesky_inverse(xp, input, upper: bool = False):
     """The inverse of A from its Cholesky factor.  input (*, n, n) -> (*, n, n).
 
     LinAlgError for a zero on the diagonal.
@@ -266,7 +267,7 @@ def _qr_slope(
     )
 )
 @samples(lambda t: [(t(3, 2),), (t(2, 3, 3),), (t(2, 3),), (t.complex(3, 2),)])
-def linalg_qr(xp, A, mode="reduced"):
+def linalg_qr(xp, A, mode: str = "reduced"):
     """Q (orthonormal columns) and R (upper triangle) of A = Q R.  A (*, m, n) -> (*, m, k), (*, k, n), k = min(m, n).
 
     mode: "reduced", "complete" (Q (*, m, m)) or "r" (Q empty).  RuntimeError for another mode or integers.
@@ -294,7 +295,7 @@ _QR = namedtuple("qr", ("Q", "R"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def qr(input, some=True, *, out=None):
+def qr(input: Tensor, some: bool = True, *, out=None):
     """Q and R of input = Q R (deprecated: `linalg.qr`).
 
     input (*, m, n) -> (*, m, k), (*, k, n); some=False: Q (*, m, m).
@@ -346,7 +347,7 @@ def _reflected(
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 2), t(2)), (t(2, 3, 3), t(2, 2))])
-def linalg_householder_product(input, tau):
+def linalg_householder_product(input: Tensor, tau: Tensor):
     """The first columns of a product of Householder reflections.  input (*, m, n), tau (*, k) -> (*, m, n).
 
     RuntimeError for shapes that do not fit.
@@ -388,11 +389,13 @@ def linalg_householder_product(input, tau):
     )
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
-    return result.clone() if not b.shape[-1] else result
+    return name_node(
+        result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0"
+    )
 
 
 @composite(names=())
-def orgqr(input, input2):
+def orgqr(input: Tensor, input2: Tensor):
     """Q of `geqrf`'s result.  input (*, m, n), input2 (*, k) -> (*, m, n)."""
     return linalg_householder_product(input, input2)
 
@@ -405,7 +408,7 @@ def orgqr(input, input2):
         (t(3, 2), t(2), t(3, 4), True, True),
     ]
 )
-def ormqr(input, tau, other, left=True, transpose=False):
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False):
     """Q @ other (other @ Q with left=False; Q^H with transpose) for Q (m, m) of `geqrf`'s result.
 
     input (*, m, k), tau (*, k), other (*, m, n) -> (*, m, n).  RuntimeError for shapes that do not fit.
@@ -432,4 +435,4 @@ def ormqr(input, tau, other, left=True, transpose=False):
     turn = transpose == left
     order = range(k) if turn else range(k - 1, -1, -1)
     result = _reflected(vectors, tau, other, order, turn)
-    return result if left else mH(result)
+    return name_node(result if left else mH(result), "OrmqrBackward0")

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.blas import mH, store
 from engine.ops.lapack import (
@@ -26,6 +27,7 @@ from engine.ops.lapack_spectral import (
     linalg_eigvalsh,
     linalg_lstsq,
 )
+from engine.tensor import Tensor
 
 _LU = namedtuple("_lu_with_info", ("LU", "pivots", "info"))
 _Solve = namedtuple("solve", ("solution", "LU"))
@@ -40,10 +42,6 @@ def lu(input, pivot=True, get_infos=False, out=None):
 
     input (*, m, n) -> (*, m, n), (*, k)[, (*)].
     """
-    if not isinstance(pivot, bool):
-        raise TypeError(
-            f"_lu_with_info(): argument 'pivot' must be bool, not {type(pivot).__name__}"
-        )
     found = linalg_lu_factor_ex(input, pivot=pivot)
     result: Any = _LU(*found) if get_infos else (found.LU, found.pivots)
     if out is None:
@@ -206,7 +204,10 @@ _Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
 
 @composite()
 @samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
+def triangular_solve(
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
+    unitriangular: bool = False, *, out=None
+):
     """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
@@ -228,9 +229,9 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False,
     coefficient = A.expand(*lead, *a.shape[-2:]).clone()
     if transpose:
         A, upper = A.transpose(-2, -1), not upper
-    return _Triangular(
-        linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular), coefficient
-    )
+    solution = linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular)
+    name = "TriangularSolveBackward0"
+    return _Triangular(name_node(solution, name), name_node(coefficient, name))
 
 
 @composite()

@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.blas import matmul, mH, scalar_name
 from engine.ops.lapack import LinAlgError, check_floating, check_matrix, check_square, failed
@@ -118,7 +119,7 @@ def _cut(x: Tensor, dim: int, k: int) -> Tensor:
     )
 )
 @samples(lambda t: [(t(3, 2), False), (t(2, 2, 3), False), (t(2, 2),)])
-def linalg_svd(xp, A, full_matrices=True, *, driver=None):
+def linalg_svd(xp, A, full_matrices: bool = True, *, driver: str | None = None):
     """U, S, Vh of A = U diag(S) Vh, S falling.
 
     A (*, m, n) -> (*, m, m), (*, k), (*, n, n); (*, m, k), (*, k, n) unless full.
@@ -158,7 +159,7 @@ def _svdvals_slope(grad: Tensor, A: Tensor) -> Tensor:
 @op(public=False, method=False, tensors=("A",), node="LinalgSvdBackward0")
 @derivative(A=lambda grad, A: _svdvals_slope(grad, A))
 @samples(lambda t: [(t(3, 2),), (t(2, 2, 3),), (t(0, 2),)])
-def linalg_svdvals(xp, A, *, driver=None):
+def linalg_svdvals(xp, A, *, driver: str | None = None):
     """The singular values, falling.  A (*, m, n) -> (*, k).
 
     RuntimeError unless floating, LinAlgError for inf or nan.
@@ -172,7 +173,7 @@ _SVD = namedtuple("svd", ("U", "S", "V"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def svd(input, some=True, compute_uv=True, *, out=None):
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out=None):
     """U, S, V of input = U diag(S) V^H (deprecated: `linalg.svd`).  input (*, m, n) -> (*, m, k), (*, k), (*, n, k).
 
     some=False: square U and V; compute_uv=False: zeros for U and V.
@@ -248,7 +249,7 @@ def _eigh_arrays(xp: Any, A: Any, side: str, vectors: bool) -> Any:
 @op(public=False, method=False, tensors=("A",), returns=("eigenvalues", "eigenvectors"))
 @derivative(A=lambda grad0, grad1, result0, result1: _eigh_slope(grad0, grad1, result0, result1))
 @samples(lambda t: [(_symmetric(t, 3, 3),), (_symmetric(t, 2, 2, 2), "U")])
-def linalg_eigh(xp, A, UPLO="L"):
+def linalg_eigh(xp, A, UPLO: str = "L"):
     """Eigenvalues (rising) and eigenvectors (columns) of Hermitian matrices, of which one triangle is read.
 
     A (*, n, n) -> (*, n) real, (*, n, n).  RuntimeError unless square.
@@ -261,7 +262,7 @@ def linalg_eigh(xp, A, UPLO="L"):
 @op(public=False, method=False, tensors=("A",), node="LinalgEighBackward0")
 @derivative(A=lambda grad, A, UPLO: _eigh_slope(grad, None, *linalg_eigh(A, UPLO)))
 @samples(lambda t: [(_symmetric(t, 3, 3),), (_symmetric(t, 2, 2, 2), "U")])
-def linalg_eigvalsh(xp, A, UPLO="L"):
+def linalg_eigvalsh(xp, A, UPLO: str = "L"):
     """Eigenvalues, rising, of Hermitian matrices.  A (*, n, n) -> (*, n) real.  RuntimeError unless square."""
     return _eigh_arrays(xp, A, _check_eigh(A, UPLO), False)
 
@@ -391,7 +392,10 @@ def linalg_pinv_by(xp, A, atol=None, rtol=None, hermitian=False):
 
 
 @composite(public=False, method=False)
-def linalg_pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
+def linalg_pinv(
+    A: Tensor, rcond: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None
+):
     """The Moore-Penrose inverse.  A (*, m, n) -> (*, n, m).
 
     Singular values <= max(atol, rtol * largest) count as 0; rtol is max(m, n) * eps unless atol is given.  RuntimeError
@@ -412,13 +416,16 @@ def linalg_pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
 
 @composite()
 @samples(lambda t: [(t(3, 2),)])
-def pinverse(input, rcond=1e-15):
+def pinverse(input: Tensor, rcond: float = 1e-15):
     """The Moore-Penrose inverse.  input (*, m, n) -> (*, n, m).  Singular values <= rcond * largest count as 0."""
     return linalg_pinv(input, rcond)
 
 
 @composite(public=False, method=False)
-def linalg_matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
+def linalg_matrix_rank(
+    A: Tensor, tol: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None
+):
     """How many singular values exceed max(atol, rtol * largest).  A (*, m, n) -> (*) int64.
 
     tol: atol with rtol = 0.  https://docs.pytorch.org/docs/2.13/generated/torch.linalg.matrix_rank.html
@@ -461,7 +468,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(public=False, method=False)
-def linalg_lstsq(A, B, rcond=None, *, driver=None):
+def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None):
     """X that minimises |A X - B|, of least norm; the residuals, rank and singular values, as the driver gives them.
 
     A (*, m, n), B (*, m, k) or (*, m) -> (*, n, k), (*, k) or empty, (*) or empty, (*, min(m, n)) or empty.
@@ -515,7 +522,8 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
     if not (m > n and driver != "gelsy"):
         residuals = wrap(xp.zeros((0,), size.dtype))
     singular = values if driver in ("gelsd", "gelss") else wrap(xp.zeros((0,), size.dtype))
-    return _Lstsq(solution.squeeze(-1) if vector else solution, residuals, rank, singular)
+    solution = name_node(solution.squeeze(-1) if vector else solution, "LinalgLstsqBackward0")
+    return _Lstsq(solution, residuals, rank, singular)
 
 
 # --- the exponential

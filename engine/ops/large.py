@@ -32,7 +32,7 @@ POINTWISE = frozenset(
     tanh_backward tanh sigmoid_backward sigmoid threshold_backward relu threshold leaky_relu_backward leaky_relu
     elu_backward elu silu_backward silu mish_backward mish gelu_backward gelu softplus_backward softplus logsigmoid
     inside_backward outside_backward hardtanh hardsigmoid hardswish_backward hardswish hardshrink softshrink
-    masked_fill_value
+    masked_fill_value plus_noisy
     """.split()
 )
 

@@ -7,9 +7,11 @@ import warnings
 
 from engine import dtypes
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops.pointwise import not_implemented
+from engine.tensor import Tensor
 
 
 def reduced(loss, reduction):
@@ -94,7 +96,7 @@ def _smooth_slope(grad, input, target, reduction, beta):
     ),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
-def smooth_l1_loss(xp, input, target, reduction="mean", beta=1.0):
+def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2.  input (*), target (*) -> () or (*)."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
@@ -119,7 +121,7 @@ def _huber_slope(grad, input, target, reduction, delta):
     ),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
-def huber_loss(xp, input, target, reduction="mean", delta=1.0):
+def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2).  input (*), target (*) -> () or (*)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -227,7 +229,10 @@ def bce_with_logits(xp, input, target, reduction="mean"):
         ),
     ]
 )
-def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction="mean"):
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
+    reduction="mean"
+):
     """binary_cross_entropy of sigmoid(input), stably; pos_weight multiplies positive targets.  (*), (*) -> ()."""
     if weight is None and pos_weight is None:
         return bce_with_logits(input, target, reduction)
@@ -240,7 +245,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(3), t(3), "none", True)])
-def kl_div(input, target, reduction="mean", log_target=False):
+def kl_div(input: Tensor, target: Tensor, reduction="mean", log_target: bool = False):
     """target * (log(target) - input), input in log space.  input (*), target (*) -> () or (*)."""
     kinds = input.dtype.category, target.dtype.category
     if dtypes.COMPLEX in kinds:
@@ -259,7 +264,10 @@ def kl_div(input, target, reduction="mean", log_target=False):
         (t.positive(3), t.constant(t.positive(3)), False, True),
     ]
 )
-def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+    reduction="mean"
+):
     """exp(input) - target * input, or input - target * log(input + eps).  input (*), target (*) -> () or (*)."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -270,7 +278,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduct
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 4), t.of([[1.0], [-1.0], [1.0]]), 0.5)])
-def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction="mean"):
     """Hinge of input where target is -1, input where it is 1.  input (*), target (*) -> () or (*)."""
     zero = input.new_zeros(())
     negative = (margin - input).clamp(min=0)
@@ -279,14 +287,16 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(4), t.distinct(4), t.of([1.0, -1, 1, -1]), 0.33)])
-def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"
+):
     """max(0, -target (input1 - input2) + margin).  three (*) -> () or (*)."""
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 3), t(3), -1)])
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim.  x1 (*, D, *), x2 broadcast with it -> (*, *)."""
     common = dtypes.promote_types(x1.dtype, x2.dtype)
     if not common.is_floating_point:
@@ -310,14 +320,18 @@ def _scalar(dtype):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(3, 4), t(4), 1.0, 1e-6, True)])
-def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+):
     """p-norm of x1 - x2 + eps along the last dim.  x1 (*, D), x2 (*, D) -> (*)."""
-    return (x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim)
+    return name_node((x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim), "NormBackward1")
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 4), t(3, 4), t.of([1, -1, 1]), 0.1)])
-def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"
+):
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> () or (N)."""
     if target.dim() not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -346,7 +360,8 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
     ]
 )
 def triplet_margin_loss(
-    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-6, swap: bool = False, reduction="mean"
 ):
     """max(0, |anchor - positive| - |anchor - negative| + margin).  three (N, D) -> () or (N)."""
     dims = [x.dim() for x in (anchor, positive, negative)]
@@ -371,7 +386,10 @@ def triplet_margin_loss(
         (t(3, 4), t.of([0, 3, 1]), 2, 0.5, t.constant(t.positive(4)), "sum"),
     ]
 )
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: complex = 1, margin: complex = 1.0,
+    weight: Tensor | None = None, reduction="mean"
+):
     """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> () or (N)."""
     _single(input, "multi_margin_loss_cpu_kernel")
     rows = input.unsqueeze(0) if input.dim() < 2 else input
@@ -393,12 +411,13 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
     if weight is not None:
         loss = loss * weight.gather(0, index).unsqueeze(1)
     loss = loss.scatter(1, column, 0.0).sum(1) / classes
-    return reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
+    loss = reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultiMarginLossBackward0")
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 4), t.of([[1, 2, -1, 0], [3, -1, 1, 1]]))])
-def multilabel_margin_loss(input, target, reduction="mean"):
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
     """Hinge between each target class (listed up to -1) and each other.  input (N, C), target (N, C) -> () or (N)."""
     if tuple(input.shape) != tuple(target.shape):
         raise RuntimeError(
@@ -418,7 +437,8 @@ def multilabel_margin_loss(input, target, reduction="mean"):
     loss = (1 - scores.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
     loss = loss * (valid.unsqueeze(2) & ~is_target.unsqueeze(1)).to(rows.dtype)
     loss = loss.sum((1, 2)) / classes
-    return reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    loss = reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultilabelMarginLossBackward0")
 
 
 def warn_sizes(input, target):

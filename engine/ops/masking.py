@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
@@ -45,7 +46,7 @@ def _fill_mask(mask: Any) -> None:
         (t(3), t.boolean(2, 3), 1.0),
     ]
 )
-def masked_fill_value(xp, input, mask, value, *, out=None):
+def masked_fill_value(xp, input, mask, value: complex | Tensor, *, out=None):
     """A number where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     _fill_mask(mask)
     value = number_for(value, input.dtype)
@@ -112,14 +113,14 @@ def _masked_fill(input, mask, value, inplace):
     return (function.op.inplace_function if inplace else function)(input, mask, value)
 
 
-@composite()
-def masked_fill(input, mask, value):
+@composite(several=((3, 3), (3, 3)))
+def masked_fill(input: Tensor, mask: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     return _masked_fill(input, mask, value, False)
 
 
-@composite(public=False)
-def masked_fill_(input, mask, value):
+@composite(public=False, several=((3, 3), (3, 3)))
+def masked_fill_(input: Tensor, mask: Tensor, value: complex | Tensor):
     """In place: `masked_fill`.  input (*), mask (*b) -> (*)."""
     return _masked_fill(input, mask, value, True)
 
@@ -195,7 +196,7 @@ def nonzero_rows(xp, input):
 
 
 @composite()
-def nonzero(input, *, as_tuple=False, out=None):
+def nonzero(input: Tensor, *, as_tuple=False, out=None):
     """The indices of elements other than zero: a row each, or a tuple of vectors.  input (*) -> (count, ndim)."""
     if as_tuple:
         array = input._array
@@ -206,7 +207,7 @@ def nonzero(input, *, as_tuple=False, out=None):
 
 
 @composite(method=True)
-def argwhere(input):
+def argwhere(input: Tensor):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
     return nonzero_rows(input)
 
@@ -215,7 +216,7 @@ def argwhere(input):
 
 
 @composite()
-def select_scatter(input, src, dim, index):
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
     """A copy of `input` with `src` as the slice at `index` of `dim`.  input (*, n, *), src (*, *) -> (*, n, *)."""
     result = input.clone()
     spot = select(result, dim, index)
@@ -226,11 +227,14 @@ def select_scatter(input, src, dim, index):
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "SelectScatterBackward0")
 
 
 @composite()
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1
+):
     """A copy of `input` with `src` as a slice of `dim`.  input (*, n, *), src (*, m, *) -> (*, n, *)."""
     result = input.clone()
     spot = basic_index(
@@ -243,11 +247,11 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "SliceScatterBackward0")
 
 
 @composite()
-def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1):
     """A copy of `input` with `src` as a diagonal.  input (*), src (*, k) -> (*)."""
     result = input.clone()
     spot = result.diagonal(offset, dim1, dim2)
@@ -258,4 +262,4 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
             f"{list(spot._array.shape)}"
         )
     spot.copy_(src)
-    return result
+    return name_node(result, "DiagonalScatterBackward0")

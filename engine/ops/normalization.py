@@ -9,11 +9,12 @@ import builtins
 from math import prod
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
-from engine.tensor import Size, lying
+from engine.tensor import Size, Tensor, lying
 
 _BLOCK = 1 << 17  # elements worked on at a time
 
@@ -174,7 +175,9 @@ def native_layer_norm_backward(
         (t(0, 3), (3,), t(3), t(3), 0.1),
     ]
 )
-def native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def native_layer_norm(
+    xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5
+):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (arXiv:1607.06450).
 
     input (*, S), weight (S), bias (S) -> (*, S), mean (*, 1), rstd (*, 1).
@@ -229,28 +232,26 @@ def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
         _same_type(input, weight, bias)
 
 
-def _shape_argument(name, normalized_shape):
-    if isinstance(normalized_shape, int):
-        raise TypeError(
-            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
-        )
-    return tuple(normalized_shape)
-
-
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (4,), t(4), t(4)), (t(2, 3, 4), (3, 4))])
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+def layer_norm(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True
+):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
     return native_layer_norm(
-        input, _shape_argument("layer_norm", normalized_shape), weight, bias, eps
+        input, tuple(normalized_shape), weight, bias, eps
     )[0]
 
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (4,), t(4)), (t(2, 3, 4), (3, 4), None, 1e-3)])
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None,
+    eps: float | None = None
+):
     """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
-    normalized_shape = _shape_argument("rms_norm", normalized_shape)
+    normalized_shape = tuple(normalized_shape)
     check_layer(
         input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
     )
@@ -378,7 +379,10 @@ def normalize_groups(xp, input, groups, weight=None, bias=None, eps=1e-5):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 4, 3), 2, t(4), t(4))])
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, cudnn_enabled: bool = True
+):
     """Channels normalized in num_groups groups.  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
     shape = list(input.shape)
     if len(shape) < 2:
@@ -405,7 +409,10 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enable
 
 
 @composite(method=False)
-def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+    eps: float
+):
     """Group norm with its statistics.  input (N, C, *) -> (N, C, *), mean (N, group), rstd (N, group)."""
     return normalize_groups(input, group, weight, bias, eps)
 
@@ -621,7 +628,9 @@ def _update(running, value, momentum):
 @composite(method=False)
 @samples(lambda t: [(t(4, 3, 2), t(3), t(3), None, None, True, 0.1, 1e-5, True)])
 def batch_norm(
-    input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, training: bool, momentum: float, eps: float,
+    cudnn_enabled: bool = True
 ):
     """Batch normalization (arXiv:1502.03167); in training updates the running statistics in place.
 
@@ -648,7 +657,10 @@ def _track(running_mean, running_var, mean, var, size, momentum):
 
 
 @composite(method=False)
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, training: bool, momentum: float, eps: float
+):
     """Batch norm with its statistics.  input (N, C, *) -> (N, C, *), mean (C), rstd (C); empty ones in evaluation."""
     if not training:
         empty = input.new_empty(0)
@@ -669,8 +681,10 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 4), t(3), t(3), None, None, True, 0.1, 1e-5)])
 def instance_norm(
-    input, weight=None, bias=None, running_mean=None, running_var=None, use_input_stats=True, momentum=0.1, eps=1e-5,
-    cudnn_enabled=True,
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
+    running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ):  # fmt: skip
     """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
     if not use_input_stats:
@@ -686,7 +700,8 @@ def instance_norm(
                 _update(running_mean, rows.mean((0, 2))._array, momentum)
             if running_var is not None:
                 _update(running_var, rows.var(2).mean(0)._array, momentum)
-    return normalize_groups(input, input.shape[1], weight, bias, eps)[0]
+    result = normalize_groups(input, input.shape[1], weight, bias, eps)[0]
+    return name_node(result, "ViewBackward0")  # of a batch normalization, in torch
 
 
 def _verify_size(size):

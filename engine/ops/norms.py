@@ -58,7 +58,9 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
         (t.distinct(2, 3), -math.inf), (t(), 2), (t(0, 3), 2, 0), (t.complex(3), 2), (t(3), 0),
     ]
 )  # fmt: skip
-def linalg_vector_norm(xp, x, ord=2, dim=None, keepdim=False, *, dtype=None):
+def linalg_vector_norm(
+    xp, x, ord=2, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
+):
     """The p-norm of the elements along `dim` (all by default).  x (*) -> (* without dim), real.
 
     ord 0 counts what is not 0.  RuntimeError for integers, or an empty dim where the norm has no identity.

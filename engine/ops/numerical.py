@@ -77,7 +77,9 @@ def _derivative(input: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
 
 
 @composite(method=False)
-def gradient(input, *, spacing=None, dim=None, edge_order=1):
+def gradient(
+    input: Tensor, *, spacing=None, dim: int | tuple[int, ...] | None = None, edge_order: int = 1
+):
     """The derivative along each of `dim` (all) by differences of neighbours; a tuple of tensors like `input`.
 
     spacing: the distance between samples, one a dim, or for each dim the coordinates (n).  edge_order: 1 or 2, the
@@ -142,7 +144,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 
 
 @composite(method=False)
-def scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=False):
+def scalar_tensor(s: complex, *, dtype=None, layout=None, device=None, pin_memory=False):
     """A number as a tensor of the default dtype, or `dtype`.  -> ()."""
     return as_tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
 
@@ -170,7 +172,7 @@ def unravel_index(indices, shape):
 
 
 @composite(public=False, method=True)
-def fill_diagonal_(input, fill_value, wrap=False):
+def fill_diagonal_(input: Tensor, fill_value: complex, wrap: bool = False):
     """Set the main diagonal in place; wrap: of a tall matrix, begin again one row below its end.
 
     input (n, m), or (n, n, ..., n) of more dims -> itself.

@@ -9,6 +9,7 @@ from engine.ops import (  # noqa: F401
     onednn_attention,
     onednn_blas,
     onednn_conv,
+    onednn_loss,
     onednn_norm,
     onednn_reduction,
     onednn_rnn,

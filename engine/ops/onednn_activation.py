@@ -16,7 +16,7 @@ from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.layouts import INNER, Laid, empty_laid, lay, lies_channels_last
-from engine.ops import activation, pointwise, softmax
+from engine.ops import activation, dropout, pointwise, softmax
 
 
 def dense(array: Any) -> Any:
@@ -69,6 +69,16 @@ def _binary(op: Any, algorithm: int) -> None:
 _binary(pointwise.add, _abi.BINARY_ADD)
 _binary(pointwise.sub, _abi.BINARY_SUB)
 _binary(pointwise.mul, _abi.BINARY_MUL)
+
+
+@kernel(dropout.plus_noisy, "onednn")
+def _plus_noisy(xp, input, other, noise):
+    if not usable(input, other, noise) or not input.shape == other.shape == noise.shape:
+        return NotImplemented
+    if not all(a.flags.c_contiguous for a in (input, other, noise)):
+        return NotImplemented
+    made = empty(input.shape, input.dtype)
+    return made if arrays.multiply_add(other, noise, input, made) else NotImplemented
 
 
 # --- activation functions

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.tensor import Tensor
 
 
 def _sizes(shape, pad):
@@ -40,7 +42,7 @@ def _check_constant(shape, pad):
 @samples(
     lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())]
 )
-def constant_pad_nd(xp, input, pad, value=0):
+def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):
     """input with `pad` elements of `value` round it, last dim first; negative pads cut.  input (*) -> (*padded)."""
     pairs = _check_constant(input.shape, pad)
     size = tuple(n + a + b for n, (a, b) in zip(input.shape, pairs))
@@ -142,6 +144,13 @@ def pad_by_copy_backward(xp, grad_output, size, pad, how):
     return result.copy() if result is grad_output else result
 
 
+_NODES = {
+    "reflect": "ReflectionPad{}DBackward0",
+    "replicate": "ReplicationPad{}DBackward0",
+    "circular": "CopySlices",  # torch writes the pieces into a new tensor
+}
+
+
 def _check_copy(input, pad, mode):
     """torch's conditions on reflect, replicate and circular padding."""
     ndim, n = input.dim(), len(pad) // 2
@@ -193,7 +202,7 @@ def _check_copy(input, pad, mode):
         (t(2, 3), (1, 1), "constant", 2.0),
     ]
 )
-def pad(input, pad, mode="constant", value=None):
+def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: float | None = None):
     """input padded: `pad` is (left, right, top, bottom, ...), last dim first; negative pads cut.
 
     mode: "constant" with `value`, "reflect", "replicate", "circular".  input (*) -> (*padded).
@@ -216,4 +225,5 @@ def pad(input, pad, mode="constant", value=None):
     if mode == "circular" and any(p < 0 for p in pad):  # cut first: what is left goes round
         input = constant_pad_nd(input, [builtins.min(p, 0) for p in pad])
         pad = tuple(builtins.max(p, 0) for p in pad)
-    return pad_by_copy(input, pad, mode)
+    result = pad_by_copy(input, pad, mode)
+    return name_node(result, _NODES[mode].format(len(pad) // 2))

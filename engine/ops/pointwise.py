@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from engine import backends, dtypes
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -114,7 +114,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, laid=True)
+@op(broadcast=True, inplace=True, laid=True, several=((2, 4),))
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -122,7 +122,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
-def add(xp, input, other, *, alpha=1):
+def add(xp, input, other, *, alpha: complex = 1):
     """input + alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         other = _scaled(xp, input, other, alpha)
@@ -134,7 +134,7 @@ def _check_sub(arrays: list[Any]) -> None:
         raise RuntimeError(_SUB_BOOL)
 
 
-@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True)
+@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=((2, 4),))
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -142,7 +142,7 @@ def _check_sub(arrays: list[Any]) -> None:
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
-def sub(xp, input, other, *, alpha=1):
+def sub(xp, input, other, *, alpha: complex = 1):
     """input - alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         other = _scaled(xp, input, other, alpha)
@@ -152,14 +152,21 @@ def sub(xp, input, other, *, alpha=1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(broadcast=True, check=_check_sub, numbers=("other",), laid=True)
+@op(
+    node={"isinstance(other, Tensor)": "RsubBackward0", "": "RsubBackward1"},
+    broadcast=True,
+    check=_check_sub,
+    numbers=("other",),
+    laid=True,
+    several=((2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
 )
 @array_derivative()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
-def rsub(xp, input, other, *, alpha=1):
+def rsub(xp, input, other, *, alpha: complex = 1):
     """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     if alpha is not _ONE:
         input = _scaled(xp, other, input, alpha)
@@ -186,12 +193,8 @@ def neg(xp, input):
 
 @composite()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
-def positive(input):
+def positive(input: Tensor):
     """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"positive(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     if input.dtype is dtypes.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
@@ -213,7 +216,7 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(inplace=True, laid=True)
+@op(node="PowBackward0", inplace=True, laid=True)
 @derivative(input=lambda grad, input: grad * (_conj(input) * 2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
@@ -221,7 +224,7 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, plain=("value",), half=True)
+@op(broadcast=True, inplace=True, plain=("value",), half=True, several=((3, 5),), numbers=())
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -234,7 +237,7 @@ def square(xp, input):
         (t(0), t(0), t(0)),
     ]
 )
-def addcmul(xp, input, tensor1, tensor2, *, value=1):
+def addcmul(xp, input, tensor1, tensor2, *, value: complex = 1):
     """input + value * tensor1 * tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     if value != 1:
         tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
@@ -258,6 +261,8 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
     plain=("value",),
     check=lambda arrays: _check_addcdiv(*arrays),
     half=True,
+    several=((3, 5),),
+    numbers=(),
 )
 @derivative(
     input=lambda grad: grad,
@@ -268,7 +273,7 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
                     (t(0), t(0), t(0))])  # fmt: skip
-def addcdiv(xp, input, tensor1, tensor2, *, value=1):
+def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
     """input + value * tensor1 / tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     _check_addcdiv(input, tensor1, tensor2)
     if value != 1:
@@ -320,7 +325,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)))
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -379,10 +384,10 @@ def _rounding(rounding_mode: Any) -> Any:
     )
 
 
-@overload(names=("divide",))
+@overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)))
 @samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
                     (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
-def div(input, other, *, rounding_mode=None, out=None):
+def div(input, other, *, rounding_mode: str | None = None, out=None):
     """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
 
     input (*a), other (*b) or number -> (broadcast of a and b).
@@ -402,8 +407,8 @@ _true_div_ = true_div.op.inplace_function
 _floor_divide_ = floor_divide.op.inplace_function
 
 
-@composite(names=("divide_",), public=False)
-def div_(input, other, *, rounding_mode=None):
+@composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)))
+def div_(input, other, *, rounding_mode: str | None = None):
     """In place: see `div`."""
     if rounding_mode is None:
         return _true_div_(input, other)
@@ -416,7 +421,12 @@ def true_divide_(input, other):
     return _true_div_(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(
+    node={"isinstance(other, Tensor)": "RemainderBackward1", "": "RemainderBackward0"},
+    broadcast=True,
+    inplace=True,
+    several=((2, 2), (2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, input, other: -grad * floor_div(input, other),
@@ -434,7 +444,13 @@ def remainder(xp, input, other):
     return xp.remainder(input, other)
 
 
-@op(broadcast=True, inplace=True, numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "FmodBackward1", "": "FmodBackward0"},
+    broadcast=True,
+    inplace=True,
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, input, other: -grad * trunc_divide(input, other),
@@ -551,7 +567,15 @@ def _check_pow(arrays: list[Any]) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
-@op(broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow)
+@op(
+    broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow,
+    node={
+        "not isinstance(exponent, Tensor)": "PowBackward0",
+        "isinstance(input, Tensor)": "PowBackward1",
+        "": "PowBackward2",
+    },
+    several=((2, 3), (2, 3), (2, 3)),
+)  # fmt: skip
 @derivative(input=_pow_input, exponent=_pow_exponent)
 @samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
                     (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
@@ -573,9 +597,9 @@ def pow(xp, input, exponent):
     return xp.power(input, exponent)
 
 
-@composite()
+@composite(several=((2, 3), (2, 3), (2, 3)))
 @samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
-def float_power(input, exponent, *, out=None):
+def float_power(input: Tensor | complex, exponent: Tensor | complex, *, out=None):
     """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
     if out is not None:
         return store(out, "float_power", float_power, input, exponent)
@@ -589,8 +613,8 @@ def float_power(input, exponent, *, out=None):
     return pow(input, exponent)
 
 
-@composite(public=False)
-def float_power_(input, exponent):
+@composite(public=False, several=((2, 3), (2, 3), (2, 3)))
+def float_power_(input: Tensor, exponent: Tensor | complex):
     """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
     result = float_power(input.detach(), exponent)
     if result.dtype is not input.dtype:
@@ -626,12 +650,17 @@ _floor_operator = operator_form("floor_divide")
 _mod_operator = operator_form("remainder")
 
 
+def _rdiv_operator(self, other):
+    result = _div_operator(other, self)
+    return result if result is NotImplemented else name_node(result, "MulBackward0")
+
+
 Tensor.__add__ = Tensor.__radd__ = operator_form("add")
 Tensor.__sub__ = operator_form("sub")
 Tensor.__rsub__ = operator_form("rsub")
 Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
 Tensor.__truediv__ = _div_operator
-Tensor.__rtruediv__ = lambda self, other: _div_operator(other, self)
+Tensor.__rtruediv__ = _rdiv_operator
 Tensor.__floordiv__ = _floor_operator
 Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
 Tensor.__mod__ = _mod_operator

@@ -21,7 +21,7 @@ def _bit_samples(t: Any) -> list[Any]:
             (t.integers(0, 9), t.integers(0, 9)), (t.integers(0, 9, 0), 1)]  # fmt: skip
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
 @samples(_bit_samples)
 def bitwise_and(xp, input, other):
     """input & other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -29,7 +29,7 @@ def bitwise_and(xp, input, other):
     return xp.bitwise_and(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
 @samples(_bit_samples)
 def bitwise_or(xp, input, other):
     """input | other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -37,7 +37,7 @@ def bitwise_or(xp, input, other):
     return xp.bitwise_or(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
 @samples(_bit_samples)
 def bitwise_xor(xp, input, other):
     """input ^ other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -60,7 +60,7 @@ def bitwise_not(xp, input):
     return xp.invert(input)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
 @samples(
     lambda t: [
         (t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)),
@@ -74,7 +74,7 @@ def bitwise_left_shift(xp, input, other):
     return xp.left_shift(input, other)
 
 
-@op(broadcast=True, inplace=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
 @samples(
     lambda t: [
         (t.integers(-9, 9, 3, 4), t.integers(0, 9, 4)),

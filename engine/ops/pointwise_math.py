@@ -181,7 +181,7 @@ def cosh(xp, input):
     return xp.cosh(input)
 
 
-@op(promote="float", inplace=True, names=("arcsinh",))
+@op(node={"_inplace": "AsinhBackward1"}, promote="float", inplace=True, names=("arcsinh",))
 @derivative(input=lambda grad, input: grad * _conj((input * input + 1).rsqrt()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def asinh(xp, input):
@@ -195,7 +195,7 @@ def _acosh_slope(x: Tensor) -> Tensor:
     return (x * x - 1).rsqrt()
 
 
-@op(promote="float", inplace=True, names=("arccosh",))
+@op(node={"_inplace": "AcoshBackward1"}, promote="float", inplace=True, names=("arccosh",))
 @derivative(input=lambda grad, input: grad * _conj(_acosh_slope(input)))
 @samples(lambda t: [(t.uniform(1.2, 3, 3, 4),), (t.uniform(1.2, 3),), (t(0, 2),)])
 def acosh(xp, input):
@@ -203,7 +203,7 @@ def acosh(xp, input):
     return xp.arccosh(input)
 
 
-@op(promote="float", inplace=True, names=("arctanh",))
+@op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",))
 @derivative(input=lambda grad, input: grad / _conj(1 - input * input))
 @samples(
     lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
@@ -315,7 +315,20 @@ def _number_log(like: Tensor, value: Any) -> Any:
     )
 
 
-@op(broadcast=True, promote="float", inplace=True, names=("special_xlogy",), half=True, refuse="c")
+@op(
+    node={
+        "not isinstance(other, Tensor)": "XlogyBackward2",
+        "isinstance(input, Tensor)": "XlogyBackward0",
+        "": "XlogyBackward1",
+    },
+    broadcast=True,
+    promote="float",
+    inplace=True,
+    names=("special_xlogy",),
+    half=True,
+    refuse="c",
+    several=((2, 3), (2, 3), (2, 3)),
+)
 @derivative(input=_xlogy_input, other=lambda grad, input, other: grad * input / other)
 @samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (1.5, t.positive(3)),
                     (t(0), t(0))])  # fmt: skip
@@ -327,7 +340,14 @@ def xlogy(xp, input, other):
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)
 
 
-@op(broadcast=True, promote="float", inplace=True, numbers=("other",))
+@op(
+    node={"isinstance(other, Tensor)": "CopysignBackward0", "": "CopysignBackward1"},
+    broadcast=True,
+    promote="float",
+    inplace=True,
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad, input, result: (
         grad * keep_where(result / input, (input != 0).expand(result.shape))
@@ -496,11 +516,11 @@ def trunc(xp, input):
     return _rounded(xp, "trunc", xp.trunc, input)
 
 
-@op(inplace=True, half=True)
+@op(node={"decimals": "RoundBackward1", "": "RoundBackward0"}, inplace=True, half=True, several=((1, 2), (2, 3)))
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
                     (t(4), {"decimals": -1})])  # fmt: skip
-def round(xp, input, *, decimals=0):
+def round(xp, input, *, decimals: int = 0):
     """The nearest whole number, ties to even; with `decimals` that many digits are kept.  input (*) -> (*)."""
     if decimals:
         refuse("round_cpu", input, "iub")

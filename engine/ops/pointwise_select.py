@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented
@@ -35,7 +36,9 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
-def clamp_numbers(xp, input, min=None, max=None):
+def clamp_numbers(
+    xp, input, min: complex | Tensor | None = None, max: complex | Tensor | None = None
+):
     """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
     _no_complex_clamp(input)
     if input.dtype.kind == "V":  # bfloat16 beside a Python number would become float32
@@ -70,7 +73,15 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     return result if result._array.shape == grad._array.shape else result.expand(grad._array.shape)
 
 
-@op(broadcast=True, inplace=True, tensors=("min",), numbers=("min",), laid=True)
+@op(
+    node={"isinstance(min, Tensor)": "ClampMinBackward1", "": "ClampMinBackward0"},
+    broadcast=True,
+    inplace=True,
+    tensors=("min",),
+    numbers=("min",),
+    laid=True,
+    several=((2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
     min=lambda grad, input, min: keep_where(grad, _all_of(grad, input < min)),
@@ -89,7 +100,15 @@ def clamp_min(xp, input, min):
     return xp.maximum(input, min)
 
 
-@op(broadcast=True, inplace=True, tensors=("max",), numbers=("max",), laid=True)
+@op(
+    node={"isinstance(max, Tensor)": "ClampMaxBackward1", "": "ClampMaxBackward0"},
+    broadcast=True,
+    inplace=True,
+    tensors=("max",),
+    numbers=("max",),
+    laid=True,
+    several=((2, 3), (2, 3)),
+)
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
     max=lambda grad, input, max: keep_where(grad, _all_of(grad, input > max)),
@@ -110,10 +129,6 @@ def clamp_max(xp, input, max):
 
 def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     """The op for these bounds, and its arguments."""
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"clamp(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
     if max is None:
         if min is None:
             raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -131,25 +146,38 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     return clamp_numbers, (input, min, max)
 
 
-@overload(names=("clip",))
+@overload(names=("clip",), several=((1, 4), (1, 4)))
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
-def clamp(input, min=None, max=None, *, out=None):
+def clamp(
+    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None, *, out=None
+):
     """input limited to [min, max], each a number, a Tensor or None.  input (*) -> (*).
 
     RuntimeError when both are None.
     """
     function, args = _clamp_form(input, min, max)
-    return function(*args) if out is None else function(*args, out=out)
+    if out is not None:
+        return function(*args, out=out)
+    return _as_clamp(function(*args), function, args[-1])
 
 
-@overload(public=True, names=("clip_",))
-def clamp_(input, min=None, max=None):
+@overload(public=True, names=("clip_",), several=((1, 4), (1, 4)))
+def clamp_(
+    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None
+):
     """In place: see `clamp`."""
     function, args = _clamp_form(input, min, max)
     if args[0] is not input:
         args = (input, *args[1:])
-    return function.op.inplace_function(*args)
+    return _as_clamp(function.op.inplace_function(*args), function, args[-1])
+
+
+def _as_clamp(result: Tensor, function: Any, bound: Any) -> Tensor:
+    """A result of `clamp` with one bound under the name that torch gives its node."""
+    if function is clamp_min or function is clamp_max:
+        name_node(result, "ClampBackward0" if isinstance(bound, Tensor) else "ClampBackward1")
+    return result
 
 
 # --- maximum and minimum
@@ -267,21 +295,19 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
 
 
-@overload(method=False)
+@overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))
 @samples(
     lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))]
 )
-def where(condition, input=None, other=None, *, out=None):
+def where(
+    condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None
+):
     """input where condition (bool), else other.
 
     condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
 
     With the condition alone: the indices of its true elements, a tuple of one Tensor a dim.
     """
-    if not isinstance(condition, Tensor):
-        raise TypeError(
-            f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}"
-        )
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     array = condition._array
@@ -301,11 +327,6 @@ def where(condition, input=None, other=None, *, out=None):
         and isinstance(other, Tensor)
         and input._array.dtype is other._array.dtype
     ):
-        for name, position, x in (("input", 2, input), ("other", 3, other)):
-            if not isinstance(x, Tensor | int | float | complex):
-                raise TypeError(
-                    f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-                )
         target = result_dtype([input, other])
         input, other = (
             _operand("input", 2, array, input, target),
@@ -337,7 +358,9 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
 @samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
                     (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
-def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
+def nan_to_num(
+    xp, input, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+):
     """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).
 
     input (*) -> (*).
@@ -357,23 +380,20 @@ def nan_to_num(xp, input, nan=None, posinf=None, neginf=None):
 
 @composite()
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
-def ldexp(input, other, *, out=None):
+def ldexp(input: Tensor, other: Tensor, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return _ldexp(input, other).mul(_power_of_two(input, other), out=out)
+    return name_node(
+        _ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0"
+    )
 
 
 @composite()
-def ldexp_(input, other):
+def ldexp_(input: Tensor, other: Tensor):
     """In place: see `ldexp`."""
-    return _ldexp(input, other).mul_(_power_of_two(input, other))
+    return name_node(_ldexp(input, other).mul_(_power_of_two(input, other)), "LdexpBackward0")
 
 
 def _ldexp(input: Any, other: Any) -> Tensor:
-    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"ldexp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     if other.dtype is dtypes.bool and input.is_floating_point():
         raise not_implemented("ldexp_cpu_exp", other._array)
     return input
@@ -392,24 +412,7 @@ def _power_of_two(input: Tensor, other: Tensor) -> Tensor:
 def _check_same_dtype(input: Any, end: Any, name: str) -> None:
     if end.dtype != input.dtype:
         have, want = dtypes.from_numpy(end.dtype), dtypes.from_numpy(input.dtype)
-        raise RuntimeError(f"expected dtype {_cpp(want)} for `{name}` but got dtype {_cpp(have)}")
-
-
-def _cpp(dtype: dtypes.dtype) -> str:
-    """The C++ name of a dtype in torch's messages."""
-    names = {
-        "float32": "float",
-        "float64": "double",
-        "float16": "c10::Half",
-        "int64": "long",
-        "int32": "int",
-    }
-    names |= {
-        "bfloat16": "c10::BFloat16",
-        "complex64": "c10::complex<float>",
-        "complex128": "c10::complex<double>",
-    }
-    return names.get(dtype.name, dtype.name)
+        raise RuntimeError(f"expected dtype {dtypes.cpp_name(want)} for `{name}` but got dtype {dtypes.cpp_name(have)}")
 
 
 @op(
@@ -425,7 +428,7 @@ def _cpp(dtype: dtypes.dtype) -> str:
     end=lambda grad, weight: grad * _conj(weight),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), 0.3), (t(2, 1), t(3), 0.8), (t(0), t(0), 0.5)])
-def lerp_number(xp, input, end, weight):
+def lerp_number(xp, input, end, weight: complex | Tensor):
     """input + weight * (end - input).  input (*a), end (*b) -> (broadcast of a and b)."""
     if input.dtype.kind in "iub":
         raise not_implemented("lerp_kernel_scalar", input)
@@ -451,12 +454,6 @@ def lerp_tensor(xp, input, end, weight):
 
 
 def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
-    for name, x in (("input", input), ("end", end)):
-        if not isinstance(x, Tensor):
-            position = 1 if name == "input" else 2
-            raise TypeError(
-                f"lerp(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     _check_same_dtype(input._array, end._array, "end")
     if isinstance(weight, Tensor):
         _check_same_dtype(input._array, weight._array, "weight")
@@ -464,14 +461,14 @@ def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
     return lerp_number
 
 
-@overload()
+@overload(several=((3, 4), (3, 4)))
 @samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
-def lerp(input, end, weight, *, out=None):
+def lerp(input: Tensor, end: Tensor, weight: Tensor | complex, *, out=None):
     """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
     return _lerp_form(input, end, weight)(input, end, weight, out=out)
 
 
-@overload(public=False)
-def lerp_(input, end, weight):
+@overload(public=False, several=((3, 4), (3, 4)))
+def lerp_(input: Tensor, end: Tensor, weight: Tensor | complex):
     """In place: see `lerp`."""
     return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)

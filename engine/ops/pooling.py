@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from math import prod
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import follow
 from engine.ops import _pool
 from engine.ops.pointwise import refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
-from engine.tensor import lying
+from engine.tensor import Tensor, lying
 
 
 def _wide(array):
@@ -359,14 +360,22 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
     x = input if batched else input.unsqueeze(0)
     y = (max_pool2d_values if n == 2 else max_pool3d_values)(x, *geometry, ceil_mode)
     if not indices:
-        return y if batched else y.squeeze(0)
+        return y if batched else _alone(y)
     where = max_pool_indices(x.detach(), y.detach(), *geometry)
-    return (y, where) if batched else (y.squeeze(0), where.squeeze(0))
+    return (y, where) if batched else (_alone(y), where.squeeze(0))
+
+
+def _alone(y):
+    """The one result of a batch of one, its node under the name of the pooling.  (1, *) -> (*)."""
+    return y.squeeze(0) if y.grad_fn is None else name_node(y.squeeze(0), y.grad_fn.name())
 
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2), (t.distinct(3, 5, 5), 3, 2, 1, 1, True)])
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool2d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
     return _max_pool(
         "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False
@@ -375,7 +384,10 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool3d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
     return _max_pool(
         "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False
@@ -385,7 +397,8 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2)])
 def max_pool2d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their flat indices.  input (N, C, H, W) -> (N, C, H', W'), same int64."""
     return _max_pool(
@@ -396,7 +409,8 @@ def max_pool2d_with_indices(
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
 def max_pool3d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their flat indices.  input (N, C, D, H, W) -> (N, C, D', H', W'), same int64."""
     return _max_pool(
@@ -448,7 +462,10 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2), (t.distinct(3, 7), 3, 2, 1)])
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool1d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+):
     """The maximum of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
@@ -456,7 +473,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2)])
 def max_pool1d_with_indices(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
 ):
     """Maxima and their indices.  input (N, C, L) -> (N, C, L'), same int64."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
@@ -476,19 +494,19 @@ def _avg_pool(
     x = input if batched else input.unsqueeze(0)
     function = avg_pool2d_values if n == 2 else avg_pool3d_values
     y = function(x, kernel, step, pads, bool(ceil_mode), bool(count_include_pad), divisor_override)
-    return y if batched else y.squeeze(0)
+    return y if batched else _alone(y)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 3, 5, 4), 2), (t(3, 5, 5), 3, 2, 1, True, False)])
 def avg_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ):
     """The mean of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
     return _avg_pool(
@@ -507,13 +525,13 @@ def avg_pool2d(
 @composite(public=False, method=False)
 @samples(lambda t: [(t(1, 2, 3, 4, 4), 2)])
 def avg_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ):
     """The mean of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
     return _avg_pool(
@@ -540,7 +558,10 @@ def _two_or_three(name, input):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 6), 2), (t(3, 7), 3, 2, 1)])
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(
+    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0, ceil_mode: bool = False, count_include_pad: bool = True
+):
     """The mean of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     _two_or_three("avg_pool1d", input)
     (k,) = _tuple(kernel_size, 1, "avg_pool1d", "kernel_size")
@@ -577,22 +598,23 @@ def _adaptive_avg(name, n, input, output_size):
         raise NotImplementedError(
             f"\"{name}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
         )
-    if n == 2 and size == (1, 1):
-        return input.mean((-1, -2), keepdim=True)
+    if size == (1,) * n:
+        return input.mean(tuple(range(-1, -n - 1, -1)), keepdim=True)
     batched = input.dim() == n + 2
     x = input if batched else input.unsqueeze(0)
     if all(spatial) and all(size) and n > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
         kernel = tuple(m // s for m, s in zip(spatial, size))
         function = avg_pool2d_values if n == 2 else avg_pool3d_values
         y = function(x, kernel, kernel, (0,) * n, False, True, None)
+        name_node(y, f"AdaptiveAvgPool{n}DBackward0")
     else:
         y = adaptive_average(n)(x, adaptive_spec(spatial, size))
-    return y if batched else y.squeeze(0)
+    return y if batched else _alone(y)
 
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 7), 3), (t(3, 6), 2)])
-def adaptive_avg_pool1d(input, output_size):
+def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Means of output_size windows that cover the input.  input (N, C, L) or (C, L) -> (N, C, output_size)."""
     _two_or_three("adaptive_avg_pool1d", input)
     (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
@@ -601,14 +623,14 @@ def adaptive_avg_pool1d(input, output_size):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(2, 3, 7, 5), (3, 2)), (t(2, 6, 4), (2, None)), (t(2, 3, 4, 4), 1)])
-def adaptive_avg_pool2d(input, output_size):
+def adaptive_avg_pool2d(input: Tensor, output_size):
     """Means of windows that cover the input.  input (N, C, H, W) or (C, H, W) -> (N, C, *output_size)."""
     return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(1, 2, 3, 5, 4), (2, 2, 3))])
-def adaptive_avg_pool3d(input, output_size):
+def adaptive_avg_pool3d(input: Tensor, output_size):
     """Means of windows that cover the input.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, *output_size)."""
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
@@ -650,13 +672,13 @@ def _adaptive_max(name, n, input, output_size):
         result = empty, empty.to(dtypes.int64)
     else:
         where = adaptive_max_indices(x.detach(), size)
-        result = pool_gather(x, where), where
-    return result if batched else tuple(r.squeeze(0) for r in result)
+        result = name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), where
+    return result if batched else tuple(_alone(r) for r in result)
 
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7), 3)])
-def adaptive_max_pool1d(input, output_size):
+def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Maxima and indices of output_size windows that cover the input.  input (N, C, L) -> (N, C, output_size), same."""
     _two_or_three("adaptive_max_pool1d", input)
     (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
@@ -666,13 +688,13 @@ def adaptive_max_pool1d(input, output_size):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7, 5), (3, 2)), (t.distinct(2, 4, 4), 3)])
-def adaptive_max_pool2d(input, output_size):
+def adaptive_max_pool2d(input: Tensor, output_size):
     """Maxima and flat indices of windows that cover the input.  input (N, C, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 5, 4), (2, 2, 3))])
-def adaptive_max_pool3d(input, output_size):
+def adaptive_max_pool3d(input: Tensor, output_size):
     """Maxima and flat indices of windows that cover the input.  input (N, C, D, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size)

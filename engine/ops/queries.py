@@ -11,64 +11,56 @@ from engine.storage import Memory, UntypedStorage
 from engine.tensor import Tensor
 
 
-def _checked(name: str, input: Any) -> Tensor:
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
-    return input
-
-
 @composite(method=False)
-def numel(input):
+def numel(input: Tensor):
     """The number of elements.  input (*)."""
-    return _checked("numel", input).numel()
+    return input.numel()
 
 
 @composite(method=False)
-def is_floating_point(input):
+def is_floating_point(input: Tensor):
     """Whether the dtype is a floating point one.  input (*)."""
-    return _checked("is_floating_point", input).is_floating_point()
+    return input.is_floating_point()
 
 
 @composite(method=False)
-def is_complex(input):
+def is_complex(input: Tensor):
     """Whether the dtype is complex.  input (*)."""
-    return _checked("is_complex", input).is_complex()
+    return input.is_complex()
 
 
 @composite(method=False)
-def is_signed(input):
+def is_signed(input: Tensor):
     """Whether the dtype has negative numbers.  input (*)."""
-    return _checked("is_signed", input).is_signed()
+    return input.is_signed()
 
 
 @composite(method=False)
-def is_conj(input):
+def is_conj(input: Tensor):
     """False: conjugation is never lazy.  input (*)."""
-    return _checked("is_conj", input).is_conj()
+    return input.is_conj()
 
 
 @composite(method=False)
-def is_neg(input):
+def is_neg(input: Tensor):
     """False: negation is never lazy.  input (*)."""
-    return _checked("is_neg", input).is_neg()
+    return input.is_neg()
 
 
 @composite(method=False)
-def is_inference(input):
+def is_inference(input: Tensor):
     """False: inference mode makes ordinary tensors.  input (*)."""
-    return _checked("is_inference", input).is_inference()
+    return input.is_inference()
 
 
 @composite(method=True)
-def is_nonzero(input):
+def is_nonzero(input: Tensor):
     """Whether the one element is not zero.  RuntimeError unless there is exactly one."""
     return bool(input)
 
 
 @composite(method=True)
-def is_same_size(input, other):
+def is_same_size(input: Tensor, other: Tensor):
     """Whether both have the same sizes."""
     return input._array.shape == other._array.shape
 

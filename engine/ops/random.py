@@ -15,6 +15,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, numel, size_of
+from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
@@ -95,6 +96,28 @@ def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
     return halves * 2.0**-32 < p.astype(_F64)
 
 
+def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any:
+    """1 / p with probability `p` > 0, else 0: what dropout multiplies with."""
+    count = numel(shape)
+    work = dtype if dtype in (_F32, _F64) else _F32
+    most = np.uint32(round(p * 2.0**32) - 1) if p * 2.0**32 >= 0.5 else None
+    scale = work.type(1) / work.type(p)
+    if xp is not np or count < _LARGE or most is None:
+        return (below(xp, generator, shape, p) * scale).astype(dtype, copy=False)
+    from engine.backends.cpu.fast import fast
+
+    draw, made = generator.reserve((count + 1) // 2), fast.empty(count, work)
+
+    def piece(eights: slice) -> None:  # four words are eight halves
+        start, stop = eights.start * 8, min_(eights.stop * 8, count)
+        halves = draw(start // 2, (stop + 1) // 2).view(np.uint32)[: stop - start]
+        np.multiply(halves <= most, scale, out=made[start:stop])
+
+    fast.share(piece, -(-count // 8), count)
+    return made.reshape(shape).astype(dtype, copy=False)
+
+
+_LARGE = 1 << 17  # numbers worth several threads
 min_ = builtins.min
 
 
@@ -155,7 +178,8 @@ def _check_inexact(name: str, dtype: Any) -> None:
 
 @composite(method=False)
 def rand(
-    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *sizes, size: tuple[int, ...] | None = None, generator=None, out=None, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False, names=None,
 ):  # fmt: skip
     """Uniform numbers in [0, 1).  rand(*size) -> (*size)."""
@@ -165,7 +189,8 @@ def rand(
 
 @composite(method=False)
 def randn(
-    *sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    *sizes, size: tuple[int, ...] | None = None, generator=None, out=None, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False, names=None,
 ):  # fmt: skip
     """Standard normal numbers.  randn(*size) -> (*size)."""
@@ -187,7 +212,7 @@ def _drawn_like(
 
 @composite(method=False)
 def rand_like(
-    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    input: Tensor, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
     generator=None,
 ):  # fmt: skip
     """Uniform numbers in [0, 1) in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -198,7 +223,7 @@ def rand_like(
 
 @composite(method=False)
 def randn_like(
-    input, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
+    input: Tensor, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None,
     generator=None,
 ):  # fmt: skip
     """Standard normal numbers in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -216,7 +241,8 @@ def _check_span(low: int, high: int) -> None:
 
 @composite(method=False)
 def randint(
-    low=0, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    low: int = 0, high: int | tuple[int, ...] | None = None, size: tuple[int, ...] | None = None, *, generator=None,
+    out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """Integers in [low, high).  randint(high, size), randint(low, high, size) -> (*size)."""
@@ -242,7 +268,8 @@ def randint(
 
 @composite(method=False)
 def randint_like(
-    input, low=0, high=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    input: Tensor, low: int = 0, high: int | Tensor | None = None, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False,
     memory_format=None, generator=None,
 ):  # fmt: skip
     """Integers in [low, high) in the shape, dtype and device of `input`.  input (*) -> (*)."""
@@ -258,7 +285,7 @@ def randint_like(
 
 @composite(method=False)
 def randperm(
-    n,
+    n: int,
     *,
     generator=None,
     out=None,
@@ -308,7 +335,7 @@ def bernoulli_tensor(xp, input, *, generator=None):
 
 
 @composite()
-def bernoulli(input, p=None, *, generator=None, out=None):
+def bernoulli(input: Tensor, p: float | None = None, *, generator=None, out=None):
     """0 or 1, 1 with probability input (or p everywhere).  input (*) -> (*)."""
     if p is not None:
         result = wrap(like_array(input._array, None, None, None))
@@ -358,7 +385,8 @@ def normal_tensors(xp, mean, std, generator=None):
 
 @composite(method=False)
 def normal(
-    mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    mean: Tensor | float = 0.0, std: float | Tensor = 1.0, size: tuple[int, ...] | None = None, *,
+    generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """Normal numbers: mean and std numbers (then `size` is needed) or tensors.  mean (*a), std (*b) -> (broadcast)."""
@@ -389,7 +417,9 @@ def _check_std(std: Any) -> None:
 
 
 @composite(method=True)
-def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator=None, out=None
+):
     """Numbers of categories drawn by their weights, a row of draws a row of weights.
 
     input (n) or (m, n) -> (num_samples) or (m, num_samples).
@@ -603,6 +633,7 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
         low, high = args
     elif len(args) == 1:
         high = args[0]
+    form = 2 if high is None and low is None else 1 if low is None else 0  # torch numbers them so
     dtype = self._array.dtype
     if high is None:
         low = low or 0
@@ -622,7 +653,7 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
         backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype
     )
     overwrite(self, NODES["random_"])
-    return self
+    return name_node(self, f"RandomBackward{form}")
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
@@ -637,7 +668,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         probabilities = p
     array[...] = below(xp, generator_of(generator, array), array.shape, probabilities)
     overwrite(self, NODES["bernoulli_"])
-    return self
+    return name_node(self, f"BernoulliBackward{1 if isinstance(p, Tensor) else 2}")
 
 
 Tensor.random_, Tensor.bernoulli_ = random_, bernoulli_

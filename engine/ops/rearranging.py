@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import size_of, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.along import index_select
 from engine.ops.creation import zeros
@@ -59,7 +60,7 @@ def repeat_backward(grad, shape, repeats):
 
 
 @composite()
-def tile(input, *dims, **more):
+def tile(input: Tensor, *dims, **more):
     """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
     counts = size_of(*dims) if dims else size_of(more["dims"])
     lead = input._array.ndim - len(counts)
@@ -67,7 +68,10 @@ def tile(input, *dims, **more):
 
 
 @composite()
-def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+def repeat_interleave(
+    input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *,
+    output_size: int | None = None
+):
     """Each entry of `dim` (of the flat tensor if None) repeated.
 
     input (*, n, *), repeats int or (n) -> (*, sum, *).
@@ -109,7 +113,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         raise RuntimeError("repeats can not be negative")
     xp = backends.xp_of(input._array)
     index = wrap(xp.repeat(xp.arange(n), values if n else 0))
-    return index_select(input, dim, index)
+    return name_node(index_select(input, dim, index), "ViewBackward0")
 
 
 # --- flipped and rolled
@@ -150,7 +154,7 @@ def _in_layout(xp: Any, like: Any, values: Any) -> Any:
 
 
 @composite()
-def fliplr(input):
+def fliplr(input: Tensor):
     """Columns reversed.  input (n, m, *) -> (n, m, *)."""
     if input._array.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
@@ -158,7 +162,7 @@ def fliplr(input):
 
 
 @composite()
-def flipud(input):
+def flipud(input: Tensor):
     """Rows reversed.  input (n, *) -> (n, *)."""
     if input._array.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
@@ -172,7 +176,7 @@ def _ints(value: Any) -> tuple[int, ...]:
 @op(out=False)
 @derivative(input=lambda grad, shifts, dims: grad.roll([-s for s in _ints(shifts)], dims))
 @samples(lambda t: [(t(5), 2), (t(2, 3), (1, -1), (0, 1)), (t(2, 3), 4, 1), (t(2, 3), 1)])
-def roll(xp, input, shifts, dims=()):
+def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] = ()):
     """Elements shifted cyclically along `dims` (of the flat tensor without dims).  input (*) -> (*)."""
     shifts, dims = _ints(shifts), () if dims is None else _ints(dims)
     if not shifts:
@@ -187,7 +191,7 @@ def roll(xp, input, shifts, dims=()):
 
 
 @composite()
-def rot90(input, k=1, dims=(0, 1)):
+def rot90(input: Tensor, k: int = 1, dims: tuple[int, ...] = (0, 1)):
     """Rotated by k times 90 degrees in the plane of two dims.  input (*) -> (*)."""
     dims = tuple(dims)
     ndim = input._array.ndim
@@ -203,13 +207,13 @@ def rot90(input, k=1, dims=(0, 1)):
         if not -ndim <= d < ndim:
             raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
     k %= 4
-    if k == 1:
-        return flip(input, (dims[1],)).transpose_(*dims)
-    if k == 2:
-        return flip(input, dims)
-    if k == 3:
-        return flip(input, (dims[0],)).transpose_(*dims)
-    return input.clone()
+    if k == 0:
+        result = input.clone()
+    elif k == 2:
+        result = flip(input, dims)
+    else:
+        result = flip(input, (dims[k % 3],)).transpose_(*dims)
+    return name_node(result, "Rot90Backward0")
 
 
 # --- triangles
@@ -231,7 +235,7 @@ def _triangle(xp: Any, input: Any, diagonal: int, lower: bool, name: str) -> Any
 @op(inplace=True)
 @derivative(input=lambda grad, diagonal: grad.tril(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
-def tril(xp, input, diagonal=0):
+def tril(xp, input, diagonal: int = 0):
     """The lower triangle of matrices, zeros above.  input (*, n, m) -> (*, n, m)."""
     return _triangle(xp, input, diagonal, True, "tril")
 
@@ -239,7 +243,7 @@ def tril(xp, input, diagonal=0):
 @op(inplace=True)
 @derivative(input=lambda grad, diagonal: grad.triu(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
-def triu(xp, input, diagonal=0):
+def triu(xp, input, diagonal: int = 0):
     """The upper triangle of matrices, zeros below.  input (*, n, m) -> (*, n, m)."""
     return _triangle(xp, input, diagonal, False, "triu")
 
@@ -250,7 +254,7 @@ def triu(xp, input, diagonal=0):
 @op()
 @derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
 @samples(lambda t: [(t(3),), (t(2, 3), 1), (t(2, 3), -1, 0, 2)])
-def diag_embed(xp, input, offset=0, dim1=-2, dim2=-1):
+def diag_embed(xp, input, offset: int = 0, dim1: int = -2, dim2: int = -1):
     """Matrices with the last dim on a diagonal.
 
     input (*, n) -> (*, n + |offset|, n + |offset|), new dims at dim1 and dim2.
@@ -285,18 +289,18 @@ def _diag_backward(grad, shape, offset):
 
 
 @composite(method=True)
-def diag(input, diagonal=0, *, out=None):
+def diag(input: Tensor, diagonal: int = 0, *, out=None):
     """A matrix with the vector on a diagonal, or the diagonal of a matrix.  input (n) -> (n, n); (n, m) -> (k)."""
     ndim = input._array.ndim
     if ndim not in (1, 2):
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
     if ndim == 1:
         return diag_embed(input, diagonal, out=out)
-    return diagonal_copy(input, diagonal, out=out)
+    return name_node(diagonal_copy(input, diagonal, out=out), "DiagonalBackward0_copy")
 
 
 @composite()
-def diagflat(input, offset=0):
+def diagflat(input: Tensor, offset: int = 0):
     """A matrix with all elements on a diagonal.  input (*) -> (n, n)."""
     return diag_embed(reshape_to(input, (input._array.size,)), offset)
 
@@ -305,7 +309,7 @@ def diagflat(input, offset=0):
 
 
 @composite(method=False, public=False)
-def one_hot(tensor, num_classes=-1):
+def one_hot(tensor: Tensor, num_classes: int = -1):
     """Ones at the class numbers.  tensor (*) int64 -> (*, num_classes) int64.
 
     RuntimeError for numbers out of range.

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import numel, wrap_dim, wrap_dims
-from engine.autograd.graph import handed
+from engine.autograd.graph import handed, name_node
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
 from engine.dtypes import NATIVE
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -112,7 +112,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(aliases=KEEP, laid=True)
+@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, laid=True, several=((1, 2), (2, 5)))
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -125,7 +125,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 )
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(0, 2), 0), (t(3), ()), (t(), 0),
                     (t.integers(0, 9, 3),), (t.boolean(3),), (t.complex(3),)])  # fmt: skip
-def sum(xp, input, dim=None, keepdim=False, *, dtype=None):
+def sum(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None):
     """Sum over `dim` (int, tuple or None = all); integers and bools sum in int64.  input (*) -> (* without dim)."""
     if dim is None and dtype is None and input.dtype in NATIVE:
         return xp.add.reduce(input, None, keepdims=keepdim)
@@ -151,7 +151,14 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(range(lead)), ones
 
 
-@op(varargs="size")
+@op(
+    node={
+        "not size": "SumBackward0",
+        "len(size) < _a_input.ndim": "ViewBackward0",
+        "": "SumBackward1",
+    },
+    varargs="size",
+)
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
 @samples(
     lambda t: [
@@ -193,7 +200,9 @@ def sum_to_size(xp, input, size):
         (t.of([1.0, float("nan")]),),
     ]
 )
-def nansum(xp, input, dim=None, keepdim=False, *, dtype=None):
+def nansum(
+    xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
+):
     """Sum over `dim`, nan counted as 0.  input (*) -> (* without dim)."""
     if input.dtype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
@@ -225,7 +234,7 @@ def _mean_backward(
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
 
-@op(aliases=KEEP, laid=True)
+@op(node={"dim is None": "MeanBackward0", "": "MeanBackward1"}, aliases=KEEP, laid=True, several=((1, 3), (2, 5)))
 @derivative(input=_mean_backward)
 @array_derivative(
     input=lambda grad, input_shape, dim, keepdim: _spread_array(
@@ -234,7 +243,7 @@ def _mean_backward(
 )
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(2, 0), 0), (t.complex(3),),
                     (t.integers(0, 9, 3), {"dtype": dtypes.float64})])  # fmt: skip
-def mean(xp, input, dim=None, keepdim=False, *, dtype=None):
+def mean(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None):
     """The mean over `dim` (int, tuple or None = all).  RuntimeError for integers.  input (*) -> (* without dim)."""
     input = _floating_result("mean", input, dtype)
     axis = axis_of(dim, input.ndim)
@@ -250,7 +259,10 @@ def mean(xp, input, dim=None, keepdim=False, *, dtype=None):
 
 @composite()
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1, True)])
-def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
+def nanmean(
+    input: Tensor, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None,
+    out=None
+):
     """The mean over `dim` of what is not nan.  input (*) -> (* without dim)."""
     if not (input.is_floating_point() or input.is_complex()):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
@@ -259,7 +271,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     return nansum(input, dim, keepdim, dtype=dtype).div(count, out=out)
 
 
-@op(aliases={"axis": "dim"})
+@op(aliases={"axis": "dim"}, several=((1, 2), (2, 2)))
 @samples(
     lambda t: [
         (t(3, 4),),
@@ -268,7 +280,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
         (t(0),),
     ]
 )
-def count_nonzero(xp, input, dim=None):
+def count_nonzero(xp, input, dim: tuple[int, ...] | int | None = None):
     """How many elements are not 0.  input (*) -> (* without dim) int64."""
     return (input != 0).sum(axis=axis_of(dim, input.ndim), dtype="int64")
 
@@ -347,14 +359,17 @@ def prod_all(xp, input, *, dtype=None):
 @samples(
     lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)]
 )
-def prod_dim(xp, input, dim, keepdim=False, *, dtype=None):
+def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
     """The product along `dim`.  input (*) -> (* without dim)."""
     return _product(xp, input, axis_of(dim, input.ndim), keepdim, dtype)
 
 
-@overload()
+@overload(several=((1, 2), (2, 5)))
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1)])
-def prod(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=None, out=None):
+def prod(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype=None, axis=None, keepdims=None,
+    out=None
+):
     """The product of all elements, or along `dim`; integers in int64; exact gradient at zeros.
 
     input (*) -> (* without dim).
@@ -414,7 +429,10 @@ def _moment_samples(t: Any) -> list[Any]:
 @op(form="var", node="VarBackward0")
 @derivative(input=_var_backward)
 @samples(_moment_samples)
-def var_of(xp, input, dim=None, correction=1, keepdim=False):
+def var_of(
+    xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1,
+    keepdim: bool = False
+):
     """The variance along `dim`.  input (*) -> (* without dim)."""
     return _moments(xp, input, dim, correction, keepdim)[0]
 
@@ -422,7 +440,10 @@ def var_of(xp, input, dim=None, correction=1, keepdim=False):
 @op(form="std", node="StdBackward0")
 @derivative(input=_std_backward)
 @samples(_moment_samples)
-def std_of(xp, input, dim=None, correction=1, keepdim=False):
+def std_of(
+    xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1,
+    keepdim: bool = False
+):
     """The standard deviation along `dim`; gradient 0 where it is 0.  input (*) -> (* without dim)."""
     return xp.sqrt(_moments(xp, input, dim, correction, keepdim)[0])
 
@@ -442,21 +463,27 @@ def _moment_arguments(
     return dim, 1 if correction is None else correction, builtins.bool(keepdim)
 
 
-@overload()
+@overload(several=((1, 2), (1, 5), (2, 5)))
 @samples(
     lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
 )
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=None):
+def var(
+    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
+    keepdim: bool = False, *, correction: complex | None = None, out=None
+):
     """The variance over `dim`, divided by N - correction (1; 0 with unbiased=False).  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var", dim, unbiased, keepdim, correction)
     return var_of(input, dim, correction, keepdim, out=out)
 
 
-@overload()
+@overload(several=((1, 2), (1, 5), (2, 5)))
 @samples(
     lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
 )
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=None):
+def std(
+    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
+    keepdim: bool = False, *, correction: complex | None = None, out=None
+):
     """The standard deviation over `dim`, see `var`.  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std", dim, unbiased, keepdim, correction)
     return std_of(input, dim, correction, keepdim, out=out)
@@ -467,22 +494,35 @@ def _check_moments(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name} only support floating point and complex dtypes")
 
 
-@overload(method=False)
+def _named(
+    name: str, spread: Tensor, input: Tensor, dim: Any, keepdim: bool
+) -> tuple[Tensor, Tensor]:
+    """(spread, mean), both under the name of torch's one node."""
+    return name_node(spread, name), name_node(mean(input, dim, keepdim), name)
+
+
+@overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var_mean(
+    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
+    keepdim: bool = False, *, correction: complex | None = None
+):
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
     _check_moments("var_mean", input)
-    return var_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    return _named("VarMeanBackward0", var_of(input, dim, correction, keepdim), input, dim, keepdim)
 
 
-@overload(method=False)
+@overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std_mean(
+    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
+    keepdim: bool = False, *, correction: complex | None = None
+):
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
     _check_moments("std_mean", input)
-    return std_of(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    return _named("StdMeanBackward0", std_of(input, dim, correction, keepdim), input, dim, keepdim)
 
 
 # --- logsumexp
@@ -507,7 +547,7 @@ def _logsumexp_backward(
         (t.integers(0, 9, 3), 0),
     ]
 )
-def logsumexp(xp, input, dim, keepdim=False):
+def logsumexp(xp, input, dim: int | tuple[int, ...], keepdim: bool = False):
     """log of the sum of exp over `dim`, without overflow.  input (*) -> (* without dim)."""
     kind = input.dtype
     if wide(input):

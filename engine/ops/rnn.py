@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.ops import _rnn
 from engine.ops._vjp import WHY, vjp
@@ -369,6 +370,11 @@ def _run(direction, hx, args, kwargs):
     rows = input.reshape(length * count, input.shape[2])
     output, finals = _network(direction, rows, states, *rest, (count,) * length)
     output = output.reshape(length, count, output.shape[-1])
+    if direction is _lstm_direction:
+        name = "MkldnnRnnLayerBackward0"
+    else:
+        name = "StackBackward0"
+    name_node(output, "CatBackward0" if given["bidirectional"] else name)
     return (output.transpose(0, 1) if given.get("batch_first") else output, *finals)
 
 
@@ -419,7 +425,10 @@ def _cell_check(input, hx, size):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (t(3, 2), t(3, 2)), t(8, 4), t(8, 2), t(8), t(8))])
-def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(
+    input: Tensor, hx: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
     _cell_check(input, hx[0], w_ih.shape[1])
     i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
@@ -429,7 +438,10 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(6, 4), t(6, 2), t(6), t(6))])
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a GRU.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return _gru_step(linear(input, w_ih, b_ih), hx, w_hh, b_hh)
@@ -437,7 +449,10 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a plain recurrent network with tanh.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return tanh(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))
@@ -445,7 +460,10 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_relu_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None
+):
     """One step of a plain recurrent network with relu.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih.shape[1])
     return relu(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))

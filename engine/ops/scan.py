@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.extremes import add_along
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -42,7 +43,7 @@ def _scan_samples(t: Any) -> list[Any]:
     )
 )
 @samples(_scan_samples)
-def cumsum(xp, input, dim, *, dtype=None):
+def cumsum(xp, input, dim: int, *, dtype=None):
     """Running sums along `dim`; integers in int64.  input (*) -> (*)."""
     return _accumulate(xp, "cumsum", input, dim, dtype)
 
@@ -80,7 +81,7 @@ def _cumprod_backward(
 @op(inplace=True, aliases={"axis": "dim"})
 @derivative(input=_cumprod_backward)
 @samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
-def cumprod(xp, input, dim, *, dtype=None):
+def cumprod(xp, input, dim: int, *, dtype=None):
     """Running products along `dim`; integers in int64; exact gradient at zeros.  input (*) -> (*)."""
     return _accumulate(xp, "cumprod", input, dim, dtype)
 
@@ -117,7 +118,7 @@ def _distinct_samples(t: Any) -> list[Any]:
 @op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
-def cummax(xp, input, dim):
+def cummax(xp, input, dim: int):
     """(values, indices) of the running largest along `dim`, the last of equals.  input (*) -> (*), (*)."""
     return _running_extreme(xp, input, dim, True)
 
@@ -125,7 +126,7 @@ def cummax(xp, input, dim):
 @op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
-def cummin(xp, input, dim):
+def cummin(xp, input, dim: int):
     """(values, indices) of the running smallest along `dim`, the last of equals.  input (*) -> (*), (*)."""
     return _running_extreme(xp, input, dim, False)
 
@@ -171,7 +172,7 @@ def logcumsumexp_backward(xp, grad_output, input, output, dim):
     )
 )
 @samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0)])
-def logcumsumexp(xp, input, dim):
+def logcumsumexp(xp, input, dim: int):
     """log of the running sums of exp along `dim`, without overflow.  input (*) -> (*)."""
     if input.dtype.kind in "iub":
         raise not_implemented("logcumsumexp_out_cpu", input)
@@ -190,7 +191,10 @@ def logcumsumexp(xp, input, dim):
 @samples(
     lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)]
 )
-def diff(input, n=1, dim=-1, prepend=None, append=None):
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
+    append: Tensor | None = None
+):
     """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
     if not input._array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -233,22 +237,24 @@ def _no_bool(name: str, y: Tensor, x: Any) -> None:
             )
 
 
-@composite(method=False, names=("trapz",))
+@composite(method=False, names=("trapz",), several=((1, 3), (2, 3)))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
-def trapezoid(y, x=None, *, dx=None, dim=-1):
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, dim: int = -1):
     """The integral along `dim` by the trapezoidal rule, at points `x` or spaced by `dx` (1).
 
     y (*) -> (* without dim).
     """
     _no_bool("trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
-    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
+    total = (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).sum(dim) / 2
+    return name_node(total, "MulBackward1" if x is None else "DivBackward1")
 
 
-@composite(method=False)
+@composite(method=False, several=((1, 3), (2, 3)))
 @samples(lambda t: [(t(3, 5),), (t(3, 5), t(5)), (t(3, 5), {"dx": 0.5, "dim": 0})])
-def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: complex | None = None, dim: int = -1):
     """The running integral along `dim`, see `trapezoid`.  y (*) -> (*, shorter by 1 along dim)."""
     _no_bool("cumulative_trapezoid", y, x)
     dim = wrap_dim(dim, y._array.ndim)
-    return (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2
+    total = (_neighbours(y, dim) * _spacing(y, x, 1 if dx is None else dx, dim)).cumsum(dim) / 2
+    return name_node(total, "CumsumBackward0" if x is None else "DivBackward1")

@@ -15,6 +15,8 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
+from engine.arguments import argument_error, sizes_error
+from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
 from engine.runtime import MISSING, store
@@ -27,10 +29,10 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 # --- sizes
 
 
-@op(view=True, form="view", node="ViewBackward0")
+@op(view=True, form="view", node="ViewBackward0", several=((1, 1), (1, 1)))
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
-def view_size(xp, input, size):
+def view_size(xp, input, size: tuple[int, ...]):
     """The same elements under other sizes, without copying.  input (*) -> (*size).
 
     RuntimeError when the strides do not allow it; `reshape` copies then.
@@ -92,7 +94,11 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
             dtype = size[0]
     if dtype is not None:
         return _view_as_dtype(input, dtype)
-    return view_size(input, size_of(*size) if not more else size_of(more["size"]))
+    try:
+        size = size_of(*size) if not more else size_of(more["size"])
+    except TypeError:
+        raise sizes_error("view", "size", size or (more["size"],)) from None
+    return view_size(input, size)
 
 
 def _view_as_dtype(input, dtype):
@@ -125,24 +131,19 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @composite(method=True)
-def reshape(input, *shape, **more):
+def reshape(input: Tensor, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
-        raise TypeError(
-            f"reshape(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
+        raise argument_error("reshape", 1, "input", "Tensor", input)
     try:
-        return reshape_to(input, size_of(*shape) if shape else size_of(more["shape"]))
+        size = size_of(*shape) if shape else size_of(more["shape"])
     except TypeError:
-        if len(shape) != 1 or isinstance(shape[0], list | tuple):
-            raise
-        raise TypeError(
-            f"reshape(): argument 'shape' (position 1) must be tuple of ints, not {type(shape[0]).__name__}"
-        ) from None
+        raise sizes_error("reshape", "shape", shape or (more["shape"],)) from None
+    return reshape_to(input, size)
 
 
 @composite()
-def flatten(input, start_dim=0, end_dim=-1):
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
     """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).
 
     A view where possible; `input` if nothing is to do.
@@ -159,13 +160,14 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 @composite()
-def ravel(input):
+def ravel(input: Tensor):
     """All elements in one dim.  input (*) -> (n).  A view where possible."""
-    return reshape_to(input, (input._array.size,))
+    result = reshape_to(input, (input._array.size,))
+    return result if result._view is not None else name_node(result, "ViewBackward0")
 
 
 @composite()
-def unflatten(input, dim, sizes):
+def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]):
     """One dim split into several.  input (*, n, *) -> (*, *sizes, *)."""
     shape = input._array.shape
     dim = wrap_dim(dim, len(shape))
@@ -185,13 +187,13 @@ def unflatten(input, dim, sizes):
 
 
 @composite()
-def view_as(input, other):
+def view_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`, without copying.  input (*), other (*b) -> (*b)."""
     return view_size(input, other._array.shape)
 
 
 @composite()
-def reshape_as(input, other):
+def reshape_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`.  input (*), other (*b) -> (*b)."""
     return reshape_to(input, other._array.shape)
 
@@ -199,7 +201,16 @@ def reshape_as(input, other):
 Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
 
 
-@op(view=True, varargs="dim")
+@op(
+    node={
+        "not dim": "SqueezeBackward0",
+        "len(dim) == 1": "SqueezeBackward1",
+        "": "SqueezeBackward2",
+    },
+    view=True,
+    varargs="dim",
+    several=((1, 1), (2, 2), (2, 2)),
+)
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),)])
 def squeeze(xp, input, dim):
@@ -220,7 +231,7 @@ def squeeze(xp, input, dim):
 @op(view=True)
 @derivative(input=lambda grad, dim: grad.squeeze(dim))
 @samples(lambda t: [(t(3, 4), 0), (t(3), -1), (t(), 0)])
-def unsqueeze(xp, input, dim):
+def unsqueeze(xp, input, dim: int):
     """A dim of size 1 inserted at `dim`.  input (*) -> (*, 1, *)."""
     return input[(*PREFIX[wrap_dim(dim, input.ndim + 1)], None, ...)]
 
@@ -232,7 +243,7 @@ def unsqueeze(xp, input, dim):
 @derivative(input=lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
 @array_derivative(input=lambda grad, dim0, dim1: grad.swapaxes(dim0, dim1) if grad.ndim else grad)
 @samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
-def transpose(xp, input, dim0=MISSING, dim1=MISSING):
+def transpose(xp, input, dim0: int = MISSING, dim1: int = MISSING):
     """Two dims swapped.  input (*) -> (*)."""
     ndim = input.ndim
     dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
@@ -276,7 +287,7 @@ def inverse_permutation(dims):
 
 
 @composite(names=("moveaxis",))
-def movedim(input, source, destination):
+def movedim(input: Tensor, source, destination: tuple[int, ...] | int):
     """Dims `source` moved to the places `destination`, the rest in order.  input (*) -> (*)."""
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
@@ -301,7 +312,7 @@ def movedim(input, source, destination):
 
 
 @composite()
-def adjoint(input):
+def adjoint(input: Tensor):
     """The conjugate transpose of the last two dims.  input (*, n, m) -> (*, m, n)."""
     if input._array.ndim < 2:
         raise RuntimeError(
@@ -315,7 +326,7 @@ def _T(self: Tensor) -> Tensor:
     """All dims reversed."""
     ndim = self._array.ndim
     if ndim == 2:
-        return t(self)
+        return name_node(t(self), "PermuteBackward0")
     if ndim != 2:
         warnings.warn(
             "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases."
@@ -351,7 +362,7 @@ def _H(self: Tensor) -> Tensor:
             + (" For batches of matrices, consider using tensor.mH" if ndim > 2 else "")
         )
     result = t(self)
-    return result.conj() if self.is_complex() else result
+    return result.conj() if self.is_complex() else name_node(result, "TransposeBackward0")
 
 
 Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = (
@@ -409,7 +420,7 @@ def expand(xp, input, size):
 
 
 @composite()
-def expand_as(input, other):
+def expand_as(input: Tensor, other: Tensor):
     """input expanded to the shape of `other`.  input (*a), other (*b) -> (*b)."""
     return expand(input, other._array.shape)
 
@@ -418,7 +429,7 @@ Tensor.expand_as = expand_as
 
 
 @composite(method=True)
-def broadcast_to(input, size):
+def broadcast_to(input: Tensor, size: tuple[int, ...]):
     """input expanded to `size`.  input (*a) -> (*size)."""
     return expand(input, size_of(size))
 
@@ -451,8 +462,29 @@ def broadcast_shapes(*shapes):
 
 # --- basic indexing
 
+_ALL = slice(None)
 
-@op(view=True, public=False, method=False, node="SliceBackward0", plain=("index",))
+
+def last_step(index: tuple[Any, ...]) -> type | None:
+    """The kind of the last item of a basic index that does something: torch applies one after the other."""
+    for item in reversed(index):
+        if item is not ... and item != _ALL:
+            return item.__class__
+    return slice if len(index) == 2 and index[1] is ... else None  # x[:] is a slice, x[:, :] an alias
+
+
+@op(
+    view=True,
+    public=False,
+    method=False,
+    node={
+        "(_s := last_step(index)) is int": "SelectBackward0",
+        "_s is type(None)": "UnsqueezeBackward0",
+        "_s is None": "AliasBackward0",
+        "": "SliceBackward0",
+    },
+    plain=("index",),
+)
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
 @samples(
     lambda t: [
@@ -502,7 +534,7 @@ def place(xp, grad_output, shape, index):
     )
 )
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
-def select(xp, input, dim, index):
+def select(xp, input, dim: int, index: int):
     """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
     if not input.ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -521,7 +553,7 @@ def _at(shape, dim, index):
 
 
 @composite()
-def narrow(input, dim, start, length):
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int):
     """`length` entries of `dim` from `start` on.  input (*, n, *) -> (*, length, *)."""
     array = input._array
     if not array.ndim:
@@ -543,7 +575,7 @@ def narrow(input, dim, start, length):
 
 
 @composite()
-def narrow_copy(input, dim, start, length, *, out=None):
+def narrow_copy(input: Tensor, dim: int, start: int, length: int, *, out=None):
     """As `narrow`, with memory of its own.  input (*, n, *) -> (*, length, *)."""
     if out is not None:
         return store(out, "narrow_copy", narrow_copy, input, dim, start, length)
@@ -574,6 +606,9 @@ def reshaping(name: str, function: Any) -> Any:
                 check_writable(input)
         result = function(input, *args, **kwargs)
         made = result._view
+        if made.edge is not None:  # torch numbers the forms in place after the others
+            name = made.edge[0].name()
+            name_node(result, f"{name[:-1]}{int(name[-1]) + (3 if function is squeeze else 1)}")
         input._vc[0] += 1
         if input._view is not None:
             made.version = input._vc[0]

@@ -59,7 +59,7 @@ def _soft_samples(t: Any) -> list[Any]:
     )
 )
 @samples(_soft_samples)
-def softmax(xp, input, dim, dtype=None):
+def softmax(xp, input, dim: int, dtype=None):
     """exp(input) divided by its sum along `dim`, without overflow.  input (*) -> (*)."""
     input, kind, axis = _soft_input("softmax", input, dim, dtype)
     if not input.ndim or not input.size:
@@ -89,7 +89,7 @@ def log_softmax_backward(xp, grad_output, output, dim):
     )
 )
 @samples(_soft_samples)
-def log_softmax(xp, input, dim, dtype=None):
+def log_softmax(xp, input, dim: int, dtype=None):
     """input minus the logarithm of its sum of exp along `dim`, without overflow.  input (*) -> (*)."""
     input, kind, axis = _soft_input("log_softmax", input, dim, dtype)
     if not input.ndim or not input.size:

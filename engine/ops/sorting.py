@@ -32,12 +32,12 @@ def _sort_samples(t: Any) -> list[Any]:
             (t.integers(0, 3, 9), 0, True), (t.boolean(4),)]  # fmt: skip
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), several=((1, 4), (2, 5)))
 @derivative(
     input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim)
 )
 @samples(_sort_samples)
-def sort(xp, input, dim=-1, descending=False, stable=False):
+def sort(xp, input, dim: int = -1, descending: bool = False, stable: bool | None = False):
     """(values, indices) in order along `dim`; equals keep their order.  input (*) -> (*), (*)."""
     _sortable(input)
     axis = wrap_dim(dim, input.ndim)
@@ -51,9 +51,9 @@ def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
     return put_along(grad, index, shape, dim) if shape else grad
 
 
-@op()
+@op(several=((1, 3), (2, 5)))
 @samples(_sort_samples)
-def argsort(xp, input, dim=-1, descending=False, stable=False):
+def argsort(xp, input, dim: int = -1, descending: bool = False, stable: bool = False):
     """The indices that sort `input` along `dim`.  input (*) -> (*) int64."""
     _sortable(input)
     axis = wrap_dim(dim, input.ndim)
@@ -62,7 +62,7 @@ def argsort(xp, input, dim=-1, descending=False, stable=False):
 
 @composite()
 @samples(lambda t: [(t.distinct(3, 4),)])
-def msort(input, *, out=None):
+def msort(input: Tensor, *, out=None):
     """The values sorted along the first dim.  input (*) -> (*)."""
     if out is not None:
         return store(out, "msort", msort, input)
@@ -81,7 +81,7 @@ def _part(xp: Any, array: Any, axis: int, start: int, stop: int) -> Any:
 )
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
                     (t.integers(0, 99, 2, 2000), 3), (t.integers(0, 99, 2000), 3, -1, False)])  # fmt: skip
-def topk(xp, input, k, dim=-1, largest=True, sorted=True):
+def topk(xp, input, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
     """(values, indices) of the k largest (or smallest) along `dim`, in order.  input (*) -> (*, k along dim), same.
 
     RuntimeError when `k` exceeds the size.
@@ -135,7 +135,7 @@ def _index_backward(
 @op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
 @derivative(input=_index_backward)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
-def kthvalue(xp, input, k, dim=-1, keepdim=False):
+def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
     """(values, indices) of the k-th smallest along `dim`, counted from 1.  input (*) -> (* without dim), same."""
     refuse("kthvalue_cpu", input, "bc")
     axis = wrap_dim(dim, input.ndim)
@@ -223,7 +223,7 @@ def _median_samples(t: Any) -> list[Any]:
 )
 @derivative(input=_index_backward)
 @samples(_median_samples)
-def median_dim(xp, input, dim, keepdim=False):
+def median_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the lower medians along `dim`.  input (*) -> (* without dim), same."""
     return _median_along(xp, "median", input, dim, keepdim)
 
@@ -231,21 +231,21 @@ def median_dim(xp, input, dim, keepdim=False):
 @op(form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",), node="NanmedianBackward1")
 @derivative(input=_index_backward)
 @samples(_median_samples)
-def nanmedian_dim(xp, input, dim, keepdim=False):
+def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the lower medians along `dim`, nan left out.  input (*) -> (* without dim), same."""
     return _median_along(xp, "nanmedian", input, dim, keepdim)
 
 
-@overload()
+@overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def median(input, dim=None, keepdim=False, *, out=None):
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
     """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
     return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
 
 
-@overload()
+@overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def nanmedian(input, dim=None, keepdim=False, *, out=None):
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
     """`median` of what is not nan.  input (*) -> (* without dim)."""
     return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
@@ -260,7 +260,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         (t.integers(0, 3, 9, 2), 0),
     ]
 )
-def mode(xp, input, dim=-1, keepdim=False):
+def mode(xp, input, dim: int = -1, keepdim: bool = False):
     """(values, indices) of the commonest value along `dim`, the smallest of equally common ones.
 
     input (*) -> (* without dim), same.
@@ -291,24 +291,19 @@ def _results(arrays: list[Any]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _given(name: str, input: Any) -> Any:
-    if not isinstance(input, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
-    return input._array
-
-
 @composite()
 @samples(
     lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})]
 )
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None
+):
     """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
-    array = _given("unique", input)
+    array = input._array
     refuse("unique", array, "c")
     xp = backends.xp_of(array)
     axis = None if dim is None else wrap_dim(dim, array.ndim)
@@ -324,12 +319,14 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 @composite()
 @samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
-def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+):
     """The elements (or slices along `dim`) without equal neighbours; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
-    array = _given("unique_consecutive", input)
+    array = input._array
     refuse("unique", array, "c")
     xp = backends.xp_of(array)
     rows = array.reshape(-1) if dim is None else array
@@ -363,7 +360,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
         (t.of([[1.0, 2], [0, 4]]), t(2, 3), True, None, False),
     ]
 )
-def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=False):
+def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int32: bool = False):
     """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
     refuse("searchsorted_out_cpu", input, "bc")
     if sorter is not None:
@@ -381,10 +378,11 @@ def search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=Fals
     return found.astype("int32" if out_int32 else "int64")
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t.of([1.0, 2, 3]), t.constant(t(2, 3)))])
 def searchsorted(
-    sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None
+    sorted_sequence: Tensor, input: Tensor | complex, *, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: Tensor | None = None, out=None
 ):
     """The indices at which `input` keeps the innermost dim of `sorted_sequence` sorted.
 
@@ -422,9 +420,12 @@ def searchsorted(
     )
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 4), (2, 5)))
 @samples(lambda t: [(t.constant(t(2, 3)), t.of([-1.0, 0, 1]))])
-def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
+def bucketize(
+    input: Tensor | complex, boundaries: Tensor, *, out_int32: bool = False, right: bool = False,
+    out=None
+):
     """The index of the interval between `boundaries` that holds each element.  input (*), boundaries (n) -> (*)."""
     if boundaries._array.ndim != 1:
         raise RuntimeError(
@@ -441,9 +442,11 @@ def _as_tensor(x: Any, like: Any) -> Tensor:
     return x if isinstance(x, Tensor) else wrap(backends.xp_of(like).asarray(x))
 
 
-@composite(method=False)
+@composite(method=False, several=((2, 5), (2, 5), (2, 5)))
 @samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+def isin(
+    elements: Tensor | complex, test_elements: Tensor | complex, *, assume_unique: bool = False, invert: bool = False
+):
     """Whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
     for x in (elements, test_elements):
         kind = dtypes.of_number(x) if not isinstance(x, Tensor) else x.dtype

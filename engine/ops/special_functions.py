@@ -194,7 +194,7 @@ def _erfcx_of(xp: Any, x: Any) -> Any:
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4),), (t(),)])
-def special_ndtr(input):
+def special_ndtr(input: Tensor):
     """The standard normal distribution function.  input (*) -> (*)."""
     return erfc(input * -ROOT_HALF) * 0.5
 
@@ -283,7 +283,7 @@ def _logit_backward(grad: Tensor, input: Tensor, eps: Any) -> Tensor:
         (t(0, 2),),
     ]
 )
-def logit(xp, input, eps=None):
+def logit(xp, input, eps: float | None = None):
     """log(input / (1 - input)), with input limited to [eps, 1 - eps].  input (*) -> (*)."""
     if eps is not None:
         input = xp.minimum(xp.maximum(input, eps), 1 - eps)

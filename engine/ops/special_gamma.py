@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise import keep_where
 from engine.ops.special_functions import horner, in_double, real_only
@@ -168,7 +169,7 @@ def _trigamma_of(xp: Any, x: Any) -> Any:
     return xp.where(x < 0.5, (math.pi / sine) ** 2 - found, found)
 
 
-@op(promote="float", inplace=True, form="polygamma")
+@op(node={"_inplace": "PolygammaBackward1"}, promote="float", inplace=True, form="polygamma")
 @derivative(input=lambda grad, input, n: grad * polygamma(n + 1, input))
 @samples(
     lambda t: [
@@ -178,7 +179,7 @@ def _trigamma_of(xp: Any, x: Any) -> Any:
         (t.positive(), 1),
     ]
 )
-def polygamma_of(xp, input, n):
+def polygamma_of(xp, input, n: int):
     """The n-th derivative of digamma, n >= 1.  input (*) -> (*)."""
     real_only("polygamma", input)
     if n == 1:
@@ -198,14 +199,16 @@ def _order(n: Any, input: Any) -> tuple[int, Any]:
 
 @overload(method=True, names=("special_polygamma",))
 @samples(lambda t: [(0, t.positive(3)), (1, t.positive(3)), (2, t.positive(3))])
-def polygamma(n, input, *, out=None):
+def polygamma(n: int, input: Tensor, *, out=None):
     """The n-th derivative of digamma.  input (*) -> (*).  RuntimeError for negative n."""
     n, input = _order(n, input)
-    return digamma(input, out=out) if n == 0 else polygamma_of(input, n, out=out)
+    if n == 0:
+        return name_node(digamma(input, out=out), "PolygammaBackward0")
+    return polygamma_of(input, n, out=out)
 
 
 @composite(method=True, public=False)
-def polygamma_(input, n):
+def polygamma_(input: Tensor, n: int):
     """In place: see `polygamma`."""
     n, input = _order(n, input)
     return (
@@ -220,7 +223,7 @@ def _check_mvlgamma(p: int) -> None:
 
 @composite(names=("special_multigammaln",))
 @samples(lambda t: [(t.uniform(2, 5, 3), 3), (t.uniform(1, 5), 1)])
-def mvlgamma(input, p, *, out=None):
+def mvlgamma(input: Tensor, p: int, *, out=None):
     """The logarithm of the multivariate gamma function of order p.  input (*) above (p - 1) / 2 -> (*)."""
     _check_mvlgamma(p)
     if input.dtype is dtypes.bool:
@@ -230,14 +233,14 @@ def mvlgamma(input, p, *, out=None):
     total = lgamma(input) + p * (p - 1) / 4 * LOG_PI
     for j in range(1, p):
         total = total + lgamma(input - j / 2)
-    return total if out is None else out.copy_(total)
+    return name_node(total, "MvlgammaBackward0") if out is None else out.copy_(total)
 
 
 @composite(public=False)
-def mvlgamma_(input, p):
+def mvlgamma_(input: Tensor, p: int):
     """In place: see `mvlgamma`."""
     _check_mvlgamma(p)
-    return input.copy_(mvlgamma(input.clone(), p))
+    return name_node(input.copy_(mvlgamma(input.clone(), p)), "MvlgammaBackward0")
 
 
 @op(broadcast=True, promote="float", method=False, refuse="c", label="zeta_cpu")

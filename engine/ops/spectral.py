@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.blas import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
@@ -29,7 +30,7 @@ def check_type(array: Any) -> None:
 # --- the three kinds
 
 
-@op(public=False, method=False)
+@op(node="FftC2CBackward0", public=False, method=False)
 @derivative(input=lambda grad, dim, norm, forward: fft_c2c(grad, dim, norm, not forward))
 @samples(
     lambda t: [
@@ -57,7 +58,7 @@ def _r2c_slope(
     return fft_c2c(grad, dim, norm, False).real
 
 
-@op(public=False, method=False)
+@op(node="FftR2CBackward0", public=False, method=False)
 @derivative(
     input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(
         grad, dim, norm, onesided, input_shape
@@ -99,7 +100,7 @@ def _c2r_slope(grad: Tensor, dim: tuple[int, ...], norm: int, shape: tuple[int, 
     return result * wrap(weights.reshape(form))
 
 
-@op(public=False, method=False)
+@op(node="FftC2RBackward0", public=False, method=False)
 @derivative(input=lambda grad, dim, norm, input_shape: _c2r_slope(grad, dim, norm, input_shape))
 @samples(
     lambda t: [
@@ -211,8 +212,9 @@ def _flag(value: bool | None) -> str:
     ]
 )  # fmt: skip
 def stft(
-    input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-    onesided=None, return_complex=None, align_to_window=None,
+    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+    center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
     """Transforms of windowed frames, `hop_length` apart.
 
@@ -286,9 +288,9 @@ def stft(
         result = fft_c2c(frames, (frames._array.ndim - 1,), norm, True)
     else:
         result = fft_r2c(frames, (frames._array.ndim - 1,), norm, onesided)
-    result = result.transpose(1, 2)
+    result = name_node(result.transpose(1, 2), "TransposeBackward1")  # in place in torch
     if single:
-        result = result.squeeze(0)
+        result = name_node(result.squeeze(0), "SqueezeBackward4")
     return result if return_complex else PUBLIC["view_as_real"](result)
 
 
@@ -303,8 +305,9 @@ def _centred(x: Tensor, left: int, size: int) -> Tensor:
     lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})]
 )
 def istft(
-    input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-    length=None, return_complex=False,
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: int | None = None, return_complex: bool = False,
 ):  # fmt: skip
     """The signal whose frames' transforms come nearest to `input` (inverse of `stft`).
 
@@ -425,10 +428,6 @@ def _window(
     layout: Any = None,
 ) -> Tensor:
     """The window `make(n, N)` of sample numbers n out of N, in float64 on the way."""
-    if isinstance(length, bool) or not hasattr(length, "__index__"):
-        raise TypeError(
-            f"{name}(): argument 'window_length' (position 1) must be int, not {type(length).__name__}"
-        )
     length = length.__index__()
     target = dtypes.get_default_dtype() if dtype is None else dtype
     if target.category < dtypes.FLOATING:
@@ -467,7 +466,8 @@ def _cosines(a: float, b: float, c: float = 0.0) -> Any:
 
 @composite(method=False)
 def hann_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """sin^2(pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
     return _window(
@@ -477,7 +477,8 @@ def hann_window(
 
 @composite(method=False)
 def hamming_window(
-    window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False,
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+    dtype=None, layout=None, device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """alpha - beta cos(2 pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
@@ -494,7 +495,8 @@ def hamming_window(
 
 @composite(method=False)
 def blackman_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """0.42 - 0.5 cos(2 pi n / (N - 1)) + 0.08 cos(4 pi n / (N - 1)), N as for hann_window.  () -> (window_length)."""
 
@@ -506,7 +508,8 @@ def blackman_window(
 
 @composite(method=False)
 def bartlett_window(
-    window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """The triangle 1 - |2 n / (N - 1) - 1|, N as for hann_window.  () -> (window_length)."""
 
@@ -518,7 +521,8 @@ def bartlett_window(
 
 @composite(method=False)
 def kaiser_window(
-    window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False,
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype=None, layout=None,
+    device=None, pin_memory=False,
     requires_grad=False,
 ):  # fmt: skip
     """I0(beta sqrt(1 - (2 n / (N - 1) - 1)^2)) / I0(beta), N as for hann_window.  () -> (window_length)."""

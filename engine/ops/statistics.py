@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
+from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.extremes import take_along
 from engine.ops.norms import linalg_vector_norm
@@ -65,20 +66,15 @@ def _nuclear(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
 
 @composite()
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(3, 4), t(4), 1)])
-def dist(input, other, p=2):
+def dist(input: Tensor, other: Tensor, p: complex = 2):
     """The p-norm of input - other.  input (*a), other (*b) -> ()."""
-    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"dist(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-            )
     gap = input - other
     if gap._array.dtype.kind in "iub":
         raise RuntimeError(
             "norm(): input dtype should be either floating point or complex. Got "
             f"{dtypes.scalar_name(gap.dtype)} instead."
         )
-    return linalg_vector_norm(gap, p)
+    return name_node(linalg_vector_norm(gap, p), "DistBackward0")
 
 
 def _renorm_factor(input: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
@@ -96,17 +92,17 @@ def _renorm_factor(input: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
 
 @composite()
 @samples(lambda t: [(t(3, 4), 2, 0, 1.0), (t(2, 3, 4), 1, 1, 2.5)])
-def renorm(input, p, dim, maxnorm, *, out=None):
+def renorm(input: Tensor, p: complex, dim: int, maxnorm: complex, *, out=None):
     """Each slice along `dim` scaled down to a p-norm of at most `maxnorm`.  input (*) -> (*)."""
     if out is not None:
         return store(out, "renorm", renorm, input, p, dim, maxnorm)
-    return input * _renorm_factor(input, p, dim, maxnorm)
+    return name_node(input * _renorm_factor(input, p, dim, maxnorm), "RenormBackward0")
 
 
 @composite(public=False)
-def renorm_(input, p, dim, maxnorm):
+def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
     """In place: see `renorm`."""
-    return input.mul_(_renorm_factor(input, p, dim, maxnorm))
+    return name_node(input.mul_(_renorm_factor(input, p, dim, maxnorm)), "RenormBackward0")
 
 
 # --- counts
@@ -120,7 +116,7 @@ def renorm_(input, p, dim, maxnorm):
         (t.integers(0, 5, 9), t.constant(t(9))),
     ]
 )
-def bincount(xp, input, weights=None, minlength=0):
+def bincount(xp, input, weights=None, minlength: int = 0):
     """How often each number occurs, or the sum of its `weights`.  input (n) not negative, weights (n) -> (max + 1)."""
     if input.dtype.kind not in "iu":
         raise not_implemented("bincount_cpu", input)
@@ -162,7 +158,7 @@ def _histogram(xp: Any, input: Any, bins: int, low: float, high: float, weights:
 
 @op()
 @samples(lambda t: [(t(9), 5), (t.uniform(0, 4, 9), 4, 0, 4), (t(0), 3)])
-def histc(xp, input, bins=100, min=0, max=0):
+def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
     """Counts in `bins` equal intervals of [min, max] (of the values where both are 0).  input (*) -> (bins)."""
     if input.dtype.kind not in "fV":
         raise not_implemented("histogram_cpu", input)
@@ -171,11 +167,14 @@ def histc(xp, input, bins=100, min=0, max=0):
     return _histogram(xp, input, bins, *_edges(input, min, max))
 
 
-@composite()
+@composite(several=((1, 6), (2, 5)))
 @samples(
     lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})]
 )
-def histogram(input, bins=100, *, range=None, weight=None, density=False, out=None):
+def histogram(
+    input: Tensor, bins: Tensor | int = 100, *, range: tuple[float, ...] | None = None,
+    weight: Tensor | None = None, density: bool = False, out=None
+):
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
@@ -283,13 +282,17 @@ def _quantile(
             else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
         )
         found = found.reshape((flat_points.shape[0], *shape))
-    return found if points.ndim else found.squeeze(0)
+    found = found if points.ndim else found.squeeze(0)
+    return name_node(found, "SqueezeBackward4")  # torch takes the last dim away in place
 
 
-@composite()
+@composite(several=((2, 6), (2, 6)))
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), 0.5, 1, True), (t.distinct(3, 5), t.of([0.1, 0.9]), 0),
                     (t.distinct(9), 0.3, {"interpolation": "nearest"})])  # fmt: skip
-def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
+def quantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear", out=None
+):
     """The q-th quantiles (q in [0, 1]) along `dim`, or of all elements.
 
     input (*), q () or (k) -> (k, * without dim).
@@ -297,9 +300,12 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=N
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@composite()
+@composite(several=((2, 6), (2, 6)))
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), t.of([0.1, 0.9]), 0)])
-def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
+def nanquantile(
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear", out=None
+):
     """`quantile` of what is not nan.  input (*), q () or (k) -> (k, * without dim)."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
@@ -311,7 +317,10 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", ou
 @samples(
     lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})]
 )
-def cov(input, *, correction=1, fweights=None, aweights=None):
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
+    aweights: Tensor | None = None
+):
     """The covariance matrix of variables in rows.
 
     input (variables, observations) or (observations) -> (variables, variables).
@@ -352,7 +361,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 @composite()
 @samples(lambda t: [(t(3, 5),)])
-def corrcoef(input):
+def corrcoef(input: Tensor):
     """The correlation matrix of variables in rows.  input (variables, observations) -> (variables, variables)."""
     c = cov(input)
     if not c._array.ndim:

@@ -22,7 +22,7 @@ _ALL = slice(None)
     )
 )
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1), (t(2, 3, 3), 0, 1, 2), (t(2, 3), 5)])
-def diagonal(xp, input, offset=0, dim1=0, dim2=1):
+def diagonal(xp, input, offset: int = 0, dim1: int = 0, dim2: int = 1):
     """The diagonal of dims dim1 and dim2, as the last dim.  input (*, n, m) -> (*, k)."""
     ndim = input.ndim
     a, b = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
@@ -60,7 +60,7 @@ def diagonal_backward(xp, grad_output, shape, offset, dim1, dim2):
     )
 )
 @samples(lambda t: [(t(7), 0, 3, 2), (t(2, 5), 1, 2, 1), (t(2, 5), 0, 2, 1)])
-def unfold(xp, input, dimension, size, step):
+def unfold(xp, input, dimension: int, size: int, step: int):
     """Windows of `size` every `step` along a dim, as a last dim.  input (*, n, *) -> (*, windows, *, size)."""
     ndim = input.ndim
     dim = wrap_dim(dimension, ndim)

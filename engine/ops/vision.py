@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from math import prod
 
 from engine import dtypes
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _conv
 from engine.ops.pointwise import refuse
+from engine.tensor import Tensor
 
 # --- unfold and fold
 
@@ -41,7 +43,10 @@ def _blocks(size, kernel_size, dilation, padding, stride):
         (t(1, 1, 5, 5), (2, 2), (2, 1), (1, 1), (1, 1)),
     ]
 )
-def im2col(xp, input, kernel_size, dilation, padding, stride):
+def im2col(
+    xp, input, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+):
     """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
     x = _conv.padded(xp, input, padding)
     out = _blocks(input.shape[2:], kernel_size, dilation, padding, stride)
@@ -64,7 +69,10 @@ def im2col(xp, input, kernel_size, dilation, padding, stride):
         (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
     ]
 )
-def col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
+def col2im(
+    xp, input, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...], padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
     cols = input.reshape(input.shape[0], -1, *kernel_size, *out)
@@ -105,9 +113,12 @@ def _listed(values):
     return "(" + ", ".join(map(str, values)) + ")"
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="im2col")
 @samples(lambda t: [(t(2, 3, 4, 5), 2), (t(3, 5, 5), (2, 3), 1, 1, 2)])
-def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold_blocks(
+    input: Tensor, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+):
     """torch.nn.functional.unfold.  input (N, C, H, W) or (C, H, W) -> (N, C prod(kernel_size), L)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
@@ -131,9 +142,12 @@ def unfold_blocks(input, kernel_size, dilation=1, padding=0, stride=1):
     return result if ndim == 4 else result.squeeze(0)
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="col2im")
 @samples(lambda t: [(t(2, 12, 12), (4, 5), 2), (t(4, 20), (5, 6), 2)])
-def fold_blocks(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold_blocks(
+    input: Tensor, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1, padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+):
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
@@ -172,7 +186,7 @@ def fold_blocks(input, output_size, kernel_size, dilation=1, padding=0, stride=1
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 8, 3, 2), 2)])
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input: Tensor, upscale_factor: int):
     """Channels spread over pixels (arXiv:1609.05158).  input (*, C r^2, H, W) -> (*, C, H r, W r)."""
     r = upscale_factor
     if input.dim() < 3:
@@ -191,12 +205,12 @@ def pixel_shuffle(input, upscale_factor):
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
     x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return x.reshape(*lead, c // (r * r), h * r, w * r)
+    return name_node(x.reshape(*lead, c // (r * r), h * r, w * r), "PixelShuffleBackward0")
 
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 2, 4, 6), 2)])
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input: Tensor, downscale_factor: int):
     """Pixels gathered into channels.  input (*, C, H r, W r) -> (*, C r^2, H, W)."""
     r = downscale_factor
     if input.dim() < 3:
@@ -217,12 +231,12 @@ def pixel_unshuffle(input, downscale_factor):
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
     x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return x.reshape(*lead, c * r * r, h // r, w // r)
+    return name_node(x.reshape(*lead, c * r * r, h // r, w // r), "PixelUnshuffleBackward0")
 
 
 @composite(method=False, names=("native_channel_shuffle",))
 @samples(lambda t: [(t(2, 6, 3), 2)])
-def channel_shuffle(input, groups):
+def channel_shuffle(input: Tensor, groups: int):
     """Channels (g, n) transposed to (n, g) (arXiv:1707.01083).  input (N, C, *) -> same."""
     if input.dim() < 3:
         raise RuntimeError(
@@ -237,7 +251,8 @@ def channel_shuffle(input, groups):
         raise RuntimeError(
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
-    return input.reshape(n, groups, c // groups, -1).transpose(1, 2).reshape(n, c, *rest)
+    x = input.reshape(n, groups, c // groups, -1).transpose(1, 2)
+    return name_node(x.reshape(n, c, *rest), "ChannelShuffleBackward0")
 
 
 # --- grids
@@ -367,7 +382,7 @@ def constant_in(xp, input, other):
     return input.copy()
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="grid_sampler")
 @samples(
     lambda t: [
         (t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), "bilinear", "zeros", False),
@@ -376,7 +391,9 @@ def constant_in(xp, input, other):
         (t(1, 1, 2, 3, 3), t.uniform(-0.9, 0.9, 1, 2, 1, 2, 3), "bilinear", "zeros", True),
     ]
 )
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(
+    input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None
+):
     """input at the places of `grid`: last dim (x, y) or (x, y, z), -1..1 from edge to edge.
 
     mode bilinear, nearest, bicubic; padding_mode zeros, border, reflection.  input (N, C, H, W), grid (N, H', W', 2)
@@ -401,7 +418,8 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
     if mode == "nearest":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-        return constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
+        result = constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
+        return name_node(result, f"GridSampler{n}DBackward0")
     if mode == "bilinear":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
         first = [p.detach().floor() for p in pixels]
@@ -421,7 +439,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
             weight = part[k] if weight is None else weight * part[k]
         piece = _at(input, places) * weight.unsqueeze(1)
         result = piece if result is None else result + piece
-    return result
+    return name_node(result, f"GridSampler{n}DBackward0")
 
 
 _CORNERS = (
@@ -430,9 +448,9 @@ _CORNERS = (
 )
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="affine_grid_generator")
 @samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False), (t(1, 3, 4), (1, 1, 2, 3, 2), True)])
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta, size, align_corners: bool | None = None):
     """The grid for `grid_sample` of affine maps.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
     from engine.ops.joining import stack
 
@@ -471,4 +489,4 @@ def affine_grid(theta, size, align_corners=None):
         axes.append(axis.reshape(*(m if k == d else 1 for k in range(n))).expand(spatial))
     base = stack([*axes, theta.detach().new_ones(spatial)], -1).reshape(1, -1, n + 1)
     grid = base.expand(theta.shape[0], -1, -1) @ theta.transpose(1, 2)
-    return grid.reshape(theta.shape[0], *spatial, n)
+    return name_node(grid.reshape(theta.shape[0], *spatial, n), "AffineGridGeneratorBackward0")

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu import threads
 from engine.backends.cpu.allocator import LARGE, empty
 
 __all__ = ["Steps", "fast", "where"]
 
 _INTEGERS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_SHARE = 1 << 16  # elements of a slice of rows that several steps work on
 _FEW = 2048  # elements below which numpy's own `where` is faster
 
 
@@ -102,6 +104,17 @@ class Fast:
             if math.prod(shape) * a.itemsize >= LARGE:
                 return np.matmul(a, b, out=empty(shape, a.dtype))
         return np.matmul(a, b, out=out)
+
+    @staticmethod
+    def share(work: Callable[[slice], Any], count: int, elements: int) -> None:
+        """work(slice) for slices of `count` rows of `elements` in all, on a few threads; a slice stays in the cache."""
+        step = max(1, _SHARE * count // max(1, elements))
+
+        def piece(rows: slice) -> None:
+            with np.errstate(all="ignore"):
+                work(rows)
+
+        threads.run(piece, [slice(i, min(i + step, count)) for i in range(0, count, step)])
 
     @staticmethod
     def ascontiguousarray(a: Any, dtype: Any = None) -> Any:

@@ -416,6 +416,41 @@ def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> boo
     return True
 
 
+def scale(x: np.ndarray, factor: Any, out: np.ndarray) -> bool:
+    """out = x times a number, for dense arrays that lie alike."""
+    key = ("scale", x.size)
+    number = np.array(factor, np.float32).reshape(1)
+
+    def make() -> Primitive:
+        line, one = _line(x), _line(number)
+        plan = Plan("binary", _abi.BINARY_MUL, line, one, line, attributes())
+        return Primitive(plan, {_abi.SRC: line, _abi.SRC_1: one, _abi.DST: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(number), address(out))
+    return True
+
+
+def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -> bool:
+    """out = a * b + c for dense arrays that lie alike."""
+    key = ("multiply_add", a.size)
+
+    def make() -> Primitive:
+        line = _line(a)
+        post = (("binary", _abi.BINARY_ADD, line),)
+        plan = Plan("binary", _abi.BINARY_MUL, line, line, line, attributes(post))
+        descs = {_abi.SRC: line, _abi.SRC_1: line, _abi.DST: line}
+        return Primitive(plan, descs | {_abi.POST_OP | _abi.SRC_1: line})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(a), address(b), address(out), address(c))
+    return True
+
+
 def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
     """out = the arrays one after another along `dim`."""
     key = ("concat", tuple((a.shape, a.strides) for a in arrays), out.strides, dim)
@@ -436,6 +471,6 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 __all__ = [
     "batch_norm", "batch_norm_backward", "binary", "column_sums", "concat", "eltwise", "eltwise_backward",
-    "layer_norm", "layer_norm_backward", "matmul", "pooling", "pooling_backward", "reorder", "sgemm", "softmax",
-    "softmax_backward",
+    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "reorder", "scale", "sgemm",
+    "softmax", "softmax_backward",
 ]  # fmt: skip

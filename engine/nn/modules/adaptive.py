@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import engine
+from engine.autograd.graph import name_node
 from engine.nn import functional as F
 from engine.nn.modules.container import ModuleList, Sequential
 from engine.nn.modules.linear import Linear
@@ -110,6 +111,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         output = F.log_softmax(self.head(input), dim=1).gather(1, in_head.unsqueeze(1)).squeeze(1)
         if parts:
             output = output.index_add(0, engine.cat(rows), engine.cat(parts))
+            name_node(output, "AddBackward0")
         loss = (-output).mean()
         return _ASMoutput(output if batched else output.squeeze(0), loss)
 

@@ -285,6 +285,14 @@ class Module(Conversions, StateDict):
             self._forward_hooks_always_called[handle.id] = True
         return handle
 
+    def _hooked(self) -> bool:
+        """Whether any hook wants to see a call (`_call_impl` asks the same without a call of its own)."""
+        own = self._backward_hooks or self._backward_pre_hooks or self._forward_hooks
+        own = own or self._forward_pre_hooks
+        return bool(
+            own or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre
+        )
+
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if not (
             self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks

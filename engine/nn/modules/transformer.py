@@ -16,6 +16,7 @@ from engine.nn.modules.dropout import Dropout
 from engine.nn.modules.linear import Linear
 from engine.nn.modules.module import Module
 from engine.nn.modules.normalization import LayerNorm
+from engine.ops.dropout import plus_dropped
 from engine.tensor import Tensor
 
 __all__ = [
@@ -42,6 +43,27 @@ def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
     if activation == "gelu":
         return F.gelu
     raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+
+
+def _plus(residual: Tensor, block: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+    """residual + block(*args, **options); a block of ours adds by itself, together with its dropout."""
+    if getattr(block, "__func__", None) in _BLOCKS:
+        return block(*args, **options, residual=residual)
+    return residual + block(*args, **options)
+
+
+def _dropped(dropout: Module, x: Tensor, residual: Tensor | None) -> Tensor:
+    """dropout(x), on top of the residual if there is one."""
+    if residual is None:
+        return dropout(x)
+    if (
+        type(dropout) is Dropout
+        and dropout.training
+        and not dropout.inplace
+        and not dropout._hooked()
+    ):
+        return plus_dropped(residual, x, dropout.p)
+    return residual + dropout(x)
 
 
 def _detect_is_causal_mask(
@@ -309,14 +331,15 @@ class TransformerEncoderLayer(Module):
         )
         x = src
         if self.norm_first:
-            x = x + self._sa_block(self.norm1(x), mask, padding, is_causal=is_causal)
-            return x + self._ff_block(self.norm2(x))
-        x = self.norm1(x + self._sa_block(x, mask, padding, is_causal=is_causal))
-        return self.norm2(x + self._ff_block(x))
+            x = _plus(x, self._sa_block, self.norm1(x), mask, padding, is_causal=is_causal)
+            return _plus(x, self._ff_block, self.norm2(x))
+        x = self.norm1(_plus(x, self._sa_block, x, mask, padding, is_causal=is_causal))
+        return self.norm2(_plus(x, self._ff_block, x))
 
     def _sa_block(
-        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
-    ) -> Tensor:
+        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         x = self.self_attn(
             x,
             x,
@@ -326,10 +349,11 @@ class TransformerEncoderLayer(Module):
             need_weights=False,
             is_causal=is_causal,
         )[0]
-        return self.dropout1(x)
+        return _dropped(self.dropout1, x, residual)
 
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _ff_block(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        y = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return _dropped(self.dropout2, y, residual)
 
 
 class TransformerDecoderLayer(Module):
@@ -376,16 +400,17 @@ class TransformerDecoderLayer(Module):
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         other = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         if self.norm_first:
-            x = x + self._sa_block(self.norm1(x), *own)
-            x = x + self._mha_block(self.norm2(x), *other)
-            return x + self._ff_block(self.norm3(x))
-        x = self.norm1(x + self._sa_block(x, *own))
-        x = self.norm2(x + self._mha_block(x, *other))
-        return self.norm3(x + self._ff_block(x))
+            x = _plus(x, self._sa_block, self.norm1(x), *own)
+            x = _plus(x, self._mha_block, self.norm2(x), *other)
+            return _plus(x, self._ff_block, self.norm3(x))
+        x = self.norm1(_plus(x, self._sa_block, x, *own))
+        x = self.norm2(_plus(x, self._mha_block, x, *other))
+        return self.norm3(_plus(x, self._ff_block, x))
 
     def _sa_block(
-        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
-    ) -> Tensor:
+        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         x = self.self_attn(
             x,
             x,
@@ -395,16 +420,26 @@ class TransformerDecoderLayer(Module):
             is_causal=is_causal,
             need_weights=False,
         )[0]
-        return self.dropout1(x)
+        return _dropped(self.dropout1, x, residual)
 
     def _mha_block(
-        self, x: Tensor, mem: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
-    ) -> Tensor:
+        self, x: Tensor, mem: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         x = self.multihead_attn(
             x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal,
             need_weights=False,
         )[0]  # fmt: skip
-        return self.dropout2(x)
+        return _dropped(self.dropout2, x, residual)
 
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _ff_block(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        y = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return _dropped(self.dropout3, y, residual)
+
+
+_BLOCKS = frozenset(
+    [
+        TransformerEncoderLayer._sa_block, TransformerEncoderLayer._ff_block, TransformerDecoderLayer._sa_block,
+        TransformerDecoderLayer._mha_block, TransformerDecoderLayer._ff_block,
+    ]
+)  # fmt: skip

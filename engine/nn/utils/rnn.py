@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import engine
+from engine.autograd.graph import name_node
 from engine.tensor import Tensor
 
 __all__ = [
@@ -197,7 +198,8 @@ def _pack_padded_sequence(
     rows = [t * batch + n for t, size in enumerate(sizes) for n in range(size)]
     flat = input.reshape(steps * batch, *input.shape[2:])
     index = engine.tensor(rows, dtype=engine.int64, device=input.device)
-    return flat.index_select(0, index), engine.tensor(sizes, dtype=engine.int64)
+    data = name_node(flat.index_select(0, index), "PackPaddedSequenceBackward0")
+    return data, engine.tensor(sizes, dtype=engine.int64)
 
 
 def pad_packed_sequence(
@@ -264,7 +266,8 @@ def pad_sequence(
             filler = s.detach().new_full((gap, *s.shape[1:]), padding_value)
             s = engine.cat([s, filler] if padding_side == "right" else [filler, s], 0)
         padded.append(s)
-    return engine.stack(padded, 0 if batch_first else 1)
+    # torch writes each into one new tensor
+    return name_node(engine.stack(padded, 0 if batch_first else 1), "CopySlices")
 
 
 def unpad_sequence(

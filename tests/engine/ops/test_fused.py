@@ -15,6 +15,7 @@ from engine import nn
 from engine.backends import onednn
 from engine.dispatch import OPS
 from engine.nn import functional as F
+from engine.ops.dropout import plus_dropped
 
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 
@@ -164,3 +165,46 @@ def test_both_ways_through_multi_head_attention_agree(batch_first: bool) -> None
         grads.append(engine.autograd.grad(out.pow(2).sum(), [x, module.in_proj_weight]))
     engine.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
     engine.testing.assert_close(grads[0], grads[1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (64, 130), (3, 70_000)])
+def test_dropout_and_the_residual_are_one_op(shape: tuple) -> None:
+    x, y = (engine.from_numpy(rand(*shape) + i).requires_grad_() for i in range(2))
+    engine.manual_seed(2)
+    found = plus_dropped(x, y, 0.3)
+    engine.manual_seed(2)
+    wanted = x + F.dropout(y, 0.3)
+    engine.testing.assert_close(found, wanted)
+    assert [type(f).__name__ for f, _ in found.grad_fn.next_functions] == ["AccumulateGrad"] * 2
+    g = engine.linspace(-1, 1, x.numel()).reshape(shape)
+    engine.testing.assert_close(
+        engine.autograd.grad(found, [x, y], g), engine.autograd.grad(wanted, [x, y], g)
+    )
+
+
+@pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_layer_of_ones_own_gives_what_the_fused_layer_gives(
+    layer: type, norm_first: bool
+) -> None:
+    class Own(layer):  # type: ignore[misc, valid-type]
+        def _ff_block(self, x: Any) -> Any:
+            return super()._ff_block(x)
+
+    engine.manual_seed(0)
+    ours = layer(16, 2, 32, dropout=0.2, norm_first=norm_first)
+    own = Own(16, 2, 32, dropout=0.2, norm_first=norm_first)
+    hooked = layer(16, 2, 32, dropout=0.2, norm_first=norm_first)
+    own.load_state_dict(ours.state_dict())
+    hooked.load_state_dict(ours.state_dict())
+    seen: list[Any] = []
+    hooked.dropout1.register_forward_hook(lambda *a: seen.append(a))
+    x = engine.from_numpy(rand(5, 3, 16))
+    given = (x, x) if layer is nn.TransformerDecoderLayer else (x,)
+    results = []
+    for module in (ours, own, hooked):
+        engine.manual_seed(1)
+        results.append(module(*given))
+    engine.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+    engine.testing.assert_close(results[0], results[2], rtol=1e-5, atol=1e-6)
+    assert len(seen) == 1

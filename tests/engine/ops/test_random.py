@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.nn import functional as F
 from tests.engine.ops.stored import answer, stored
 
 
@@ -121,3 +122,25 @@ def test_gradients_of_draws_are_zero() -> None:
     y.normal_()
     y.sum().backward()
     assert x.grad.tolist() == [0, 0, 0] and type(y.grad_fn).__name__ == "NormalBackward0"
+
+
+@pytest.mark.parametrize("count", [300_001, 262_144])
+def test_many_words_are_the_same_words(count: int) -> None:
+    few, many = engine.Generator().manual_seed(9), engine.Generator().manual_seed(9)
+    for generator in (few, many):
+        generator.words(np, 5)
+    pieces = np.concatenate([few.words(np, n) for n in (100_000, 100_000, count - 200_000)])
+    np.testing.assert_array_equal(many.words(np, count), pieces)
+    np.testing.assert_array_equal(many.words(np, 7), few.words(np, 7))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 1e-12, 1 - 1e-12])
+def test_dropout_of_large_tensors_draws_as_that_of_small_ones(p: float) -> None:
+    engine.manual_seed(4)
+    large = F.dropout(engine.ones(300_003), p)
+    engine.manual_seed(4)
+    small = engine.cat([F.dropout(engine.ones(n), p) for n in (100_000, 100_000, 100_003)])
+    assert engine.equal(large, small)
+    kept = large[large != 0]
+    assert abs(kept.numel() / 300_003 - (1 - p)) < 0.01
+    assert engine.equal(kept, engine.full_like(kept, 1) / (1 - p))

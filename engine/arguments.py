@@ -1,0 +1,275 @@
+"""What a function's arguments must be, in the words of torch's argument parser.
+
+Parameters say it in their annotations: `Tensor`, `int`, `float`, `complex` (any number), `bool`, `str`,
+`tuple[int, ...]` (beside `int`: one number for all), a union of these, `| None`.  Anything else is not looked at.
+Kernels annotate what is no tensor; which of their parameters are tensors the op's record knows.
+
+Each call tests them first, with one expression that is false for what nearly every call passes (`tests`); only where it
+is true does `check_arguments` look at each argument in turn, and raises or lets the call go on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import dtypes
+from engine.tensor import Tensor
+
+__all__ = ["Arguments", "argument_error", "check_arguments", "checked", "combination_error", "sizes_error"]
+
+INTS = "tuple[int, ...]"
+# what an annotation names: torch's word for it; where several are allowed the first that is named counts
+WORDS = {
+    "Tensor": "Tensor", INTS: "tuple of ints", "tuple[float, ...]": "tuple of floats",
+    "tuple[Tensor, ...]": "tuple of Tensors", "complex": "Number", "float": "float", "int": "int", "bool": "bool",
+    "str": "str",
+}  # fmt: skip
+# false for the usual argument of a kind; {p} is the parameter
+UNUSUAL = {
+    "Tensor": "not isinstance({p}, Tensor)",
+    INTS: "not ({p}.__class__ is tuple and all_ints({p}))",
+    "tuple[float, ...]": "not isinstance({p}, tuple | list)",
+    "tuple[Tensor, ...]": "not isinstance({p}, tuple | list)",
+    "complex": "{p}.__class__ is not float and {p}.__class__ is not int",
+    "float": "{p}.__class__ is not float and {p}.__class__ is not int",
+    "int": "{p}.__class__ is not int",
+    "bool": "{p}.__class__ is not bool",
+    "str": "{p}.__class__ is not str",
+}
+
+
+class Kind(NamedTuple):
+    """What one parameter takes."""
+
+    name: str
+    allowed: frozenset[str]  # keys of WORDS; empty: anything
+    optional: bool  # None is taken
+    default: Any = ...
+    keyword: bool = False  # by keyword only
+
+    @property
+    def words(self) -> str:
+        """torch's words for what the parameter takes."""
+        return " or ".join(word for key, word in WORDS.items() if key in self.allowed)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its kinds are those of several signatures."""
+        return len(self.allowed - {"int"} if INTS in self.allowed else self.allowed) > 1
+
+
+@functools.cache
+def _parsed(annotation: str) -> tuple[frozenset[str], bool]:
+    parts = {p.strip() for p in annotation.split("|")}
+    allowed = parts - {"None"}
+    if not allowed or not allowed <= WORDS.keys():
+        return frozenset(), True
+    return frozenset(allowed), "None" in parts
+
+
+def kind(name: str, annotation: Any, default: Any = ..., keyword: bool = False) -> Kind:
+    """The kind of a parameter with this annotation and default."""
+    allowed, optional = _parsed(annotation) if isinstance(annotation, str) else (frozenset(), True)
+    return Kind(name, allowed, optional or default is None, default, keyword)
+
+
+class Arguments(NamedTuple):
+    """The parameters of a function, in order."""
+
+    kinds: tuple[Kind, ...]
+    # where torch's parser knows several signatures, the fewest and the most arguments of each: what is wrong is one
+    # argument if the number of them fits one signature, else their combination
+    several: tuple[tuple[int, int], ...] = ()
+
+    def ambiguous(self, count: int) -> bool:
+        """Whether so many arguments do not say which of several signatures is meant."""
+        return bool(self.several) and sum(low <= count <= high for low, high in self.several) != 1
+
+    def tests(self, skip: Sequence[str] = ()) -> list[str]:
+        """Expressions over the parameters, one of which is true where an argument must be looked at."""
+        found = []
+        for k in self.kinds:
+            if not k.allowed or k.name in skip:
+                continue
+            allowed = k.allowed - {"int"} if k.allowed >= {"int", "complex"} else k.allowed
+            order = sorted(allowed, key=lambda a: (a != "int", a))
+            tests = [UNUSUAL[a].format(p=k.name) for a in order]
+            if k.optional:
+                tests.insert(0, f"{k.name} is not None")
+            found.append(" and ".join(tests))
+        return found
+
+
+def all_ints(values: tuple[Any, ...]) -> bool:
+    """Whether all of a tuple are Python ints."""
+    for x in values:  # noqa: SIM110  (twice as fast as all())
+        if x.__class__ is not int:
+            return False
+    return True
+
+
+def _is_int(x: Any) -> bool:
+    if isinstance(x, Tensor):
+        return not x.dim() and x.dtype.category == dtypes.INTEGER and not x.requires_grad
+    return isinstance(x, int | np.integer) and not isinstance(x, bool)
+
+
+def _is_number(x: Any) -> bool:
+    if isinstance(x, Tensor):
+        return not x.dim() and not x.requires_grad
+    return isinstance(x, int | float | np.number | np.bool_)
+
+
+def _is_index(x: Any) -> bool:
+    """What may stand in a list of ints."""
+    return hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    "Tensor": lambda x: isinstance(x, Tensor),
+    "int": _is_int,
+    "float": _is_number,
+    "complex": lambda x: isinstance(x, complex) or _is_number(x),
+    "bool": lambda x: isinstance(x, bool | np.bool_),
+    "str": lambda x: isinstance(x, str),
+    INTS: lambda x: isinstance(x, tuple | list) and all(map(_is_index, x)),
+    "tuple[float, ...]": lambda x: isinstance(x, tuple | list) and all(map(_is_number, x)),
+    "tuple[Tensor, ...]": lambda x: isinstance(x, tuple | list),
+}
+
+
+def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> None:
+    """Raise torch's TypeError for the first of the values that its parameter does not take.
+
+    `name`: of the function; of one that ends in "_", a method, positions are counted without the first.
+    """
+    for position, (k, value) in enumerate(zip(arguments.kinds, values), name[-1:] != "_"):
+        if not k.allowed or (value is None and k.optional):
+            continue
+        if not any(FITS[a](value) for a in k.allowed):
+            raise _refused(arguments, name, values, position, k, value)
+
+
+def _refused(
+    arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any
+) -> TypeError:
+    given = list(values)
+    while given and given[-1] is arguments.kinds[len(given) - 1].default:
+        given.pop()
+    if k.mixed or arguments.ambiguous(len(given)):
+        return combination_error(name, given, arguments)
+    if INTS in k.allowed and isinstance(value, tuple | list):
+        return sizes_error(name, k.name, [value], None if k.keyword else position)
+    word = next(word for key, word in WORDS.items() if key in k.allowed)
+    return argument_error(name, None if k.keyword else position, k.name, word, value)
+
+
+def argument_error(name: str, position: int | None, param: str, word: str, value: Any) -> TypeError:
+    """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
+    place = "" if position is None else f" (position {position})"
+    return TypeError(
+        f"{name}(): argument '{param}'{place} must be {word}, not {type(value).__name__}"
+    )
+
+
+def sizes_error(
+    name: str, param: str, sizes: Sequence[Any], position: int | None = 1
+) -> TypeError:
+    """torch's error for sizes, given as separate arguments or as one, of which one is no int."""
+    value = sizes[0] if len(sizes) == 1 else sizes
+    if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
+        return argument_error(name, position, param, "tuple of ints", sizes[0])
+    at = next((i for i, x in enumerate(value) if not _is_index(x)), 0)
+    place = "" if at or position is None else f" (position {position})"
+    return TypeError(
+        f"{name}(): argument '{param}'{place} must be tuple of ints, but found element of type "
+        f"{type(value[at]).__name__} at pos {at}"
+    )
+
+
+def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
+    """torch's error for arguments that fit none of a function's signatures."""
+    given = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in values)
+    parts = [f"{k.words} {k.name}".strip() for k in arguments.kinds]
+    return TypeError(
+        f"{name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"
+        f" * ({', '.join(parts)})\n"
+    )
+
+
+# --- functions that are no ops
+
+_STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
+
+
+def checked(
+    function: FunctionType, several: tuple[tuple[int, int], ...] = (), name: str = ""
+) -> Any:
+    """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
+
+    `name`: in errors, if not its own.
+    The source that checks is written at the first call: Note [Compiled on first use] in dispatch.py.
+    """
+    code, annotations = function.__code__, function.__annotations__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if code.co_flags & 0x04 or not any(_parsed(annotations.get(n, ""))[0] for n in names):
+        return function
+    namespace: dict[str, Any] = {"__name__": function.__module__}
+    public = FunctionType(_STUB, namespace, function.__name__)
+
+    def compile_now() -> FunctionType:
+        _compile_into(public, function, namespace, several, name or function.__name__)
+        return public
+
+    namespace["_compile_"] = compile_now
+    return functools.update_wrapper(public, function)
+
+
+def _compile_into(
+    public: FunctionType, function: FunctionType, namespace: dict[str, Any],
+    several: tuple[tuple[int, int], ...],
+    name: str,
+) -> None:
+    code = function.__code__
+    count, keyword = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[: count + keyword]
+    values = function.__defaults__ or ()
+    defaults = dict(zip(names[count - len(values) : count], values))
+    defaults.update(function.__kwdefaults__ or {})
+    stars = code.co_varnames[count + keyword] if code.co_flags & 0x08 else None
+    arguments = Arguments(
+        tuple(
+            kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count)
+            for i, n in enumerate(names)
+        ),
+        several,
+    )
+    head = [f"{n}=_d_{n}" if n in defaults else n for n in names]
+    call = [*names[:count]]
+    if keyword:
+        head.insert(count, "*")
+    call += [f"{n}={n}" for n in names[count:]]
+    if stars:
+        head.append(f"**{stars}")
+        call.append(f"**{stars}")
+    text = (
+        f"def call({', '.join(head)}):\n"
+        f"    if {' or '.join(arguments.tests())}: check_arguments(_arguments, _name, ({', '.join(names)},))\n"
+        f"    return _function({', '.join(call)})\n"
+    )
+    namespace.update(
+        {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
+        all_ints=all_ints, check_arguments=check_arguments, Tensor=Tensor,
+    )  # fmt: skip
+    scope: dict[str, Any] = {}
+    exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)
+    made = scope["call"]
+    public.__defaults__, public.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
+    public.__code__ = made.__code__.replace(
+        co_name=function.__name__, co_qualname=function.__qualname__
+    )
