@@ -46,7 +46,7 @@ def run_backward(
         captures is None and not create_graph and not observers and not anomaly.state.enabled
     )
     for (node, nr), gradient in roots:
-        if not (plain and gradient.__class__ is ndarray or isinstance(gradient, handed.Tensor)):
+        if not ((plain and gradient.__class__ is ndarray) or isinstance(gradient, handed.Tensor)):
             gradient = handed.wrap(gradient)
         _add_to(buffers, node, nr, gradient)
     wanted: dict[Node, list[tuple[int, int]]] = {}
