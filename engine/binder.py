@@ -291,7 +291,9 @@ def source(record: Op, inplace: bool = False) -> str:
 
 def _pick(record: Op, plan: Plan, first: str, inplace: bool) -> str:
     """Which kernel the call takes: the op's own, that for large (and laid) arrays, or that of another backend."""
-    small = f"{first}.__class__ is ndarray and {first}.size < {record.large}"
+    small = f"{first}.__class__ is ndarray"
+    if not record.view:
+        small += f" and {first}.size < {record.large}"
     if plan.mixed:  # the first operand may be a number; then the second is the array
         small = f"{first}.size < {record.large} if {first}.__class__ is ndarray else _xp is np"
         small += f" and {first}.__class__ is not Laid" * record.laid
