@@ -13,10 +13,13 @@ from typing import Any
 
 def wrap_dim(dim: int, ndim: int) -> int:
     """`dim` counted from 0.  Raises IndexError, as torch, outside [-ndim, ndim-1] (a scalar has one dim)."""
-    try:
-        dim = operator.index(dim)
-    except TypeError:
-        raise TypeError(f"dim must be int, not {type(dim).__name__}") from None
+    if dim.__class__ is not int:
+        try:
+            dim = operator.index(dim)
+        except TypeError:
+            raise TypeError(f"dim must be int, not {type(dim).__name__}") from None
+    if 0 <= dim < ndim:
+        return dim
     limit = ndim or 1
     if not -limit <= dim < limit:
         raise IndexError(
@@ -57,9 +60,12 @@ def size_of(*size: Any) -> tuple[int, ...]:
     """
     if len(size) == 1:
         first = size[0]
-        if first.__class__ is int:
+        kind = first.__class__
+        if kind is int:
             return size
-        if isinstance(first, tuple | list) or (not hasattr(first, "__index__") and isinstance(first, Sequence)):
+        if kind is tuple:
+            size = first
+        elif isinstance(first, tuple | list) or (not hasattr(first, "__index__") and isinstance(first, Sequence)):
             size = tuple(first)
     for s in size:
         if s.__class__ is not int:

@@ -311,6 +311,8 @@ def _pick(record: Op, plan: Plan, first: str, inplace: bool) -> str:
         else:
             small += f" and {first}.__class__ is not Laid" * laid
         small = f"({small})"
+    elif record.view:
+        small = f"{first}.__class__ is ndarray"
     elif laid and _pointwise(record):
         small = f"_xp is np and {small}"
     else:

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.arguments import argument_error, sizes_error
+from engine.arguments import all_ints, argument_error, sizes_error
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
@@ -89,7 +89,7 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
     """
     if size and not more:
         if size[0].__class__ is int:
-            return view_size(input, size_of(*size))
+            return view_size(input, size if all_ints(size) else size_of(*size))
         if isinstance(size[0], dtypes.dtype):
             dtype = size[0]
     if dtype is not None:
@@ -135,6 +135,8 @@ def reshape(input: Tensor, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
         raise argument_error("reshape", 1, "input", "Tensor", input)
+    if shape and shape[0].__class__ is int and all_ints(shape):
+        return reshape_to(input, shape)
     try:
         size = size_of(*shape) if shape else size_of(more["shape"])
     except TypeError:
@@ -233,7 +235,11 @@ def squeeze(xp, input, dim):
 @samples(lambda t: [(t(3, 4), 0), (t(3), -1), (t(), 0)])
 def unsqueeze(xp, input, dim: int):
     """A dim of size 1 inserted at `dim`.  input (*) -> (*, 1, *)."""
-    return input[(*PREFIX[wrap_dim(dim, input.ndim + 1)], None, ...)]
+    if dim == 0:
+        return input[None]
+    if dim == -1:
+        return input[..., None]
+    return input[(*PREFIX[wrap_dim(dim, input.ndim + 1)], None)]
 
 
 # --- order of dims
@@ -245,9 +251,12 @@ def unsqueeze(xp, input, dim: int):
 @samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
 def transpose(xp, input, dim0: int = MISSING, dim1: int = MISSING):
     """Two dims swapped.  input (*) -> (*)."""
-    ndim = input.ndim
-    dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
-    return input.swapaxes(dim0, dim1) if ndim else input[...]
+    try:
+        return input.swapaxes(dim0, dim1)
+    except (ValueError, TypeError):  # numpy's words for what is out of range
+        ndim = input.ndim
+        dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
+        return input.swapaxes(dim0, dim1) if ndim else input[...]
 
 
 @op(view=True)
@@ -266,6 +275,10 @@ def t(xp, input):
 @samples(lambda t: [(t(2, 3, 4), (2, 0, 1)), (t(2, 3), (-1, 0)), (t(), ())])
 def permute(xp, input, dims):
     """Dims in the order `dims`.  input (*) -> (*)."""
+    try:
+        return input.transpose(dims)
+    except ValueError:  # numpy's words for dims that do not fit
+        pass
     ndim = input.ndim
     if len(dims) != ndim:
         raise RuntimeError(
@@ -275,7 +288,7 @@ def permute(xp, input, dims):
     dims = [wrap_dim(d, ndim) for d in dims]
     if len(set(dims)) != ndim:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
-    return input.transpose(dims) if ndim else input[...]
+    return input.transpose(dims)
 
 
 def inverse_permutation(dims):
@@ -436,13 +449,13 @@ def broadcast_to(input: Tensor, size: tuple[int, ...]):
 
 @composite(method=False)
 def broadcast_tensors(*tensors):
-    """Views of all tensors in their common shape.  tensors (*a), (*b) ... -> (*), (*) ..."""
+    """Views of all tensors in their common shape; those that have it themselves.  tensors (*a), (*b) ... -> (*), ..."""
     from engine._checks import broadcast_shapes
 
     if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
         tensors = tuple(tensors[0])
     shape = broadcast_shapes(*(x._array.shape for x in tensors))
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x._array.shape == shape else expand(x, shape) for x in tensors)
 
 
 @composite(method=False)
@@ -539,13 +552,14 @@ def select(xp, input, dim: int, index: int):
     if not input.ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap_dim(dim, input.ndim)
-    index = operator.index(index)
-    n = input.shape[dim]
-    if not -n <= index < n:
+    if index.__class__ is not int:
+        index = operator.index(index)
+    try:
+        return input[(*PREFIX[dim], index, ...)]
+    except IndexError:
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
-        )
-    return input[(*PREFIX[dim], index, ...)]
+        ) from None
 
 
 def _at(shape, dim, index):

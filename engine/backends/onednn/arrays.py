@@ -471,7 +471,6 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 __all__ = [
     "batch_norm", "batch_norm_backward", "binary", "column_sums", "concat", "eltwise", "eltwise_backward",
-    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling",
-    "pooling_backward", "reorder", "scale", "sgemm",
-    "softmax", "softmax_backward",
+    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "reorder", "scale",
+    "sgemm", "softmax", "softmax_backward",
 ]  # fmt: skip
