@@ -65,7 +65,8 @@ _SUBPACKAGES = frozenset(
     ]
 )  # fmt: skip
 _LAZY = {
-    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "spmm": "sparse",
+    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
+    **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     "autocast": "amp", "memory_stats": "cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "_top_level"),
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},

@@ -17,6 +17,29 @@ globals().update({name: getattr(_foreach, name) for name in FOREACH})
 AcceleratorError = RuntimeError
 
 
+has_lapack = has_spectral = has_openmp = True
+has_mkl = False
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """true_fn(*operands) if `pred`, a bool or a Tensor of one element, else false_fn(*operands)."""
+    if isinstance(pred, Tensor) and pred.numel() != 1:
+        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+    if not isinstance(pred, bool | Tensor):
+        raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """The values that body_fn(*values) gives when cond_fn(*values) is first False, from `carried_inputs` on."""
+    values = tuple(carried_inputs)
+    while cond_fn(*values):
+        values = body_fn(*values)
+        if not isinstance(values, tuple):
+            values = tuple(values) if isinstance(values, list) else (values,)
+    return values
+
+
 def _assert(condition: Any, message: str) -> None:
     """`assert condition, message`."""
     assert condition, message

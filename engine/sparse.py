@@ -543,7 +543,7 @@ def mm(mat1: Any, mat2: Any) -> Any:
     return result.squeeze(1) if vector else result
 
 
-spmm = mm
+spmm = dsmm = mm
 
 
 def addmm(mat: Tensor, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
@@ -551,6 +551,32 @@ def addmm(mat: Tensor, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -
     product = mm(mat1, mat2)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (mat if beta == 1 else mat * beta)
+
+
+def hspmm(mat1: SparseTensor, mat2: Tensor) -> SparseTensor:
+    """The product as a sparse vector of dense rows.  mat1 (n, k) sparse, mat2 (k, m) -> (n, m)."""
+    product = mm(mat1, mat2)
+    rows = PUBLIC["unique"](mat1._i[0])
+    return _make(rows.unsqueeze(0), product[rows], product._array.shape, True)
+
+
+hsmm = hspmm
+
+
+def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
+    """The product as a sparse matrix: all of each row that is not empty.  input (n, k) sparse, mat (k, m) -> (n, m)."""
+    found = hspmm(input, mat)
+    rows, columns = found._i[0], found._size[1]
+    every = rows.new_tensor(range(columns))
+    indices = PUBLIC["stack"]([rows.repeat_interleave(columns), every.repeat(rows.numel())])
+    return _make(indices, found._v.reshape(-1), found._size, True)
+
+
+def sspaddmm(
+    input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> SparseTensor:
+    """beta * input + alpha * `smm(mat1, mat2)`.  input (n, m) sparse, mat1 (n, k) sparse, mat2 (k, m) -> (n, m)."""
+    return _joined(input if beta == 1 else input * beta, smm(mat1, mat2), alpha)
 
 
 def sum(input: SparseTensor, dim: Any = None, dtype: Any = None) -> Any:
@@ -629,7 +655,7 @@ def _not_sparse(self: Tensor) -> bool:
 
 def install() -> None:
     """Give Tensor the methods that lead to and from sparse tensors."""
-    Tensor.to_sparse = to_sparse
+    Tensor.to_sparse = Tensor.to_sparse_coo = to_sparse
     Tensor.to_dense = to_dense
     Tensor.sparse_mask = _sparse_mask
     Tensor.coalesce = _only_sparse("coalesce", "coordinate ")

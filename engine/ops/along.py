@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, wrap_dim
+from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import copy_preserved
 from engine.ops.copying import number_for
@@ -379,6 +380,78 @@ def index_reduce_backward(grad, input, dim, index, source, reduce, include_self,
         source._array.shape
     )
     return reduce_backward(grad, input, dim, wide, source, reduce, include_self, result)
+
+
+# --- segments
+
+
+_SEGMENTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
+
+
+def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> Tensor:
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    if offsets is not None:
+        lengths = offsets[..., 1:] - offsets[..., :-1]
+    if lengths._array.dtype.kind != "i":
+        kind = dtypes.scalar_name(lengths.dtype)
+        raise NotImplementedError(f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{kind}'")
+    if wrap_dim(axis, data._array.ndim) != lengths._array.ndim - 1:
+        raise RuntimeError(
+            "segment_reduce(): Expected axis to be the last dimension of lengths but got "
+            f"{axis}."
+        )
+    counts = lengths._array
+    if not unsafe:
+        if (counts < 0).any():
+            raise RuntimeError("lengths contains negative value!")
+        if (counts.sum(axis=-1) != data._array.shape[axis]).any():
+            raise RuntimeError(
+                "segment_reduce(): Expected all rows of lengths along axis to sum to "
+                "data.size(lengths.dim()-1) when !unsafe."
+            )
+    return lengths
+
+
+@composite(method=False)
+@samples(
+    lambda t: [
+        (t(6), "sum", {"lengths": t.of([2, 0, 4])}),
+        (t(3, 2), "mean", {"offsets": t.of([0, 1, 3])}),
+        (t.distinct(2, 3), "max", {"lengths": t.of([[1, 2], [2, 1]]), "axis": 1}),
+        (t.distinct(4), "min", {"lengths": t.of([3, 1]), "initial": 0.05}),
+        (t(4), "prod", {"lengths": t.of([3, 1])}),
+    ]
+)
+def segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
+):  # fmt: skip
+    """sum, mean, max, min or prod of each segment of `axis`, given by lengths or by offsets.
+
+    data (*a, n, *b), lengths (*a, k) or offsets (*a, k + 1) -> (*a, k, *b).  RuntimeError for lengths that do not fit.
+    """
+    if reduce not in _SEGMENTS:
+        raise RuntimeError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
+        )
+    lengths = _segment_lengths(data, lengths, offsets, axis, unsafe)
+    counts = lengths.reshape(-1)
+    lead = lengths._array.shape
+    rest = data._array.shape[len(lead) :]
+    rows = data.reshape(-1, *rest)
+    at = counts.new_tensor(range(counts.numel())).repeat_interleave(counts)
+    start = _SEGMENTS[reduce] if initial is None else initial
+    found = data.detach().new_full((counts.numel(), *rest), start)
+    if reduce in ("sum", "mean"):
+        found = found.index_add(0, at, rows)
+        if reduce == "mean":
+            share = counts.to(data.dtype).reshape(-1, *(1,) * len(rest))
+            empty = float("nan") if initial is None else initial
+            found = (found / share).masked_fill(share == 0, empty)
+    else:
+        found = found.index_reduce(0, at, rows, {"max": "amax", "min": "amin"}.get(reduce, reduce))
+    return name_node(found.reshape(*lead, *rest), "SegmentReduceBackward0")
 
 
 # --- by flat index

@@ -307,6 +307,31 @@ def empty_strided(
         return finish(layouts.empty_strided(xp, size_of(size), steps, target), requires_grad)
 
 
+@composite(method=False)
+def empty_permuted(
+    size: tuple[int, ...], physical_layout: tuple[int, ...], *, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False
+):
+    """An uninitialised tensor that fills memory in the order of dims `physical_layout`.  -> (*size)."""
+    sizes, order = size_of(size), size_of(physical_layout)
+    if len(order) != len(sizes):
+        raise RuntimeError(
+            f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
+            f"{len(sizes)} is not equal to len(physical_layout) = {len(order)}"
+        )
+    steps, step = [0] * len(sizes), 1
+    for d in reversed(order):
+        if not 0 <= d < len(sizes):
+            raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(sizes) - 1}, but got {d}")
+        if steps[d]:
+            raise RuntimeError("Duplicate dim not allowed")
+        steps[d] = step
+        step *= builtins.max(sizes[d], 1)
+    return empty_strided(
+        sizes, tuple(steps), dtype=dtype, layout=layout, device=device, requires_grad=requires_grad
+    )
+
+
 def _new(fill: str) -> Any:
     def method(
         self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,

@@ -358,7 +358,7 @@ Tensor.combinations = combinations
 # --- splitting
 
 
-def _pieces(array, sizes, dim):
+def pieces(array, sizes, dim):
     head, start, result = PREFIX[dim], 0, []
     for n in sizes:
         result.append(array[(*head, slice(start, start + n), ...)])
@@ -380,19 +380,8 @@ def split_backward(grads, shape, sizes, dim):
     return cat(parts, dim)
 
 
-@op(view=True, returns="many", aliases={"axis": "dim"})
-@derivative(
-    input=lambda grads, input_shape, split_sizes, dim: split_backward(
-        grads, input_shape, split_sizes, dim
-    )
-)
-@samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
-def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
-    """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
-    if not input.ndim:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    dim = wrap_dim(dim, input.ndim)
-    n = input.shape[dim]
+def check_lengths(n, split_sizes, dim):
+    """torch's conditions on the lengths of the pieces of a dim of size n."""
     for s in split_sizes:
         if s < 0:
             raise RuntimeError(
@@ -405,7 +394,22 @@ def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
             f"{dim}), but got "
             f"split_sizes={list(split_sizes)}"
         )
-    return _pieces(input, split_sizes, dim)
+
+
+@op(view=True, returns="many", aliases={"axis": "dim"})
+@derivative(
+    input=lambda grads, input_shape, split_sizes, dim: split_backward(
+        grads, input_shape, split_sizes, dim
+    )
+)
+@samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
+def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
+    """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
+    if not input.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    dim = wrap_dim(dim, input.ndim)
+    check_lengths(input.shape[dim], split_sizes, dim)
+    return pieces(input, split_sizes, dim)
 
 
 @op(view=True, returns="many", public=False, method=False, node="SplitBackward0")
@@ -417,7 +421,7 @@ def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
 @samples(lambda t: [(t(5, 2), 2), (t(2, 4), 2, 1)])
 def split_every(xp, input, split_size, dim=0):
     """Views of one size along `dim`, the last one smaller if need be.  input (*, n, *) -> (*, size, *) ..."""
-    return _pieces(input, split_lengths(input.shape, split_size, dim), wrap_dim(dim, input.ndim))
+    return pieces(input, split_lengths(input.shape, split_size, dim), wrap_dim(dim, input.ndim))
 
 
 def split_lengths(shape, size, dim):
@@ -467,16 +471,19 @@ _split_method.__name__, _split_method.__doc__ = "split", split.__doc__
 Tensor.split = _split_method
 
 
-@composite()
-def chunk(input: Tensor, chunks: int, dim: int = 0):
-    """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
-    shape = input._array.shape
+def chunk_size(shape, chunks, dim):
+    """The size of the pieces that make at most `chunks` of a dim."""
     if not shape:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = shape[wrap_dim(dim, len(shape))]
-    size = (n + chunks - 1) // chunks
+    return (shape[wrap_dim(dim, len(shape))] + chunks - 1) // chunks
+
+
+@composite()
+def chunk(input: Tensor, chunks: int, dim: int = 0):
+    """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
+    size = chunk_size(input._array.shape, chunks, dim)
     if not size:
         return split_with_sizes(input, [0] * chunks, dim)
     return split_every(input, size, dim)

@@ -10,6 +10,7 @@ from engine.ops import (  # noqa: F401
     contractions,
     convolution,
     coo,
+    copies,
     cross_entropy,
     ctc,
     distance,

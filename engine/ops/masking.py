@@ -5,6 +5,7 @@ See Note [Writes by index] in gathering.py.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select
+from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 _LONG = np.dtype(np.int64)
@@ -204,6 +206,21 @@ def nonzero(input: Tensor, *, as_tuple=False, out=None):
             array = array.reshape(1)
         return tuple(wrap(part.copy()) for part in array.nonzero())
     return nonzero_rows(input) if out is None else nonzero_rows(input, out=out)
+
+
+@composite()
+@samples(lambda t: [(t.of([[0, 1], [2, 3]]), {"size": 5}), (t.of([0.0, 1, 2]), {"size": 1, "fill_value": 7})])
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out=None):
+    """`size` rows of `nonzero`: the first ones, or all of them and rows of `fill_value`.  input (*) -> (size, ndim)."""
+    if out is not None:
+        return store(out, "nonzero_static", nonzero_static, input, size=size, fill_value=fill_value)
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    rows = nonzero_rows(input)
+    found = rows.new_full((size, rows._array.shape[1]), fill_value)
+    count = builtins.min(size, rows._array.shape[0])
+    found[:count] = rows[:count]
+    return found
 
 
 @composite(method=True)

@@ -275,7 +275,7 @@ def diag_embed(xp, input, offset: int = 0, dim1: int = -2, dim2: int = -1):
 @op(public=False, method=False, node="DiagonalBackward0")
 @derivative(input=lambda grad, input_shape, diagonal: _diag_backward(grad, input_shape, diagonal))
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1)])
-def diagonal_copy(xp, input, diagonal=0):
+def matrix_diagonal(xp, input, diagonal=0):
     """A diagonal of a matrix.  input (n, m) -> (k)."""
     from engine.ops import strides
 
@@ -296,7 +296,7 @@ def diag(input: Tensor, diagonal: int = 0, *, out=None):
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
     if ndim == 1:
         return diag_embed(input, diagonal, out=out)
-    return name_node(diagonal_copy(input, diagonal, out=out), "DiagonalBackward0_copy")
+    return name_node(matrix_diagonal(input, diagonal, out=out), "DiagonalBackward0_copy")
 
 
 @composite()

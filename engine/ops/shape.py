@@ -151,6 +151,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
     A view where possible; `input` if nothing is to do.
     """
     shape = input._array.shape
+    if end_dim == -1 and 0 <= start_dim < len(shape) - 1:
+        return reshape_to(input, (*shape[:start_dim], numel(shape[start_dim:])))
     start, end = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
     if start > end:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
@@ -474,8 +476,6 @@ def broadcast_shapes(*shapes):
 
 
 # --- basic indexing
-
-_ALL = slice(None)
 
 
 def last_step(index: tuple[Any, ...]) -> type | None:

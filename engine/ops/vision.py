@@ -490,3 +490,27 @@ def affine_grid(theta, size, align_corners: bool | None = None):
     base = stack([*axes, theta.detach().new_ones(spatial)], -1).reshape(1, -1, n + 1)
     grid = base.expand(theta.shape[0], -1, -1) @ theta.transpose(1, 2)
     return name_node(grid.reshape(theta.shape[0], *spatial, n), "AffineGridGeneratorBackward0")
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False)])
+def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: bool):
+    """`nn.functional.affine_grid`.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
+    return affine_grid(theta, size, align_corners)
+
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDING = ("zeros", "border", "reflection")
+
+
+@composite(method=False, names=("grid_sampler_2d", "grid_sampler_3d"))
+@samples(lambda t: [(t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), 0, 1, True)])
+def grid_sampler(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+):
+    """`nn.functional.grid_sample` with the places of the modes in (bilinear, nearest, bicubic), (zeros, border,
+    reflection).  input (N, C, H, W), grid (N, H', W', 2) -> (N, C, H', W'); 3-d alike.
+    """
+    return grid_sample(
+        input, grid, _MODES[interpolation_mode], _PADDING[padding_mode], align_corners
+    )

@@ -141,3 +141,17 @@ def test_repr_pickle_and_diagonals():
         np.testing.assert_array_equal(other.to_dense().numpy(), s.to_dense().numpy())
     d = sparse.spdiags(wrap(np.array([[1.0, 2, 3], [4, 5, 6]])), wrap(np.array([0, 1])), (3, 3))
     np.testing.assert_array_equal(d.to_dense().numpy(), [[1, 5, 0], [0, 2, 6], [0, 0, 3]])
+
+
+def test_products_that_stay_sparse() -> None:
+    """Numbers of PyTorch."""
+    s = engine.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3.0, 4.0, 5.0], (3, 3))
+    rows = engine.hspmm(s, engine.ones(3, 2))
+    assert (rows.sparse_dim(), rows.dense_dim(), rows._nnz()) == (1, 1, 2)
+    assert rows.to_dense().tolist() == [[3, 3], [9, 9], [0, 0]]
+    product = engine.smm(s, engine.ones(3, 2))
+    assert product.coalesce().indices().tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    assert product.coalesce().values().tolist() == [3, 3, 9, 9]
+    more = engine.sparse_coo_tensor([[0], [1]], [1.0], (3, 2))
+    total = engine.sspaddmm(more, s, engine.ones(3, 2), beta=2, alpha=3)
+    assert total.to_dense().tolist() == [[9, 11], [27, 27], [0, 0]]
