@@ -1,7 +1,8 @@
 """What a function's arguments must be, in the words of torch's argument parser.
 
 Parameters say it in their annotations: `Tensor`, `int`, `float`, `complex` (any number), `bool`, `str`,
-`tuple[int, ...]` (beside `int`: one number for all), a union of these, `| None`.  Anything else is not looked at.
+`tuple[int, ...]` (beside `int`: one number for all), a union of these, `| None`.  Anything else is not looked at, but
+for a parameter called `dtype`.
 Kernels annotate what is no tensor; which of their parameters are tensors the op's record knows.
 
 Each call tests them first, with one expression that is false for what nearly every call passes (`tests`); only where it
@@ -20,14 +21,17 @@ import numpy as np
 from engine import dtypes
 from engine.tensor import Tensor
 
-__all__ = ["Arguments", "argument_error", "check_arguments", "checked", "combination_error", "sizes_error"]
+__all__ = [
+    "Arguments", "argument_error", "by_name", "check_arguments", "checked", "combination_error", "sizes_error",
+]  # fmt: skip
 
+MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 INTS = "tuple[int, ...]"
 # what an annotation names: torch's word for it; where several are allowed the first that is named counts
 WORDS = {
     "Tensor": "Tensor", INTS: "tuple of ints", "tuple[float, ...]": "tuple of floats",
     "tuple[Tensor, ...]": "tuple of Tensors", "complex": "Number", "float": "float", "int": "int", "bool": "bool",
-    "str": "str",
+    "str": "str", "dtype": "torch.dtype",
 }  # fmt: skip
 # false for the usual argument of a kind; {p} is the parameter
 UNUSUAL = {
@@ -40,6 +44,7 @@ UNUSUAL = {
     "int": "{p}.__class__ is not int",
     "bool": "{p}.__class__ is not bool",
     "str": "{p}.__class__ is not str",
+    "dtype": "{p}.__class__ is not dtype_class",
 }
 
 
@@ -74,6 +79,8 @@ def _parsed(annotation: str) -> tuple[frozenset[str], bool]:
 
 def kind(name: str, annotation: Any, default: Any = ..., keyword: bool = False) -> Kind:
     """The kind of a parameter with this annotation and default."""
+    if annotation is None and name == "dtype":
+        annotation = "dtype | None"
     allowed, optional = _parsed(annotation) if isinstance(annotation, str) else (frozenset(), True)
     return Kind(name, allowed, optional or default is None, default, keyword)
 
@@ -85,6 +92,15 @@ class Arguments(NamedTuple):
     # where torch's parser knows several signatures, the fewest and the most arguments of each: what is wrong is one
     # argument if the number of them fits one signature, else their combination
     several: tuple[tuple[int, int], ...] = ()
+
+    def given(self, values: Sequence[Any]) -> list[str]:
+        """What a call with these values gave, as far as they tell: types, and `name=type` of those by keyword."""
+        pairs = list(zip(self.kinds, values))
+        named = sorted((k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default)
+        pairs = [(k, v) for k, v in pairs if not k.keyword]
+        while pairs and pairs[-1][1] is pairs[-1][0].default:
+            pairs.pop()
+        return [_type_name(v) for _, v in pairs] + [f"{n}={t}" for n, t in named]
 
     def ambiguous(self, count: int) -> bool:
         """Whether so many arguments do not say which of several signatures is meant."""
@@ -103,6 +119,10 @@ class Arguments(NamedTuple):
                 tests.insert(0, f"{k.name} is not None")
             found.append(" and ".join(tests))
         return found
+
+
+def _type_name(value: Any) -> str:
+    return "Tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
 def all_ints(values: tuple[Any, ...]) -> bool:
@@ -137,6 +157,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "complex": lambda x: isinstance(x, complex) or _is_number(x),
     "bool": lambda x: isinstance(x, bool | np.bool_),
     "str": lambda x: isinstance(x, str),
+    "dtype": lambda x: isinstance(x, dtypes.dtype | type),  # `float` is a dtype too
     INTS: lambda x: isinstance(x, tuple | list) and all(map(_is_index, x)),
     "tuple[float, ...]": lambda x: isinstance(x, tuple | list) and all(map(_is_number, x)),
     "tuple[Tensor, ...]": lambda x: isinstance(x, tuple | list),
@@ -158,11 +179,11 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> N
 def _refused(
     arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any
 ) -> TypeError:
-    given = list(values)
-    while given and given[-1] is arguments.kinds[len(given) - 1].default:
-        given.pop()
+    if value is MISSING:
+        return TypeError(f"{name}() missing 1 required positional argument: '{k.name}'")
+    given = arguments.given(values)
     if k.mixed or arguments.ambiguous(len(given)):
-        return combination_error(name, given, arguments)
+        return combination_error(name, values, arguments)
     if INTS in k.allowed and isinstance(value, tuple | list):
         return sizes_error(name, k.name, [value], None if k.keyword else position)
     word = next(word for key, word in WORDS.items() if key in k.allowed)
@@ -192,9 +213,19 @@ def sizes_error(
     )
 
 
+def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
+    """The argument `param` out of the keywords of a call that gave no sizes by position; TypeError for others."""
+    for name in more:
+        if name != param:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
+    if not more:
+        raise TypeError(f"{function}() missing 1 required positional argument: '{param}'")
+    return more[param]
+
+
 def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
     """torch's error for arguments that fit none of a function's signatures."""
-    given = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in values)
+    given = ", ".join(arguments.given(values))
     parts = [f"{k.words} {k.name}".strip() for k in arguments.kinds]
     return TypeError(
         f"{name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"
@@ -264,7 +295,7 @@ def _compile_into(
     )
     namespace.update(
         {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
-        all_ints=all_ints, check_arguments=check_arguments, Tensor=Tensor,
+        all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor,
     )  # fmt: skip
     scope: dict[str, Any] = {}
     exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)

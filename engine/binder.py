@@ -156,7 +156,8 @@ def _header(record: Op, inplace: bool) -> str:
         if p == record.varargs:
             parts.append("*_v_" + p)
         else:
-            parts.append(f"{p}=_d_{p}" if p in record.defaults else p)
+            other = "=MISSING" if p in record.aliases.values() else ""
+            parts.append(f"{p}=_d_{p}" if p in record.defaults else p + other)
     keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
     if record.varargs:  # the same sizes by keyword
         keyword.append(f"{record.varargs}=MISSING")

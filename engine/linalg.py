@@ -153,6 +153,8 @@ def solve_triangular(
 
     Zeros on the diagonal give inf and nan.
     """
+    if isinstance(A, Tensor) and isinstance(B, Tensor) and B.dtype is not A.dtype:
+        B = (B if A.is_complex() or not B.is_complex() else B.real).to(A.dtype)
     return lapack.linalg_solve_triangular(
         A, B, upper=upper, left=left, unitriangular=unitriangular, out=out
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, size_of, wrap_dim
-from engine.arguments import all_ints, argument_error, check_arguments, sizes_error
+from engine.arguments import MISSING, all_ints, argument_error, check_arguments, sizes_error
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, handed
 from engine.autograd.inplace import check_writable, rebase
@@ -32,9 +32,6 @@ from engine.dtypes import INEXACT
 from engine.grad_mode import mode
 from engine.layouts import Laid, is_channels_last
 from engine.tensor import Tensor, hold_laid, lying, rewrap, wrap
-
-MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
-
 
 def as_array(xp: Any, value: Any) -> Any:
     """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
@@ -377,6 +374,7 @@ def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 SHARED: dict[str, Any] = dict(
     all_ints=all_ints, any_requires_grad=any_requires_grad, as_array=as_array, check_arguments=check_arguments,
+    dtype_class=dtypes.dtype,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
     hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying,

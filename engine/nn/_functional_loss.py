@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import engine
+from engine._checks import broadcast_shapes
 from engine.arguments import checked
 from engine.nn import _reduction as _Reduction
 from engine.ops import loss as L
@@ -272,8 +273,14 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> ()."""
     how = _how(size_average, reduce, reduction)
-    a, b = engine.broadcast_tensors(input, target)
-    return L.soft_margin_loss(a, b, how)
+    shape = broadcast_shapes(input.shape, target.shape)
+    if shape != input.shape:
+        raise RuntimeError(
+            f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(shape)}"
+        )
+    if input.dtype.is_floating_point:
+        target = target.to(input.dtype)
+    return L.soft_margin_loss(input, target.expand(shape), how)
 
 
 def multilabel_soft_margin_loss(

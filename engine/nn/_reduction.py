@@ -13,7 +13,7 @@ def get_enum(reduction: str) -> int:
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
             stacklevel=2,
         )
-    if reduction not in codes:
+    if not isinstance(reduction, str) or reduction not in codes:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return codes[reduction]
 

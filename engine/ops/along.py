@@ -275,7 +275,7 @@ def index_fill_value(xp, input, dim: int, index, value: complex | Tensor, *, out
 
 def _check_fill(input, dim, index):
     dim = wrap_dim(dim, input.ndim)
-    if index.dtype.name not in ("int64", "int32"):
+    if index.dtype.name != "int64":
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if index.ndim > 1:
         raise IndexError("index_fill_(): Index is supposed to be a vector")

@@ -6,7 +6,7 @@ import math
 import warnings
 
 from engine import dtypes
-from engine._checks import broadcast_shapes
+from engine._checks import broadcast_shapes, numel
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
@@ -27,7 +27,7 @@ def _check_sdpa(query, key, value, attn_mask, is_causal):
     if query.dim() < 2 or key.dim() < 2 or value.dim() < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
-            f"{query.dim()}, key.dim: {key.dim()} and value.dim: {value.dim()} instead."
+            f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead."
         )
     if attn_mask is not None and attn_mask.dtype not in (dtypes.bool, query.dtype, dtypes.float32):
         raise RuntimeError(
@@ -37,8 +37,7 @@ def _check_sdpa(query, key, value, attn_mask, is_causal):
 
 
 def _short(tensor):
-    names = {"float32": "float", "float64": "double", "float16": "c10::Half", "int64": "long int"}
-    return names.get(tensor.dtype.name, tensor.dtype.name)
+    return dtypes.cpp_name(tensor.dtype)
 
 
 @composite(public=False, method=False)
@@ -68,6 +67,13 @@ def scaled_dot_product_attention(
             )
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    for a, b in ((query, key.mT), (key.mT, value)):  # the two products
+        if a.shape[-1] != b.shape[-2]:
+            n = numel(broadcast_shapes(query.shape[:-2], b.shape[:-2]))
+            raise RuntimeError(
+                f"Expected size for first two dimensions of batch2 tensor to be: [{n}, {a.shape[-1]}] but got: "
+                f"[{n}, {b.shape[-2]}]."
+            )
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     mask = attn_mask
     if is_causal:

@@ -172,11 +172,11 @@ def bmm(xp, input, mat2):
     RuntimeError for other ranks, sizes that do not fit, or two dtypes.
     """
     check_batches(input, mat2)
+    refuse_dtype(input, "bmm")
     if input.dtype != mat2.dtype:
         raise RuntimeError(
             f"expected scalar type {scalar_name(input)} but found {scalar_name(mat2)}"
         )
-    refuse_dtype(input, "bmm")
     return product(xp, input, mat2)
 
 
@@ -322,11 +322,11 @@ def batched(xp, input, other):
             f"Expected size for first two dimensions of batch2 tensor to be: [{size}, {input.shape[-1]}] but got: "
             f"[{size}, {other.shape[-2]}]."
         )
+    refuse_dtype(input, "bmm")
     if input.dtype != other.dtype:
         raise RuntimeError(
             f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
         )
-    refuse_dtype(input, "bmm")
     return product(xp, input, other)
 
 
@@ -483,12 +483,10 @@ def linear(xp, input, weight, bias=None):
 
 
 def _check_linear_dtypes(input: Any, weight: Any, bias: Any) -> None:
-    for a, b in (
-        ((bias, weight), (input, weight)) if input.dtype == weight.dtype else ((input, weight),)
-    ):
-        if a.dtype != b.dtype:
+    for label, x in (("self", bias), ("mat1", input)):
+        if x.dtype != weight.dtype:
             raise RuntimeError(
-                f"self and mat2 must have the same dtype, but got {scalar_name(a)} and {scalar_name(b)}"
+                f"{label} and mat2 must have the same dtype, but got {scalar_name(x)} and {scalar_name(weight)}"
             )
 
 

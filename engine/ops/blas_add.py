@@ -86,9 +86,8 @@ def addmm(xp, input, mat1, mat2, *, beta: complex = 1, alpha: complex = 1):
         which, x = ("mat1", mat1) if mat1.ndim != 2 else ("mat2", mat2)
         raise RuntimeError(f"{which} must be a matrix, got {x.ndim}-D tensor")
     check_matrices(mat1, mat2)
-    if mat1.dtype != mat2.dtype:
-        _check_addend(mat1, mat2, "mat1")
     _check_addend(input, mat2)
+    _check_addend(mat1, mat2, "mat1")
     expandable(input, (mat1.shape[0], mat2.shape[1]))
     refuse_dtype(mat1, "addmm_impl_cpu_")
     dtype = mat1.dtype
@@ -134,7 +133,7 @@ def _check_scalar(name: str, target: Any, value: Any) -> None:
         raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
 
 
-@op(inplace=True, promote="default", tensors=("vec1",), several=((3, 6),))
+@op(inplace=True, promote="default", tensors=("vec1",), several=((3, 6),), numbers=())
 @derivative(
     input=lambda grad, beta: scale(grad, beta),
     vec1=lambda grad, vec2, alpha: scale((grad * conj(vec2)).sum(1), alpha),
@@ -195,8 +194,8 @@ def addbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1):
     if batch1.shape[2] != batch2.shape[1]:
         (_, n, k), (_, l, m) = batch1.shape, batch2.shape
         raise RuntimeError(f"Incompatible matrix sizes for bmm ({n}x{k} and {l}x{m})")
-    _check_addend(batch1, batch2, "mat1")
     _check_addend(input, batch2)
+    _check_addend(batch1, batch2, "mat1")
     refuse_dtype(batch1, "addmm_impl_cpu_")
     dtype = batch1.dtype
     input, batch1, batch2 = widened(input, batch1, batch2)

@@ -581,12 +581,11 @@ def linalg_cross(xp, input, other, *, dim: int = -1):
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}"
         )
     broadcast_shapes(input.shape, other.shape)
+    refuse("cross", input, "b")
     if input.dtype != other.dtype:
         raise RuntimeError(
             f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
         )
-
-    refuse("cross", input, "b")
 
     def parts(x: Any) -> list[Any]:
         return [x[(slice(None),) * axis + (slice(i, i + 1),)] for i in range(3)]

@@ -147,7 +147,7 @@ def _check_scatter(input: Any, dim: int, index: Any, src: Any, name: str) -> int
                 f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
                 f"dimension {dim}"
             )
-    elif bad or any(i > s for i, s in zip(index.shape, src.shape)):
+    elif bad or any(i > s for i, s in zip(index.shape, src.shape or (1,))):
         raise RuntimeError(
             f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
             f"dimension {dim} "

@@ -425,6 +425,26 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         )
     if c.shape[side] != a.shape[-2]:
         raise RuntimeError(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
+    if b.shape[-1] != min(c.shape[side], a.shape[-1]):
+        raise RuntimeError(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
+        )
+    if b.ndim != a.ndim - 1:
+        raise RuntimeError(
+            "torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim equal to "
+            f"{b.ndim} and input.ndim is equal to {a.ndim}"
+        )
+    if c.ndim != a.ndim:
+        raise RuntimeError(
+            "torch.ormqr: Expected other to have the same number of dimensions as input, but got other.ndim equal to "
+            f"{c.ndim} and input.ndim is equal to {a.ndim}"
+        )
+    for label, x in (("tau", b), ("other", c)):
+        if x.dtype != a.dtype:
+            raise RuntimeError(
+                f"torch.ormqr: Expected input and {label} to have the same dtype, but input has "
+                f"dtype{scalar_name(a)} and {label} has dtype {scalar_name(x)}"
+            )
     check_floating(a, "", "ormqr_cpu")
     k = b.shape[-1]
     vectors = (

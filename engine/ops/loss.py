@@ -111,7 +111,17 @@ def _huber_slope(grad, input, target, reduction, delta):
     return _share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta)
 
 
-@op(public=False, out=False, method=False, promote="default", node="HuberLossBackward0")
+def _check_huber(arrays):
+    input, target = (dtypes.from_numpy(a.dtype) for a in arrays)
+    if input.category < dtypes.FLOATING <= target.category:
+        raise RuntimeError(
+            f"result type {_scalar(target)} can't be cast to the desired output type {_scalar(input)}"
+        )
+
+
+@op(
+    public=False, out=False, method=False, promote="default", node="HuberLossBackward0", check=_check_huber
+)  # fmt: skip
 @derivative(
     input=lambda grad, input, target, reduction, delta: _huber_slope(
         grad, input, target, reduction, delta
@@ -153,6 +163,13 @@ def soft_margin_loss(xp, input, target, reduction="mean"):
         raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
     z = -_wide(target) * _wide(input)
     return _reduce(xp, xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z))), reduction, input.dtype)
+
+
+def _check_logits(input, target):
+    _real(input, "log_sigmoid_cpu")
+    if target.dtype.kind in "iub":
+        have, want = (_scalar(dtypes.from_numpy(x.dtype)) for x in (input, target))
+        raise RuntimeError(f"result type {have} can't be cast to the desired output type {want}")
 
 
 def _bce_weighted(grad, input, weight, reduction):
@@ -200,6 +217,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     method=False,
     promote="default",
     node="BinaryCrossEntropyWithLogitsBackward0",
+    check=lambda arrays: _check_logits(*arrays),
 )
 @derivative(
     input=lambda grad, input, target, reduction: (

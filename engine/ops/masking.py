@@ -63,7 +63,7 @@ def masked_fill_value(xp, input, mask, value: complex | Tensor, *, out=None):
 def _masked_target(xp: Any, input: Any, mask: Any, out: Any) -> Any:
     if out is None and mask.shape == input.shape:
         return input.copy("C")
-    shape = broadcast_shapes(input.shape, mask.shape)
+    shape = broadcast_shapes(mask.shape, input.shape)
     if out is not None:
         if shape != out.shape:
             raise RuntimeError(
@@ -135,7 +135,7 @@ def masked_select(xp, input, mask):
     if mask.dtype.kind != "b":
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     if mask.shape != input.shape:
-        shape = broadcast_shapes(input.shape, mask.shape)
+        shape = broadcast_shapes(mask.shape, input.shape)
         input, mask = xp.broadcast_to(input, shape), xp.broadcast_to(mask, shape)
     return input[mask]
 
@@ -169,7 +169,7 @@ def masked_scatter(xp, input, mask, source, *, out=None):
             f"masked_scatter: expected self and source to have same dtypes but got{scalar_name(input)} and "
             f"{scalar_name(source)}"
         )
-    shape = broadcast_shapes(input.shape, mask.shape)
+    shape = broadcast_shapes(mask.shape, input.shape)
     wide = xp.broadcast_to(mask, shape)
     count = int(wide.sum())
     if source.size < count:

@@ -35,11 +35,22 @@ def _floating(array, kernel):
 
 
 def _same_type(input, *others):
-    for other in others:
-        if other is not None and other.dtype != input.dtype and not (
-            input.dtype.itemsize == 2 and other.dtype == "float32"
-        ):  # fmt: skip
+    """torch's errors for parameters of another type; beside 16-bit floats they may be float32."""
+    given = [x for x in others if x is not None]
+    if not given:
+        return
+    if given[0].dtype != input.dtype:
+        if any(x.dtype != "float32" for x in given):
+            raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+        if input.dtype.itemsize != 2:
             raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
+        return
+    for x in given[1:]:
+        if x.dtype != input.dtype:
+            have, want = dtypes.from_numpy(x.dtype), dtypes.from_numpy(input.dtype)
+            raise RuntimeError(
+                f"expected scalar type {dtypes.scalar_name(want)} but found {dtypes.scalar_name(have)}"
+            )
 
 
 def _dot(xp, a, b):
@@ -228,8 +239,8 @@ def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
             f"input of size{list(input.shape)}"
         )
     if ending == "[*, ":
-        _floating(input, "LayerNormKernelImpl")
         _same_type(input, weight, bias)
+        _floating(input, "LayerNormKernelImpl")
 
 
 @composite(method=False)
@@ -403,8 +414,8 @@ def group_norm(
                 f"Expected {label} to be a vector of size equal to the number of channels in input, but got {label} of "
                 f"shape {list(shown.shape)} and input of shape {shape}"
             )
-    _floating(input._array, "GroupNormKernelImpl")
     _same_type(input._array, *(None if x is None else x._array for x in (weight, bias)))
+    _floating(input._array, "GroupNormKernelImpl")
     return normalize_groups(input, num_groups, weight, bias, eps)[0]
 
 
@@ -614,7 +625,8 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
         if tensor is not None and tensor.numel() != channels:
             raise RuntimeError(f"{label} should contain {channels} elements not {tensor.numel()}")
     _floating(array, "batch_norm")
-    _same_type(array, *(None if x is None else x._array for _, x in named))
+    parameters = (running_mean, weight, bias, running_var)
+    _same_type(array, *(None if x is None else x._array for x in parameters))
 
 
 def _update(running, value, momentum):

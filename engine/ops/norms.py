@@ -45,10 +45,10 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
     return slope if slope is None or slope.dtype is dtype else slope.to(dtype)
 
 
-@op(public=False, method=False, tensors=("x",), integer_result=False)
+@op(public=False, method=False, aliases={"x": "input"}, integer_result=False)
 @derivative(
-    x=lambda grad, x, ord, dim, keepdim, result, x_shape, x_dtype: _cast_back(
-        _slope(grad, x, ord, dim, keepdim, result, x_shape), x_dtype
+    input=lambda grad, input, ord, dim, keepdim, result, input_shape, input_dtype: _cast_back(
+        _slope(grad, input, ord, dim, keepdim, result, input_shape), input_dtype
     )
 )
 @samples(
@@ -59,22 +59,18 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
     ]
 )  # fmt: skip
 def linalg_vector_norm(
-    xp, x, ord=2, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
+    xp, input, ord: complex = 2, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
 ):
-    """The p-norm of the elements along `dim` (all by default).  x (*) -> (* without dim), real.
+    """The p-norm of the elements along `dim` (all by default).  input (*) -> (* without dim), real.
 
     ord 0 counts what is not 0.  RuntimeError for integers, or an empty dim where the norm has no identity.
     https://docs.pytorch.org/docs/2.13/generated/torch.linalg.vector_norm.html
     """
     name = "linalg.vector_norm"
-    if isinstance(ord, str) or not isinstance(ord, int | float):
-        raise TypeError(
-            f"linalg_vector_norm(): argument 'ord' (position 2) must be Number, not {type(ord).__name__}"
-        )
-    found = dtypes.from_numpy(x.dtype)
+    found = dtypes.from_numpy(input.dtype)
     if found.category < dtypes.FLOATING:
         raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(x)}"
+            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(input)}"
         )
     if dtype is not None:
         if dtype.category < dtypes.FLOATING:
@@ -88,28 +84,30 @@ def linalg_vector_norm(
             )
         if dtypes.promote_types(found, dtype) is not dtype:
             raise RuntimeError(
-                f"{name}: the dtype of the input ({scalar_name(x)}) should be convertible without narrowing to the "
+                f"{name}: the dtype of the input ({scalar_name(input)}) should be convertible without narrowing to the "
                 "specified "
                 f"dtype ({dtypes.scalar_name(dtype)})"
             )
-        x = x.astype(dtypes.to_numpy(dtype))
+        input = input.astype(dtypes.to_numpy(dtype))
         found = dtype
-    axes = wrap_dims(dim, x.ndim)
-    if (ord < 0 or ord == math.inf) and not all(x.shape[d] for d in axes if x.ndim):
+    axes = wrap_dims(dim, input.ndim)
+    if not input.ndim:  # it has one dim, as elsewhere, of which numpy does not know
+        axes = ()
+    if (ord < 0 or ord == math.inf) and not all(input.shape[d] for d in axes):
         label = {math.inf: "inf", -math.inf: "-inf"}.get(ord, f"{ord:g}")
-        whole = "tensor" if len(axes) == x.ndim else "dimension"
+        whole = "tensor" if len(axes) == input.ndim else "dimension"
         if whole == "tensor":
             raise RuntimeError(
                 f"{name} cannot compute the {label} norm on an empty tensor because the operation does not have an "
                 "identity"
             )
-        empty = next(d for d in axes if not x.shape[d])
+        empty = next(d for d in axes if not input.shape[d])
         raise RuntimeError(
             f"{name} cannot compute the {label} norm on the dimension {empty} because this dimension is empty and the "
             "operation does not have an identity"
         )
     target = dtypes.to_numpy(found.to_real())
-    size = abs(x)
+    size = abs(input)
     if size.dtype.itemsize == 2:
         size = size.astype("float32")
     options = {"axis": axes, "keepdims": keepdim}

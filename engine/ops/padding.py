@@ -6,6 +6,7 @@ import builtins
 
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.ops.pointwise import refuse
 from engine.tensor import Tensor
 
 
@@ -222,6 +223,9 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: floa
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     _check_copy(input, pad, mode)
+    if mode != "circular":
+        kernel = "reflection" if mode == "reflect" else "replication"
+        refuse(f"{kernel}_pad{len(pad) // 2}d", input._array, "b")
     if mode == "circular" and any(p < 0 for p in pad):  # cut first: what is left goes round
         input = constant_pad_nd(input, [builtins.min(p, 0) for p in pad])
         pad = tuple(builtins.max(p, 0) for p in pad)

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
+from engine.arguments import combination_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
 from engine.ops.pointwise import conj_if_complex as _conj
@@ -136,6 +137,8 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     if min is None:
         return clamp_max, (input, max)
     if isinstance(min, Tensor) or isinstance(max, Tensor):
+        if not (isinstance(min, Tensor) and isinstance(max, Tensor)):
+            raise combination_error("clamp", (input, min, max), clamp_numbers.op.arguments)
         return clamp_tensors, (input, min, max)
     kind = input._array.dtype
     if kind in dtypes.NATIVE:
@@ -288,10 +291,6 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     """`x` as a Tensor of `dtype` on the device of the array `like`."""
     if isinstance(x, Tensor):
         return x if x.dtype is dtype else x.to(dtype)
-    if not isinstance(x, int | float | complex):
-        raise TypeError(
-            f"where(): argument '{name}' (position {position}) must be Tensor, not {type(x).__name__}"
-        )
     return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
 
 

@@ -11,7 +11,7 @@ from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import follow
 from engine.ops import _pool
-from engine.ops.pointwise import refuse
+from engine.ops.pointwise import not_implemented, refuse
 from engine.ops.resample import adaptive_average, adaptive_spec
 from engine.tensor import Tensor, lying
 
@@ -311,10 +311,8 @@ def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
         )
     if any(s == 0 for s in shape[-n - 1 :]):
         if n == 2:
-            raise RuntimeError(
-                "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "
-                f"got:{shape}"
-            )
+            kind = "3D or 4D (batch mode) tensor with optional 0 dim batch size"
+            raise RuntimeError(f"Expected {kind} for input, but got:{shape}")
         raise RuntimeError(
             f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
             f"input, but got: {shape}"
@@ -345,9 +343,10 @@ def _named(label, values):
     return " ".join(f"{label}{x}: {v}" for x, v in zip("HW" if len(values) == 2 else "THW", values))
 
 
-def _no_bool(name, input):
-    if lying(input).dtype.kind == "b":
-        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
+def _no_kernel(name, input, *more):
+    """torch's refusal of bool, complex and of dtypes named `more`."""
+    if input.dtype.category in (dtypes.BOOL, dtypes.COMPLEX) or input.dtype.name in more:
+        raise not_implemented(name, input._array)
 
 
 # --- max pooling
@@ -356,7 +355,7 @@ def _no_bool(name, input):
 def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
     geometry = _geometry(name, n, kernel_size, stride, padding, dilation)
     batched = _batch_of(name, n, input, *geometry, ceil_mode)
-    _no_bool(name, input)
+    _no_kernel(name, input)
     x = input if batched else input.unsqueeze(0)
     y = (max_pool2d_values if n == 2 else max_pool3d_values)(x, *geometry, ceil_mode)
     if not indices:
@@ -453,7 +452,8 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
     out = _pool.out_size(input.shape[-1], k, s, p, d, ceil_mode)
     if out <= 0:
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {out}")
-    refuse("max_pool1d_impl", input._array, "iub")
+    if not indices and not input.requires_grad:  # torch has a kernel of its own for that
+        refuse("max_pool1d_impl", input._array, "iubc")
     result = _max_pool(
         "max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices
     )
@@ -490,7 +490,8 @@ def _avg_pool(
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     batched = _batch_of(name, n, input, kernel, step, pads, ones, ceil_mode, strict=n == 3)
-    _no_bool(name, input)
+    label, small = "avg_pool2d" if n == 2 else "avg_pool3d_out_frame", ("uint8", "int8", "int16", "int32")
+    _no_kernel(label, input, *small)
     x = input if batched else input.unsqueeze(0)
     function = avg_pool2d_values if n == 2 else avg_pool3d_values
     y = function(x, kernel, step, pads, bool(ceil_mode), bool(count_include_pad), divisor_override)
@@ -574,6 +575,12 @@ def avg_pool1d(
 # --- adaptive pooling
 
 
+def _one_size(name, size):
+    if isinstance(size, Iterable) and len(size) != 1:
+        raise RuntimeError(f"{name}() argument 'output_size' should contain one int (got {len(size)})")
+    return size[0] if isinstance(size, Iterable) else size
+
+
 def _adaptive_size(name, n, input, output_size, colon=""):
     if input.dim() not in (n + 1, n + 2):
         raise RuntimeError(
@@ -591,15 +598,22 @@ def _adaptive_size(name, n, input, output_size, colon=""):
     return size
 
 
+def _not_empty(name, input):
+    for i, s in enumerate(input.shape[1:], 1):
+        if s == 0:
+            raise RuntimeError(
+                f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
+                f"{list(input.shape)} with dimension {i} being empty"
+            )
+
+
 def _adaptive_avg(name, n, input, output_size):
     size = _adaptive_size(name, n, input, output_size)
     spatial = tuple(input.shape[-n:])
-    if input.dtype.category < dtypes.FLOATING:
-        raise NotImplementedError(
-            f"\"{name}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
-        )
     if size == (1,) * n:
         return input.mean(tuple(range(-1, -n - 1, -1)), keepdim=True)
+    _not_empty(name, input)
+    refuse("adaptive_avg_pool3d_cpu" if n == 3 else name, input._array, "iubc")
     batched = input.dim() == n + 2
     x = input if batched else input.unsqueeze(0)
     if all(spatial) and all(size) and n > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
@@ -617,7 +631,7 @@ def _adaptive_avg(name, n, input, output_size):
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Means of output_size windows that cover the input.  input (N, C, L) or (C, L) -> (N, C, output_size)."""
     _two_or_three("adaptive_avg_pool1d", input)
-    (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
+    size = _one_size("adaptive_avg_pool1d", output_size)
     return _adaptive_avg("adaptive_avg_pool2d", 2, input.unsqueeze(-2), (1, size)).squeeze(-2)
 
 
@@ -657,13 +671,7 @@ def adaptive_max_indices(xp, input, size):
 
 def _adaptive_max(name, n, input, output_size):
     size = _adaptive_size(name, n, input, output_size, ":")
-    if any(s == 0 for s in input.shape[1:]):
-        for i, s in enumerate(input.shape[1:], 1):
-            if s == 0:
-                raise RuntimeError(
-                    f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-                    f"{list(input.shape)} with dimension {i} being empty"
-                )
+    _not_empty(name, input)
     batched = input.dim() == n + 2
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
@@ -681,7 +689,7 @@ def _adaptive_max(name, n, input, output_size):
 def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
     """Maxima and indices of output_size windows that cover the input.  input (N, C, L) -> (N, C, output_size), same."""
     _two_or_three("adaptive_max_pool1d", input)
-    (size,) = (output_size,) if not isinstance(output_size, Iterable) else output_size
+    size = _one_size("adaptive_max_pool1d", output_size)
     values, where = _adaptive_max("adaptive_max_pool2d", 2, input.unsqueeze(-2), (1, size))
     return values.squeeze(-2), where.squeeze(-2)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import size_of, wrap_dim
+from engine.arguments import by_name
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.along import index_select
@@ -62,7 +63,7 @@ def repeat_backward(grad, shape, repeats):
 @composite()
 def tile(input: Tensor, *dims, **more):
     """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
-    counts = size_of(*dims) if dims else size_of(more["dims"])
+    counts = size_of(*(dims or (by_name("tile", "dims", more),)))
     lead = input._array.ndim - len(counts)
     return repeat(input, (1,) * builtins.max(lead, 0) + counts)
 

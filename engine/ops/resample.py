@@ -7,6 +7,7 @@ from math import floor
 
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import _resample
+from engine.ops.pointwise import not_implemented
 
 
 def adaptive_spec(size, out):
@@ -205,6 +206,8 @@ def interpolate(
     """
     from engine.ops import pooling
 
+    if not isinstance(mode, str):
+        return _refuse_mode(input, mode)
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
             raise ValueError(
@@ -238,10 +241,23 @@ def interpolate(
         return _upsample(kind, input, output, align_corners, factors)
     if mode in ("linear", "bilinear", "trilinear") and ndim in (3, 4, 5):
         raise NotImplementedError(f"Got {ndim}D input, but {mode} mode needs {_DIMS[mode]}D input")
+    return _refuse_mode(input, mode)
+
+
+def _refuse_mode(input, mode):
     raise NotImplementedError(
-        f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {ndim}D) for the modes: nearest | linear | "
-        f"bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})"
+        f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear "
+        f"| bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})"
     )
+
+
+def _label(kind, n):
+    """The name of torch's kernel."""
+    if kind.endswith("-aa"):
+        return "compute_index_ranges_weights"
+    if n == 2 and kind in ("nearest", "nearest-exact", "linear"):
+        return f"upsample_{'bilinear' if kind == 'linear' else 'nearest'}2d_channels_last"
+    return f"compute_indices_weights_{kind.split('-')[0]}"
 
 
 def _upsample(kind, input, output, align_corners, factors):
@@ -257,6 +273,9 @@ def _upsample(kind, input, output, align_corners, factors):
         raise RuntimeError(
             f"Non-empty {len(size) + 2}D data tensor expected but got a tensor with sizes {list(input.shape)}"
         )
+    array = input._array
+    if array.dtype.kind in "ibc" or (array.dtype.kind == "u" and array.dtype.itemsize > 1):
+        raise not_implemented(_label(kind, len(size)), array)
     spec = tuple(
         (kind, n, m, bool(align_corners), None if factors is None else float(factors[i]))
         for i, (n, m) in enumerate(zip(size, output))

@@ -412,15 +412,26 @@ def rnn_relu(*args, **kwargs):
 # --- cells
 
 
-def _cell_check(input, hx, size):
-    if input.shape[1] != size:
+def _cell_check(input, hx, w_ih, w_hh, gates):
+    """torch's errors for sizes that do not fit; `gates` parts of the rows of the weights."""
+    size, hidden = w_ih.size(1), w_hh.size(1)
+    if input.size(1) != size:
         raise RuntimeError(
-            f"input has inconsistent input_size: got {input.shape[1]} expected {size}"
+            f"input has inconsistent input_size: got {input.size(1)} expected {size}"
         )
-    if input.shape[0] != hx.shape[0]:
+    if input.size(0) != hx.size(0):
         raise RuntimeError(
-            f"Input batch size {input.shape[0]} doesn't match hidden0 batch size {hx.shape[0]}"
+            f"Input batch size {input.size(0)} doesn't match hidden0 batch size {hx.size(0)}"
         )
+    if hx.size(1) != hidden:
+        raise RuntimeError(
+            f"hidden0 has inconsistent hidden_size: got {hx.size(1)}, expected {hidden}"
+        )
+    for label, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
+        if weight.size(0) != gates * hidden:
+            raise RuntimeError(
+                f"{label} first dim must be {gates} * hidden_size = {gates * hidden}, but got {weight.size(0)}"
+            )
 
 
 @composite(method=False)
@@ -430,7 +441,7 @@ def lstm_cell(
     b_hh: Tensor | None = None
 ):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
-    _cell_check(input, hx[0], w_ih.shape[1])
+    _cell_check(input, hx[0], w_ih, w_hh, 4)
     i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
     c = sigmoid(f) * hx[1] + sigmoid(i) * tanh(g)
     return sigmoid(o) * tanh(c), c
@@ -443,7 +454,7 @@ def gru_cell(
     b_hh: Tensor | None = None
 ):
     """One step of a GRU.  input (N, F), hx (N, H) -> (N, H)."""
-    _cell_check(input, hx, w_ih.shape[1])
+    _cell_check(input, hx, w_ih, w_hh, 3)
     return _gru_step(linear(input, w_ih, b_ih), hx, w_hh, b_hh)
 
 
@@ -454,7 +465,7 @@ def rnn_tanh_cell(
     b_hh: Tensor | None = None
 ):
     """One step of a plain recurrent network with tanh.  input (N, F), hx (N, H) -> (N, H)."""
-    _cell_check(input, hx, w_ih.shape[1])
+    _cell_check(input, hx, w_ih, w_hh, 1)
     return tanh(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))
 
 
@@ -465,5 +476,5 @@ def rnn_relu_cell(
     b_hh: Tensor | None = None
 ):
     """One step of a plain recurrent network with relu.  input (N, F), hx (N, H) -> (N, H)."""
-    _cell_check(input, hx, w_ih.shape[1])
+    _cell_check(input, hx, w_ih, w_hh, 1)
     return relu(linear(input, w_ih, b_ih) + linear(hx, w_hh, b_hh))

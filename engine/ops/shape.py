@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.arguments import all_ints, argument_error, sizes_error
+from engine.arguments import all_ints, argument_error, by_name, sizes_error
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
@@ -94,11 +94,12 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
             dtype = size[0]
     if dtype is not None:
         return _view_as_dtype(input, dtype)
+    size = size or (by_name("view", "size", more),)
     try:
-        size = size_of(*size) if not more else size_of(more["size"])
+        sizes = size_of(*size)
     except TypeError:
-        raise sizes_error("view", "size", size or (more["size"],)) from None
-    return view_size(input, size)
+        raise sizes_error("view", "size", size) from None
+    return view_size(input, sizes)
 
 
 def _view_as_dtype(input, dtype):
@@ -137,11 +138,12 @@ def reshape(input: Tensor, *shape, **more):
         raise argument_error("reshape", 1, "input", "Tensor", input)
     if shape and shape[0].__class__ is int and all_ints(shape):
         return reshape_to(input, shape)
+    shape = shape or (by_name("reshape", "shape", more),)
     try:
-        size = size_of(*shape) if shape else size_of(more["shape"])
+        sizes = size_of(*shape)
     except TypeError:
-        raise sizes_error("reshape", "shape", shape or (more["shape"],)) from None
-    return reshape_to(input, size)
+        raise sizes_error("reshape", "shape", shape) from None
+    return reshape_to(input, sizes)
 
 
 @composite()

@@ -307,6 +307,7 @@ def unique(
     refuse("unique", array, "c")
     xp = backends.xp_of(array)
     axis = None if dim is None else wrap_dim(dim, array.ndim)
+    _with_dims(array, dim)
     found = xp.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     values, inverse, counts = found[0], found[1], found[2]
     results = [values]
@@ -315,6 +316,11 @@ def unique(
     if return_counts:
         results.append(counts)
     return _results(results)
+
+
+def _with_dims(array: Any, dim: int | None) -> None:
+    if dim is not None and not array.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
 
 
 @composite()
@@ -331,6 +337,7 @@ def unique_consecutive(
     xp = backends.xp_of(array)
     rows = array.reshape(-1) if dim is None else array
     axis = 0 if dim is None else wrap_dim(dim, array.ndim)
+    _with_dims(array, dim)
     n = rows.shape[axis] if rows.ndim else 1
     if not rows.ndim:
         rows = rows.reshape(1)

@@ -223,6 +223,7 @@ def stft(
     last dim
     of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
     """
+    input.dim()  # what is no tensor has no such attribute
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     complex_input = input._array.dtype.kind == "c"
@@ -364,16 +365,14 @@ def istft(
         refuse("expected 0 < win_length <= n_fft")
     if window is not None and window._array.shape != (size,):
         refuse("Invalid window shape. window has to be 1D and length of `win_length`")
-    if (return_complex and one) or (
-        window is not None and window._array.dtype.kind == "c" and not return_complex
-    ):
-        raise RuntimeError(
-            "Cannot have onesided output if window or input is complex"
-            if one
-            else "Complex windows are incompatible with return_complex=False"
-        )
-    real = dtypes.to_numpy(dtypes.from_numpy(array.dtype).to_real())
-    weights = like(input, np.ones(size), real) if window is None else window
+    if window is not None and window._array.dtype.kind == "c" and not return_complex:
+        raise RuntimeError("Complex windows are incompatible with return_complex=False")
+    if return_complex and one:
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
+    real = dtypes.from_numpy(array.dtype).to_real()
+    weights = like(input, np.ones(size), dtypes.to_numpy(real)) if window is None else window
+    if weights.dtype.category < dtypes.FLOATING:
+        weights = weights.to(real)
     if size != n_fft:
         weights = _centred(weights, (n_fft - size) // 2, n_fft)
     single = array.ndim == 2

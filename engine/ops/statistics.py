@@ -12,7 +12,7 @@ from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.extremes import take_along
 from engine.ops.norms import linalg_vector_norm
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise import not_implemented, refuse
 from engine.ops.sorting import sort
 from engine.runtime import store
 from engine.tensor import Tensor, wrap
@@ -184,6 +184,9 @@ def histogram(
             out, "histogram", histogram, input, bins, range=range, weight=weight, density=density
         )
     array = input._array
+    if isinstance(bins, int) and bins <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    refuse("histogramdd" if isinstance(bins, Tensor) else "histogram_cpu", array, "iubc")
     xp = backends.xp_of(array)
     heights = None if weight is None else weight._array
     if isinstance(bins, Tensor):

@@ -346,7 +346,7 @@ def _check_grid(input, grid, how):
         raise RuntimeError(
             f"expected scalar type {dtypes.scalar_name(input.dtype)} but found {dtypes.scalar_name(grid.dtype)}"
         )
-    if shape[0] != grid_shape[0]:
+    if input.size(0) != grid.size(0):
         raise RuntimeError(
             "grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
             f"{shape} and grid with sizes {grid_shape}"
@@ -356,7 +356,7 @@ def _check_grid(input, grid, how):
             "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with sizes "
             f"{shape} and grid with sizes {grid_shape}"
         )
-    if grid_shape[-1] != input.dim() - 2:
+    if grid.size(-1) != input.dim() - 2:
         raise RuntimeError(
             f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, but got grid with sizes "
             f"{grid_shape}"
@@ -468,6 +468,11 @@ def affine_grid(theta, size, align_corners: bool | None = None):
     if theta.dim() != 3 or theta.shape[-2] != n or theta.shape[-1] != n + 1:
         raise ValueError(
             f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {size}. Got {theta.shape}."
+        )
+    if theta.shape[0] != size[0]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{size[0]}, {n + 1}] but got: "
+            f"[{theta.shape[0]}, {n + 1}]."
         )
     spatial = tuple(size[2:])
     if align_corners and builtins.min(spatial) == 1:

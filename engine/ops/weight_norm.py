@@ -14,8 +14,9 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0):
     if dim == -1:
         return name_node(v.norm(pow), "NormBackward0")
     sizes = [1] * v.dim()
-    sizes[dim] = v.shape[dim]
-    result = v.transpose(0, dim).reshape(v.shape[dim], -1).norm(pow, 1).reshape(sizes)
+    n = v.size(dim)
+    sizes[dim] = n
+    result = v.transpose(0, dim).reshape(n, -1).norm(pow, 1).reshape(sizes)
     return result if dim in (0, v.dim() - 1) else name_node(result, "TransposeBackward0")
 
 
