@@ -33,6 +33,7 @@ from engine.grad_mode import mode
 from engine.layouts import Laid, is_channels_last
 from engine.tensor import Tensor, hold_laid, lying, rewrap, wrap
 
+
 def as_array(xp: Any, value: Any) -> Any:
     """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
     return np.asarray(value) if xp is np and not backends.is_array(value) else value
