@@ -5,12 +5,14 @@
 
 from engine.optim import lr_scheduler, swa_utils
 from engine.optim.adadelta import Adadelta
+from engine.optim.adafactor import Adafactor
 from engine.optim.adagrad import Adagrad
 from engine.optim.adam import Adam
 from engine.optim.adamax import Adamax
 from engine.optim.adamw import AdamW
 from engine.optim.asgd import ASGD
 from engine.optim.lbfgs import LBFGS
+from engine.optim.muon import Muon
 from engine.optim.nadam import NAdam
 from engine.optim.optimizer import Optimizer
 from engine.optim.radam import RAdam
@@ -20,6 +22,6 @@ from engine.optim.sgd import SGD
 from engine.optim.sparse_adam import SparseAdam
 
 __all__ = [
-    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
     "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip

@@ -368,6 +368,25 @@ def check_lr(lr: Any, *, positive: bool = False) -> None:
         raise ValueError(f"Invalid learning rate: {lr}")
 
 
+def check_rate(lr: Any) -> None:
+    """As `check_lr`, in the words of the newer optimizers."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if not lr >= 0.0:
+        raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
+
+
+def dense_real(name: str, p: Tensor) -> Tensor:
+    """The gradient of `p`; RuntimeError for a complex or a sparse one."""
+    if p.is_complex():
+        raise RuntimeError(f"{name} does not support complex parameters")
+    grad = p.grad
+    assert grad is not None
+    if grad.is_sparse:
+        raise RuntimeError(f"{name} does not support sparse gradients")
+    return grad
+
+
 def check_not_negative(**values: Any) -> None:
     """ValueError for a negative option: `eps`, `weight_decay` and the like, by name."""
     for name, value in values.items():
