@@ -225,7 +225,7 @@ def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
 
 def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
     """torch's error for arguments that fit none of a function's signatures."""
-    given = ", ".join(arguments.given(values))
+    given = ", ".join(arguments.given(values)[name[-1:] == "_" :])  # a method's first is not counted
     parts = [f"{k.words} {k.name}".strip() for k in arguments.kinds]
     return TypeError(
         f"{name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"

@@ -29,7 +29,7 @@ LAYERS = (
         "autograd.anomaly",
     ),
     ("tensor", "_tensor_str"),
-    ("dispatch", "runtime", "gradient_text", "binder"),
+    ("arguments", "dispatch", "runtime", "gradient_text", "binder"),
     ("ops",),
     (
         "autograd",

@@ -1,0 +1,194 @@
+"""Errors of the whole table for wrong arguments: type and first line as torch 2.13 raised them for the same call.
+
+`data/messages_arguments.json` holds [call, type, sentence], recorded from torch.  In a call `r(2, 3)` is random float64
+and `f` float32; `i` int64, `j` int32, `b` bool, `c` complex64 and `z` complex128 are of ones, `a` has given values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+import engine.fft
+import engine.linalg
+import engine.nn.functional as F
+import engine.special
+from engine.arguments import Arguments, check_arguments, checked, kind
+from engine.dispatch import COMPOSITES, OPS
+from engine.tensor import Tensor
+
+ROWS = json.loads((Path(__file__).parent / "data" / "messages_arguments.json").read_text())
+BY_FUNCTION = {n: list(rows) for n, rows in groupby(ROWS, lambda row: row[0].partition("(")[0])}
+
+
+def _ones(dtype: Any) -> Any:
+    return lambda *size: engine.ones(size, dtype=dtype)
+
+
+NAMES = {
+    "T": engine, "F": F,
+    "r": lambda *size: engine.rand(size, dtype=engine.float64), "f": lambda *size: engine.rand(size),
+    "i": _ones(engine.int64), "j": _ones(engine.int32), "b": _ones(engine.bool), "c": _ones(engine.complex64),
+    "z": _ones(engine.complex128), "a": lambda x, dtype: engine.tensor(x, dtype=getattr(engine, dtype)),
+}  # fmt: skip
+
+
+def answer(call: str) -> tuple[str, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            eval(call, dict(NAMES))
+        except Exception as error:
+            return type(error).__name__, str(error).split("\n")[0].strip()
+    return "", "accepted"
+
+
+@pytest.mark.parametrize("function", BY_FUNCTION)
+def test_the_error_is_torchs(function: str) -> None:
+    wrong = {
+        call: (*found, "not", kind, sentence)
+        for call, kind, sentence in BY_FUNCTION[function]
+        if (found := answer(call)) != (kind, sentence)
+    }
+    assert not wrong
+
+
+# --- the mechanism
+
+
+@checked
+def _scaled(
+    input: Tensor,
+    dim: int,
+    p: float = 2.0,
+    *,
+    keepdim: bool = False,
+    size: int | tuple[int, ...] = 1,
+):  # type: ignore[no-untyped-def]
+    return input, dim, p, keepdim, size
+
+
+X = engine.ones(2)
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        ((X, 1), {}),
+        ((X, np.int64(1), 3), {"keepdim": np.bool_(True)}),
+        ((X, engine.tensor(1), True), {"size": (1, 2)}),
+        ((X, 0, engine.tensor(2.0)), {"size": [1, np.int32(2)]}),
+        ((X, 0), {"size": engine.Size((3,))}),
+    ],
+)
+def test_what_torchs_parser_takes_is_taken(args: Any, kwargs: Any) -> None:
+    found = _scaled(*args, **kwargs)
+    assert found[: len(args)] == args
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, sentence",
+    [
+        ((3, "x"), {}, "argument 'input' (position 1) must be Tensor, not int"),
+        ((X, True), {}, "argument 'dim' (position 2) must be int, not bool"),
+        ((X, 1.5), {}, "argument 'dim' (position 2) must be int, not float"),
+        ((X, X), {}, "argument 'dim' (position 2) must be int, not Tensor"),
+        ((X, 0, 1j), {}, "argument 'p' (position 3) must be float, not complex"),
+        ((X, 0, None), {}, "argument 'p' (position 3) must be float, not NoneType"),
+        ((X, 0), {"keepdim": 1}, "argument 'keepdim' must be bool, not int"),
+        ((X, 0), {"size": "a"}, "argument 'size' must be tuple of ints, not str"),
+        ((X, 0), {"size": (1, 2.0)},
+         "argument 'size' must be tuple of ints, but found element of type float at pos 1"),
+    ],
+)  # fmt: skip
+def test_the_first_wrong_argument_is_named(args: Any, kwargs: Any, sentence: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        _scaled(*args, **kwargs)
+    assert str(caught.value) == f"_scaled(): {sentence}"
+
+
+def test_several_signatures_make_a_wrong_combination() -> None:
+    arguments = Arguments((kind("input", "Tensor"), kind("dim", "int", 0)), ((1, 2), (2, 3)))
+    with pytest.raises(
+        TypeError, match=r"f\(\): argument 'input' \(position 1\) must be Tensor, not str"
+    ):
+        check_arguments(arguments, "f", ("a", 0))  # one argument: the first signature
+    with pytest.raises(
+        TypeError,
+        match=r"f\(\) received an invalid combination of arguments - got \(str, int\), but",
+    ):
+        check_arguments(arguments, "f", ("a", 1))
+
+
+def test_a_checked_function_keeps_its_signature_and_doc() -> None:
+    function = COMPOSITES["cosine_similarity"]
+    assert list(inspect.signature(function).parameters) == ["x1", "x2", "dim", "eps"]
+    assert function.__doc__ and function.__name__ == "cosine_similarity"
+
+
+def test_annotations_name_kinds_that_are_checked() -> None:
+    """A misspelt annotation would silently check nothing."""
+    known = {
+        "Any",
+        "bool",
+        "builtins.bool",
+        "device",
+        "dtypes.dtype",
+        "dtypes.dtype | None",
+        "int | None",
+        "Sequence",
+    }
+    functions = {**{n: r.kernel for n, r in OPS.items()}, **COMPOSITES}
+    unknown = {}
+    for name, function in functions.items():
+        for p, annotation in function.__annotations__.items():
+            if p != "return" and not kind(p, annotation).allowed and annotation not in known:
+                unknown[name, p] = annotation
+    assert not unknown
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda x: x.add_("a"),
+        lambda x: x.add_(engine.ones(5)),
+        lambda x: x.mul_(1j),
+        lambda x: x.clamp_("a"),
+        lambda x: x.index_add_(0, engine.tensor([0, 7]), engine.ones(2, 3)),
+        lambda x: x.scatter_(1, engine.tensor([[0, 9]]), 5.0),
+        lambda x: x.masked_fill_(engine.tensor([True, False]), 5.0),
+        lambda x: engine.add(x, engine.ones(2), out=x),
+        lambda x: engine.softmax(x, 5, out=x),
+    ],
+)
+def test_nothing_is_written_by_a_refused_operation(refused: Any) -> None:
+    x = engine.arange(6.0).reshape(2, 3)
+    before, version = x.clone(), x._version
+    with pytest.raises((TypeError, RuntimeError, IndexError)):
+        refused(x)
+    assert x.shape == before.shape and engine.equal(x, before) and x._version == version
+
+
+def test_what_numpy_raises_in_a_kernel_names_function_shapes_and_dtypes() -> None:
+    from engine.runtime import refused
+
+    with pytest.raises(RuntimeError) as caught:
+        refused(
+            OPS["mm"], ValueError("cannot reshape array of size 6 into shape (4,)"), np.ones((2, 3))
+        )
+    assert str(caught.value) == (
+        "mm(): cannot reshape array of size 6 into shape (4,); the tensors are [2, 3] (torch.float64)"
+    )
+    broadcast = ValueError("operands could not be broadcast together with shapes (3,8) (3,4) ")
+    with pytest.raises(
+        RuntimeError, match=r"The size of tensor a \(8\) must match the size of tensor b \(4\)"
+    ):
+        refused(OPS["mm"], broadcast, np.ones((3, 8)))
