@@ -18,6 +18,7 @@ from engine.distributions.beta import Beta
 from engine.distributions.binomial import Binomial
 from engine.distributions.categorical import Categorical
 from engine.distributions.cauchy import Cauchy
+from engine.distributions.continuous_bernoulli import ContinuousBernoulli
 from engine.distributions.dirichlet import Dirichlet
 from engine.distributions.distribution import Distribution
 from engine.distributions.exp_family import ExponentialFamily
@@ -45,6 +46,7 @@ from engine.distributions.poisson import Poisson
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.uniform import Uniform
 from engine.distributions.utils import _sum_rightmost, euler_constant
+from engine.distributions.wishart import Wishart
 from engine.nn.functional import logsigmoid
 from engine.tensor import Tensor
 
@@ -174,11 +176,11 @@ def _to_gumbel(p: Any, q: Gumbel, kind: type) -> Tensor:
     return q.scale.log() + (p.mean - q.loc) / q.scale + mean_exp - p.entropy()
 
 
-for _kind in (Beta, Pareto, Uniform, Gamma):
+for _kind in (Beta, ContinuousBernoulli, Pareto, Uniform, Gamma):
     register_kl(_kind, Exponential)(_to_exponential)
 for _kind in (Beta, Exponential, Pareto, Uniform):
     register_kl(_kind, Gamma)(functools.partial(_to_gamma, kind=_kind))
-for _kind in (Beta, Exponential, Gamma, Gumbel, Laplace, Pareto, Uniform):
+for _kind in (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto, Uniform):
     register_kl(_kind, Normal)(_to_normal)
 for _kind in (Exponential, Gamma, Normal, Uniform):
     register_kl(_kind, Gumbel)(functools.partial(_to_gumbel, kind=_kind))
@@ -193,12 +195,13 @@ def _never(p: Any, q: Any) -> Tensor:
 
 for _kind, _others in (
     (Beta, (Pareto,)),
-    (Exponential, (Beta, Pareto, Uniform)),
-    (Gamma, (Beta, Pareto, Uniform)),
-    (Gumbel, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Laplace, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Normal, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Pareto, (Beta, Uniform)),
+    (ContinuousBernoulli, (Pareto,)),
+    (Exponential, (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gamma, (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gumbel, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Laplace, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Normal, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Pareto, (Beta, ContinuousBernoulli, Uniform)),
     (Poisson, (Bernoulli, Binomial)),
 ):
     for _other in _others:
@@ -335,8 +338,20 @@ def _uniform_uniform(p: Uniform, q: Uniform) -> Tensor:
     return engine.where((q.low > p.low) | (q.high < p.high), math.inf, found)
 
 
+@register_kl(Beta, ContinuousBernoulli)
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+@register_kl(Uniform, ContinuousBernoulli)
+def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
+    logs = p.mean * q.logits + engine.log1p(-q.probs) + q._cont_bern_log_norm()
+    found = -p.entropy() - logs
+    if isinstance(p, Uniform):
+        found = engine.where((p.high > 1) | (p.low < 0), math.inf, found)
+    return found
+
+
+@register_kl(ContinuousBernoulli, Uniform)
 @register_kl(Beta, Uniform)
-def _beta_uniform(p: Beta, q: Uniform) -> Tensor:
+def _beta_uniform(p: Any, q: Uniform) -> Tensor:
     found = -p.entropy() + (q.high - q.low).log()
     return engine.where((q.low > 0) | (q.high < 1), math.inf, found)
 
@@ -417,6 +432,17 @@ def _mvn_mvn(p: Any, q: Any) -> Tensor:
 for _kind in (MultivariateNormal, LowRankMultivariateNormal):
     for _other in (MultivariateNormal, LowRankMultivariateNormal):
         register_kl(_kind, _other)(_mvn_mvn)
+
+
+@register_kl(Wishart, Wishart)
+def _wishart_wishart(p: Wishart, q: Wishart) -> Tensor:
+    _check_events(p, q, "Wisharts")
+    n, (low, high) = p.event_shape[-1], (p._unbroadcasted_scale_tril, q._unbroadcasted_scale_tril)
+    logs = q.df * (_half_log_det(high) - _half_log_det(low))
+    trace = _trace_of_square(_solve(high, low)) - n
+    norms = engine.mvlgamma(q.df / 2, n) - engine.mvlgamma(p.df / 2, n)
+    slope = engine.digamma(p._df_steps() / 2).sum(-1)
+    return logs + p.df / 2 * trace + norms + (p.df - q.df) / 2 * slope
 
 
 # --- wrappers

@@ -28,6 +28,8 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
     rows = E.stack([t(0.2, 0.3, 0.5), t(0.6, 0.3, 0.1)])
     logits = E.stack([t(0.2, -1.3, 0.5), t(2.6, 0.3, -0.1)])
     tril = E.stack([t(1.0, 0.0, 0.0), t(0.4, 0.8, 0.0), t(-0.3, 0.2, 1.5)])
+    square = tril.mT @ tril
+    correlation = E.stack([t(1.0, 0.0, 0.0), t(0.6, 0.8, 0.0), t(-0.48, 0.64, 0.6)])
     factor = E.stack([t(1.0, 0.2), t(0.4, 0.8), t(-0.3, 0.2)])
     return {
         "bernoulli": (D.Bernoulli(p), t(0.0, 1.0, 1.0)),
@@ -39,10 +41,13 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
         "categorical_logits": (D.Categorical(logits=logits), E.tensor([[2, 0], [1, 1]])),
         "cauchy": (D.Cauchy(loc, scale), real),
         "chi2": (D.Chi2(a), positive),
+        "continuous_bernoulli": (D.ContinuousBernoulli(p), unit),
+        "continuous_bernoulli_logits": (D.ContinuousBernoulli(logits=real), unit),
         "dirichlet": (D.Dirichlet(E.stack([a, b])), rows),
         "exponential": (D.Exponential(a), positive),
         "fishersnedecor": (D.FisherSnedecor(a, b + 4), positive),
         "gamma": (D.Gamma(a, b), positive),
+        "generalized_pareto": (D.GeneralizedPareto(loc, scale, t(0.1, 0.0, -0.3)), loc + scale * p),
         "geometric": (D.Geometric(p), counts),
         "gumbel": (D.Gumbel(loc, scale), real),
         "half_cauchy": (D.HalfCauchy(scale), positive),
@@ -51,6 +56,7 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
         "inverse_gamma": (D.InverseGamma(a, b), positive),
         "kumaraswamy": (D.Kumaraswamy(a, b), unit),
         "laplace": (D.Laplace(loc, scale), real),
+        "lkj": (D.LKJCholesky(3, t(0.5, 1.0, 2.5)), correlation),
         "log_normal": (D.LogNormal(loc, scale), positive),
         "logistic_normal": (D.LogisticNormal(loc[:2], scale[:2]), rows),
         "logit_relaxed_bernoulli": (D.relaxed_bernoulli.LogitRelaxedBernoulli(t(0.7), p), real),
@@ -74,6 +80,9 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
         "uniform": (D.Uniform(loc, loc + scale), loc + scale * p),
         "von_mises": (D.VonMises(loc, scale), real),
         "weibull": (D.Weibull(a, b), positive),
+        "wishart": (D.Wishart(t(3.5, 6.0), tril @ tril.mT), E.stack([square, 2 * square])),
+        "wishart_tril": (D.Wishart(t(4.0), scale_tril=tril), square),
+        "wishart_precision": (D.Wishart(E.tensor(7.0, dtype=E.float64), precision_matrix=square), square),
         "bernoulli_other": (D.Bernoulli(p2), t(0.0, 1.0, 1.0)),
         "beta_other": (D.Beta(b, a + 1), unit),
         "binomial_other": (D.Binomial(5, p2), counts),

@@ -23,6 +23,13 @@ ORACLE = json.loads((Path(__file__).parent / "oracle.json").read_text())
 ROUGH = {"von_mises", "multinomial"}
 # torch's mode of Kumaraswamy is nan, and its LogitRelaxedBernoulli does not say that it has rsample
 OURS = {("kumaraswamy", "mode"), ("logit_relaxed_bernoulli", "rsample")}
+# torch's takes float32 only
+OURS |= {("generalized_pareto", key) for key in ("log_prob", "cdf", "icdf")}
+# torch's is infinite where the ends of [0, 1] and of a uniform distribution coincide, and sums over a batch of Wisharts
+OURS_KL = {
+    f"{a} {b}" for x in ("", "_logits") for u in ("uniform", "uniform_inside")
+    for a, b in ((f"continuous_bernoulli{x}", u), (u, f"continuous_bernoulli{x}"))
+} | {f"{a} {b}" for a in ORACLE["facts"] for b in ("wishart",)} | {f"wishart {b}" for b in ORACLE["facts"]}  # fmt: skip
 
 
 @cache
@@ -69,10 +76,59 @@ def test_the_mode_of_kumaraswamy():
     assert abs(float(grid[d.log_prob(grid).argmax()] - d.mode)) < 2e-4
 
 
-@pytest.mark.parametrize("pair", ORACLE["kl"])
+@pytest.mark.parametrize("pair", [pair for pair in ORACLE["kl"] if pair not in OURS_KL])
 def test_kl_is_torchs(pair):
     p, q = (table()[name][0] for name in pair.split())
     close(cases.numbers(D.kl_divergence(p, q)), ORACLE["kl"][pair])
+
+
+def test_kl_where_torchs_is_wrong():
+    """Ends of supports that coincide; a batch of Wishart distributions is as its members."""
+    p, q = (D.ContinuousBernoulli(logits=engine.tensor(x).double()) for x in (0.3, -2.0))
+    unit = D.Uniform(engine.tensor(0.0).double(), engine.tensor(1.0).double())
+    x = engine.linspace(0, 1, 20001, dtype=engine.float64)
+    mean = (p.log_prob(x).exp() * (p.log_prob(x) - q.log_prob(x))).mean()
+    close(D.kl_divergence(p, unit), -p.entropy())
+    close(D.kl_divergence(p, q), mean, 1e-3)
+    close(D.kl_divergence(unit, q), -q.log_prob(x).mean(), 1e-3)
+    assert float(D.kl_divergence(p, D.Uniform(engine.tensor(0.1), engine.tensor(1.0)))) == math.inf
+    several, one = table()["wishart"][0], table()["wishart_precision"][0]
+    for i in (0, 1):
+        alone = D.Wishart(several.df[i], several.covariance_matrix[i])
+        close(D.kl_divergence(several, one)[i], D.kl_divergence(alone, one))
+        close(D.kl_divergence(one, several)[i], D.kl_divergence(one, alone))
+
+
+def test_generalized_pareto_in_float32():
+    """Numbers of PyTorch."""
+    loc, scale = engine.tensor([-1.0, 0, 2.5]), engine.tensor([0.5, 1, 3])
+    d = D.GeneralizedPareto(loc, scale, engine.tensor([0.1, 0, -0.3]))
+    v = engine.tensor([-0.5, 0.7, 4.0])
+    close(d.log_prob(v).tolist(), [-0.3552647829, -0.7, -1.477823138], 1e-6)
+    close(d.log_survival_function(v).tolist(), [-0.9531018138, -0.7, -0.54172975], 1e-6)
+    close(d.cdf(v).tolist(), [0.6144567132, 0.5034146905, 0.4182589054], 1e-6)
+    expected = [-0.9470412731, 0.6931471825, 7.488127708]
+    close(d.icdf(engine.tensor([0.1, 0.5, 0.9])).tolist(), expected, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: D.LKJCholesky(1), ValueError, "greater than or equal to 2. Found dim=1"),
+        (lambda: D.Wishart(3.0), AssertionError, "Exactly one of covariance_matrix"),
+        (lambda: D.Wishart(3.0, engine.ones(2)), ValueError, "at least two-dimensional"),
+        (lambda: D.Wishart(1.0, engine.eye(2)), ValueError, "df=1.0 expected to be greater than ndim - 1 = 1"),
+        (lambda: D.ContinuousBernoulli(), ValueError, "Either `probs` or `logits`"),
+    ],
+)
+def test_parameters_that_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_a_low_df_warns():
+    with pytest.warns(UserWarning, match="Low df values detected"):
+        D.Wishart(1.5, engine.eye(2))
 
 
 def test_kl_errors_and_registration():

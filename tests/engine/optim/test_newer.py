@@ -34,7 +34,7 @@ def test_trajectory(label: str) -> None:
 @pytest.mark.parametrize("kind", ["Adafactor", "Muon"])
 def test_state_continues_where_it_was_saved(kind: str) -> None:
     label = f"{kind} {{}} float64"
-    optimizer, params, trained = made(label)
+    optimizer, params, _ = made(label)
     problems.train(engine, optimizer, params, range(5))
     again, others, copies = made(label)
     with engine.no_grad():

@@ -1,0 +1,140 @@
+"""`ContinuousBernoulli` (Loaiza-Ganem and Cunningham 2019, https://arxiv.org/abs/1907.06845)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import engine
+from engine.distributions import constraints
+from engine.distributions._parameters import expanded_param, take_binary
+from engine.distributions.exp_family import ExponentialFamily
+from engine.distributions.utils import (
+    broadcast_all,
+    clamp_probs,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
+from engine.nn.functional import binary_cross_entropy_with_logits
+from engine.tensor import Size, Tensor
+
+__all__ = ["ContinuousBernoulli"]
+
+
+class ContinuousBernoulli(ExponentialFamily):
+    """On [0, 1], with density proportional to probs**x (1 - probs)**(1 - x).  probs or logits (*) -> batch (*).
+
+    lims: between them, around 1/2, the normalizing constant and the moments are Taylor series.
+    """
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+    _mean_carrier_measure = 0
+    has_rsample = True
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        batch = take_binary(self, probs, logits)
+        if probs is not None:
+            if validate_args is not None and not constraints.unit_interval.check(self.probs).all():
+                raise ValueError("The parameter probs has invalid values")
+            self.probs = self._param = clamp_probs(self.probs)
+        self._lims = lims
+        super().__init__(batch, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> ContinuousBernoulli:
+        new = self._expanded(batch_shape, _instance, "probs", "logits", _lims=self._lims)
+        return expanded_param(new)
+
+    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._param.new(*args, **kwargs)
+
+    def _steep(self) -> tuple[Tensor, Tensor]:
+        """Where `probs` is outside the limits, and `probs` with the lower limit elsewhere."""
+        low, high = self._lims
+        steep = (self.probs <= low) | (self.probs > high)
+        return steep, engine.where(steep, self.probs, low)
+
+    def _cont_bern_log_norm(self) -> Tensor:
+        """The logarithm of the normalizing constant.  -> (*)"""
+        steep, p = self._steep()
+        lower = engine.where(p <= 0.5, p, 0.0)
+        upper = engine.where(p >= 0.5, p, 1.0)
+        gap = (engine.log1p(-p) - p.log()).abs().log()
+        exact = gap - engine.where(p <= 0.5, engine.log1p(-2.0 * lower), (2.0 * upper - 1.0).log())
+        x = (self.probs - 0.5) ** 2
+        return engine.where(steep, exact, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
+
+    @property
+    def mean(self) -> Tensor:
+        steep, p = self._steep()
+        exact = p / (2.0 * p - 1.0) + 1.0 / (engine.log1p(-p) - p.log())
+        x = self.probs - 0.5
+        return engine.where(steep, exact, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x**2) * x)
+
+    @property
+    def variance(self) -> Tensor:
+        steep, p = self._steep()
+        exact = p * (p - 1.0) / (1.0 - 2.0 * p) ** 2 + 1.0 / (engine.log1p(-p) - p.log()) ** 2
+        x = (self.probs - 0.5) ** 2
+        return engine.where(steep, exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of `probs`."""
+        return self._param.size()
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return self.icdf(engine.rand(shape, dtype=self.probs.dtype, device=self.probs.device))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        loss = binary_cross_entropy_with_logits(logits, value, reduction="none")
+        return self._cont_bern_log_norm() - loss
+
+    def cdf(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        steep, p = self._steep()
+        exact = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
+        inside = engine.where(steep, exact, value)
+        return engine.where(value <= 0.0, 0.0, engine.where(value >= 1.0, 1.0, inside))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        steep, p = self._steep()
+        left = engine.log1p(-p)
+        exact = (engine.log1p(-p + value * (2.0 * p - 1.0)) - left) / (p.log() - left)
+        return engine.where(steep, exact, value)
+
+    def entropy(self) -> Tensor:
+        left = engine.log1p(-self.probs)
+        return self.mean * (left - self.probs.log()) - self._cont_bern_log_norm() - left
+
+    @property
+    def _natural_params(self) -> tuple[Tensor]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        low, high = (end - 0.5 for end in self._lims)
+        steep = (x <= low) | (x > high)
+        cut = engine.where(steep, x, low)
+        exact = engine.expm1(cut).abs().log() - cut.abs().log()
+        return engine.where(steep, exact, 0.5 * x + x**2 / 24.0 - x**4 / 2880.0)
