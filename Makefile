@@ -37,8 +37,8 @@ torture: $(STAMP)  ## ten minutes of kills, server faults and full disks on one 
 gaps: $(STAMP)  ## every exemption from a registry test, with its reason
 	$(BIN)/python scripts/gaps.py
 
-bench: $(STAMP)  ## ratios against what is installed, measured in one run
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## ratios against what is installed, measured in one run; BENCH="..." are options of python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 clean:
 	rm -rf $(VENV) .demo build dist .pytest_cache .mypy_cache .ruff_cache

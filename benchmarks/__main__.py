@@ -1,6 +1,9 @@
 """Runs every benchmark there is, each in a process of its own, and says which peers are missing.
 
-    python -m benchmarks [--peer-python torch=PATH] [--only per_op,startup]
+    python -m benchmarks [--peer-python torch=PATH] [--only per_op,startup] [--corpus FOLDER] [--record]
+
+--corpus: a folder with cases/NAME.py, whose models `workloads` times, too.  --record: the results of every benchmark
+that has some are written to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -22,14 +25,22 @@ def present() -> list[str]:
     return [n for n in ORDER if n in found] + sorted(found - set(ORDER))
 
 
-def arguments(name: str, peers: list[str]) -> list[str]:
-    """The peers' interpreters as that benchmark takes them."""
+def arguments(name: str, peers: list[str], corpus: Path | None, record: bool) -> list[str]:
+    """The options as that benchmark takes them."""
     text = (HERE / f"{name}.py").read_text()
-    if "--peer-python" not in text:
-        return []
-    if "NAME=PATH" in text:
-        return [word for peer in peers for word in ("--peer-python", peer)]
-    return [word for peer in peers if peer.startswith("torch=") for word in ("--peer-python", peer[6:])]
+    found = []
+    if "--peer-python" in text:
+        if "NAME=PATH" in text:
+            found += [word for peer in peers for word in ("--peer-python", peer)]
+        else:
+            torch = [peer[6:] for peer in peers if peer.startswith("torch=")]
+            found += [word for path in torch for word in ("--peer-python", path)]
+    if corpus and '"--corpus"' in text:
+        found += ["--corpus", str(corpus.resolve())]
+    if record:
+        option = next((o for o in ("--json", "--out") if f'"{o}"' in text), None)
+        found += [option, str(HERE / "results" / f"{name}.json")] if option else []
+    return found
 
 
 def main() -> int:
@@ -37,6 +48,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--only", help="comma-separated names")
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     elsewhere = {peer.partition("=")[0] for peer in options.peer_python}
     absent = [p for p in PEERS if p not in elsewhere and importlib.util.find_spec(p) is None]
@@ -49,7 +62,8 @@ def main() -> int:
     failed = []
     for name in names:
         print(f"\n== {name}", flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments(name, options.peer_python)]
+        more = arguments(name, options.peer_python, options.corpus, options.record)
+        command = [sys.executable, "-m", f"benchmarks.{name}", *more]
         if subprocess.run(command, cwd=HERE.parent).returncode:
             failed.append(name)
     if failed:
