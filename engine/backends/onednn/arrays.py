@@ -24,6 +24,7 @@ from engine.backends.onednn.primitives import (
     ready,
     reorder_between,
     strides_of,
+    use_threads,
 )
 
 
@@ -63,6 +64,7 @@ def sgemm(
         return False
     if not ready():
         return False
+    use_threads(a.shape[0] * a.shape[1] * b.shape[1] / 32)
     status = library.state.library.dnnl_sgemm(
         left[0], right[0], a.shape[0], b.shape[1], a.shape[1], alpha, address(a), left[1], address(b), right[1],
         beta, address(out), target[1],
@@ -95,7 +97,10 @@ def matmul(
         if bias is not None:
             descs[_abi.BIAS] = _desc(bias)
         return Primitive(
-            Plan("matmul", x, w, descs.get(_abi.BIAS, null()), y, attributes(post)), descs
+            Plan(
+                "matmul", x, w, descs.get(_abi.BIAS, null()), y, attributes(post), work=out.size * a.shape[-1] / 32
+            ),
+            descs,
         )
 
     found = primitive(key, make)

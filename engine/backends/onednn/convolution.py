@@ -93,6 +93,11 @@ class _Packing:
         return address(workspace("weights", self.nbytes))
 
 
+def work(y: np.ndarray, w: np.ndarray) -> float:
+    """What `use_threads` asks of a convolution with the result y (N, O, *out) and the weight w (O, C/G, *kernel)."""
+    return y.size * w.size / (32 * max(1, w.shape[0]))
+
+
 class Forward:
     """The convolution of one geometry, called with x (N, C, *size), w (O, C/G, *kernel) and a bias (O) or None.
 
@@ -115,7 +120,7 @@ class Forward:
         b = None if bias is None else desc_of(bias.shape, (1,))
         plan = Plan(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
-            null() if b is None else b, g.y, *g.windows, attributes(),
+            null() if b is None else b, g.y, *g.windows, attributes(), work=work(y, w),
         )  # fmt: skip
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
@@ -172,7 +177,7 @@ def backward_input(
         hint = _hint(geometry, shape)
         plan = Plan(
             "convolution_backward_data", _abi.CONVOLUTION_DIRECT, x, any_desc(shape), y, *geometry.windows,
-            hint, attributes(),
+            hint, attributes(), work=work(g, w),
         )  # fmt: skip
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.DIFF_DST: y, _abi.WEIGHTS: packed, _abi.DIFF_SRC: x}
@@ -200,7 +205,7 @@ def backward_weight(
         hint = _hint(geometry, shape)
         plan = Plan(
             "convolution_backward_weights", _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape),
-            null() if b is None else b, geometry.y, *geometry.windows, hint, attributes(),
+            null() if b is None else b, geometry.y, *geometry.windows, hint, attributes(), work=work(g, out),
         )  # fmt: skip
         packed = plan.desc(_abi.DIFF_WEIGHTS_MD)
         descs = {_abi.SRC: geometry.x, _abi.DIFF_DST: geometry.y, _abi.DIFF_WEIGHTS: packed}

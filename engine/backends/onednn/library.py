@@ -172,10 +172,14 @@ def threads_changed() -> None:
     state.generation += 1
 
 
-def apply_threads() -> None:
-    """Tell OpenMP the number of threads; it keeps one a calling thread.  A forked child has one."""
+def thread_count() -> int:
+    """How many threads a large operation takes.  A forked child has one."""
     from engine.backends.cpu import threads
 
-    count = threads.get_num_threads()
+    return 1 if state.forked else threads.get_num_threads()
+
+
+def set_threads(count: int) -> None:
+    """Tell OpenMP the number of threads of what this thread calls next."""
     if hasattr(state.library, "omp_set_num_threads"):
-        state.library.omp_set_num_threads(1 if state.forked else count)
+        state.library.omp_set_num_threads(count)

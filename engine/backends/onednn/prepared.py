@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.onednn import _abi
-from engine.backends.onednn.convolution import _Geometry, _weight_view
+from engine.backends.onednn.convolution import _Geometry, _weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
     Plan,
@@ -72,7 +72,7 @@ def convolution(
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = Plan(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
-            *g.windows, attributes(_chain(post, g.y)),
+            *g.windows, attributes(_chain(post, g.y)), work=work(out, weight),
         )  # fmt: skip
         return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)  # type: ignore[no-any-return]
     except Unsupported:
@@ -90,7 +90,10 @@ def product(
         left, target = desc_of(x.shape, strides_of(x)), desc_of(out.shape, strides_of(out))
         row = None if bias is None else bias.reshape(1, -1)
         b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
-        plan = Plan("matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)))
+        plan = Plan(
+            "matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)),
+            work=out.size * x.shape[-1] / 32,
+        )  # fmt: skip
         return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)  # type: ignore[no-any-return]
     except Unsupported:
         return None

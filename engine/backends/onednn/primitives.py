@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from engine.backends.onednn import _abi, library
 from engine.layouts import INNER, lies_channels_last
 
 _KEPT = 1024  # primitives a thread
+_FEW = 1 << 15  # elements, or 32 multiplications each, for which waking a second thread takes longer than they do
 _MISSING = object()
 _F32 = np.dtype("float32")
 
@@ -38,7 +40,8 @@ class _Context(threading.local):
         # After a fork nothing is destroyed: the handles are copies of the parent's.
         if library.state.forked and self.generation >= 0:
             _leaked.append(self.__dict__.copy())
-        library.apply_threads()
+        self.count = self.threads = library.thread_count()
+        library.set_threads(self.count)
         self.generation = library.state.generation
         self.primitives: dict[Hashable, Any] = {}
         self.workspaces: dict[str, np.ndarray] = {}
@@ -48,6 +51,20 @@ class _Context(threading.local):
 
 
 _context = _Context()
+
+
+def use_threads(work: float) -> int:
+    """Take one thread for little work and all for more; how many that are.  `work`: elements, 32 products an element.
+
+    A kernel is made for the number of threads that it is run on.
+    """
+    threads = 1 if work < _FEW else _context.count
+    if threads != _context.threads:
+        library.set_threads(threads)
+        _context.threads = threads
+    return threads
+
+
 _leaked: list[Any] = []
 
 
@@ -67,9 +84,10 @@ def _create(name: str, *args: Any) -> Any:
 class Desc:
     """A memory descriptor: sizes, element strides (None: the layout is oneDNN's choice) and type float32."""
 
-    __slots__ = ("handle", "owned")
+    __slots__ = ("count", "handle", "owned")
 
     def __init__(self, shape: Sequence[int], strides: Sequence[int] | None) -> None:
+        self.count = prod(shape)
         if strides is None:
             self.handle = _create(
                 "dnnl_memory_desc_create_with_tag", len(shape), list(shape), _abi.F32, _abi.ANY
@@ -84,7 +102,7 @@ class Desc:
     def borrowed(cls, handle: Any) -> Desc:
         """A descriptor that belongs to a primitive descriptor."""
         result = object.__new__(cls)
-        result.handle, result.owned = handle, False
+        result.handle, result.owned, result.count = handle, False, 0
         return result
 
     @property
@@ -162,10 +180,15 @@ def attributes(post: Sequence[tuple] = ()) -> Any:
 class Plan:
     """A primitive descriptor: what a primitive would be.  `name` is `convolution_forward` and the like.
 
-    `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.
+    `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.  `work`: see
+    `use_threads`; by default the elements of its largest memory.
     """
 
-    def __init__(self, name: str, *args: Any, hint: bool = False) -> None:
+    def __init__(self, name: str, *args: Any, hint: bool = False, work: float | None = None) -> None:
+        if work is None:
+            work = max((a.count for a in args if isinstance(a, Desc)), default=0)
+        self.work = work
+        use_threads(work)
         function = f"dnnl_{name}_primitive_desc_create"
         handles = [a.handle if isinstance(a, Desc | Plan) else a for a in args]
         if name == "reorder":
@@ -204,6 +227,7 @@ class Primitive:
         "_primitive",
         "_scratch",
         "_set",
+        "_threads",
         "extra",
         "plan",
         "scratch",
@@ -214,6 +238,7 @@ class Primitive:
         lib, ffi = library.state.library, library.state.ffi
         self.plan, self.extra = plan, extra
         self.used = True
+        self._threads = use_threads(plan.work)
         self._set, self._execute = lib.dnnl_memory_set_data_handle, lib.dnnl_primitive_execute
         self._primitive = ffi.gc(
             _create("dnnl_primitive_create", plan.handle), lib.dnnl_primitive_destroy
@@ -234,6 +259,9 @@ class Primitive:
     def __call__(self, *pointers: Any) -> None:
         """Run on memory at these addresses, in the order of `descs`."""
         context = _context
+        if context.threads != self._threads:
+            library.set_threads(self._threads)
+            context.threads = self._threads
         place = self._set
         for memory, pointer in zip(self._memories, pointers):
             place(memory, pointer)
