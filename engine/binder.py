@@ -563,6 +563,17 @@ def _many_step(record: Op) -> str:
 # --- the node
 
 
+def _shown(shows: Any) -> Any:
+    def next_functions(self: Node) -> Any:
+        """(node, output_nr) for each input, as of torch's nodes."""
+        more = self._more()
+        if more.shown is None:
+            more.shown = tuple((None, 0) if e is None else e for e in shows(self.name(), *self.next_edges))
+        return more.shown
+
+    return next_functions
+
+
 def node_class(record: Op) -> type[Node]:
     """The Node subclass of an op, with its compiled `apply`."""
     text = apply_source(record)
@@ -593,4 +604,6 @@ def node_class(record: Op) -> type[Node]:
         attributes["n_outputs"] = len(record.outputs)
     if record.array_formulas is not None:
         attributes["arrays"] = namespace["arrays"]
+    if record.shows is not None:
+        attributes["next_functions"] = property(_shown(record.shows))
     return type(record.node_name, (Node,), attributes)

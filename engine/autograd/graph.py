@@ -64,6 +64,7 @@ class Extra:
         "pre_hooks",
         "prehooks",
         "retains",
+        "shown",
         "traceback",
     )
 
@@ -76,6 +77,7 @@ class Extra:
             None  # output_nr -> weakref to a tensor with retain_grad()
         )
         self.traceback: list[str] | None = None
+        self.shown: Any = None  # what `next_functions` says, of a node that stands for several of torch's
 
 
 class Node:
@@ -188,6 +190,31 @@ def name_node(result: Any, name: str) -> Any:
     if edge is not None and mode.enabled:
         edge[0].__class__ = named(edge[0].__class__, name)
     return result
+
+
+class Shown(Node):
+    """A node that torch has and that is part of another here: for those who walk the graph by `next_functions`."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        raise self._refusal()
+
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        raise self._refusal()
+
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        raise self._refusal()
+
+    def _refusal(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.name()} is computed by the node whose next_functions named it: neither calls nor hooks are possible"
+        )
+
+
+def shown(name: str, *edges: Edge | None) -> Edge:
+    """An edge to a `Shown` node of that name."""
+    return named(Shown, name)(edges), 0
 
 
 class AccumulateGrad(Node):

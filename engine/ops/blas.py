@@ -13,7 +13,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
-from engine.autograd.graph import name_node
+from engine.autograd.graph import name_node, shown
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as conj
 from engine.runtime import store, summed_to
@@ -402,6 +402,27 @@ def _linear_weight(grad: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -
     return mm(flat(grad).t(), conj(flat(input)))
 
 
+def _linear_nodes(name: str, bias: Any, input: Any, weight: Any) -> tuple[Any, ...]:
+    """The edges of torch's last node for `linear`, of which there are several for other ranks than 2."""
+    turned = weight if weight is None else shown("TBackward0", weight)
+    if name == "AddmmBackward0":
+        return bias, input, turned
+    if name in ("MmBackward0", "MvBackward0"):
+        return input, turned
+    if input is not None:
+        if name == "AddBackward0":
+            input = shown("UnsafeViewBackward0", shown("CloneBackward0", input))
+        else:
+            rows = "UnsqueezeBackward0" if name == "SqueezeBackward4" else "ViewBackward0"
+            input = shown(rows, input)
+    if name == "ViewBackward0":
+        return (shown("AddmmBackward0", bias, input, turned),)
+    product = None if input is None and turned is None else shown("MmBackward0", input, turned)
+    if name == "AddBackward0":
+        return product and shown("UnsafeViewBackward0", product), bias
+    return (product,)
+
+
 def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     if weight._array.ndim == 1:
         return grad.unsqueeze(-1) * conj(weight)
@@ -419,6 +440,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
         "_a_input.ndim == 1": "SqueezeBackward4",
         "": "UnsafeViewBackward0",
     },
+    shows=lambda name, bias, input, weight: _linear_nodes(name, bias, input, weight),
 )  # fmt: skip
 @derivative(  # in the order of torch's addmm
     bias=lambda grad, bias_shape: grad.sum_to_size(bias_shape),

@@ -103,10 +103,41 @@ def test_a_name_is_not_given_to_an_older_node() -> None:
     assert (view.grad_fn.name(), base.grad_fn.name()) == ("AsStridedBackward0", "CopySlices")
 
 
-def test_the_edges_of_linear_are_those_of_addmm() -> None:
-    x, w, b = (engine.ones(*s, requires_grad=True) for s in ((2, 3), (4, 3), (4,)))
-    node = engine.nn.functional.linear(x, w, b).grad_fn
-    assert [n.variable is t for (n, _), t in zip(node.next_functions, (b, x, w))] == [True] * 3
+def chain(node: Any) -> Any:
+    """The names of a graph, without what all have in common."""
+    if node is None or node.name() == "AccumulateGrad":
+        return node and "."
+    return node.name().removesuffix("Backward0"), *(chain(n) for n, _ in node.next_functions)
+
+
+ADDMM = ("Addmm", ".", ("Mul", ".", None), ("T", "."))
+FLAT = ("Addmm", ".", ("View", ("Mul", ".", None)), ("T", "."))
+
+
+@pytest.mark.parametrize(
+    ("shape", "bias", "expected"),
+    [
+        ((2, 3), True, ADDMM),
+        ((2, 3), False, ("Mm", ("Mul", ".", None), ("T", "."))),
+        ((2, 5, 3), True, ("View", FLAT)),
+        ((2, 5, 3), False, ("UnsafeView", ("Mm", ("View", ("Mul", ".", None)), ("T", ".")))),
+        ((3,), True, ("View", FLAT)),
+    ],
+)
+def test_linear_shows_the_nodes_of_torch(shape: tuple, bias: bool, expected: tuple) -> None:
+    x, w, b = (engine.ones(*s, requires_grad=True) for s in (shape, (4, 3), (4,)))
+    node = engine.nn.functional.linear(x * 2, w, b if bias else None).grad_fn
+    assert chain(node) == expected
+    assert node.next_functions[0][0] is node.next_functions[0][0]
+
+
+def test_what_is_only_shown_has_no_hooks() -> None:
+    x, w = engine.ones(2, 3), engine.ones(4, 3, requires_grad=True)
+    turned = engine.nn.functional.linear(x, w).grad_fn.next_functions[1][0]
+    assert (turned.name(), turned.next_functions[0][0].variable is w) == ("TBackward0", True)
+    for use in (turned, turned.register_hook, turned.register_prehook):
+        with pytest.raises(RuntimeError, match="neither calls nor hooks are possible"):
+            use(print)
 
 
 INDEXED = """[0,:] Select|[None,:] Unsqueeze|[:,None] Unsqueeze|[...,None] Unsqueeze|[:,0] Select|[...,0:2] Slice
