@@ -11,7 +11,7 @@ from engine.dispatch import composite, joint_derivative, op, samples
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
 from engine.ops.dropout import dropout, noise_like
-from engine.tensor import Tensor
+from engine.tensor import Tensor, lying
 
 
 def _check_sdpa(query, key, value, attn_mask, is_causal):
@@ -19,7 +19,7 @@ def _check_sdpa(query, key, value, attn_mask, is_causal):
         raise RuntimeError(
             "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
         )
-    if not query.dtype == key.dtype == value.dtype:
+    if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
             f"{_short(query)} key.dtype: {_short(key)} and value.dtype: {_short(value)} instead."
@@ -67,25 +67,28 @@ def scaled_dot_product_attention(
             )
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    for a, b in ((query, key.mT), (key.mT, value)):  # the two products
-        if a.shape[-1] != b.shape[-2]:
-            n = numel(broadcast_shapes(query.shape[:-2], b.shape[:-2]))
+    of_query, of_key, of_value = (lying(x).shape for x in (query, key, value))
+    for wanted, have, other in (  # the two products
+        (of_query[-1], of_key[-1], of_key), (of_key[-2], of_value[-2], of_value)
+    ):  # fmt: skip
+        if wanted != have:
+            n = numel(broadcast_shapes(of_query[:-2], other[:-2]))
             raise RuntimeError(
-                f"Expected size for first two dimensions of batch2 tensor to be: [{n}, {a.shape[-1]}] but got: "
-                f"[{n}, {b.shape[-2]}]."
+                f"Expected size for first two dimensions of batch2 tensor to be: [{n}, {wanted}] but got: "
+                f"[{n}, {have}]."
             )
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    factor = 1.0 / math.sqrt(of_query[-1]) if scale is None else scale
     mask = attn_mask
     if is_causal:
-        rows, columns = query.shape[-2], key.shape[-2]
+        rows, columns = of_query[-2], of_key[-2]
         mask = query.detach().new_full((rows, columns), float("-inf")).triu(1)
     elif mask is not None and mask.dtype is dtypes.bool:
         mask = query.detach().new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
     elif mask is not None:
         mask = mask.to(query.dtype)
-    lead, shape = query.shape[:-2], (*query.shape[:-1], key.shape[-2])
+    shape = (*of_query[:-1], of_key[-2])
     noise = None
-    if not lead == key.shape[:-2] == value.shape[:-2] or not query.is_floating_point() or (
+    if not of_query[:-2] == of_key[:-2] == of_value[:-2] or not query.is_floating_point() or (
         mask is not None and broadcast_shapes(shape, mask.shape) != shape
     ):  # fmt: skip
         scores = (query * factor) @ key.transpose(-2, -1)
@@ -116,7 +119,7 @@ def _attention_twin(query, key, value, mask, noise, scale):
 
 def weights_of(xp, query, key, mask, scale):
     """softmax(query @ key.T * scale + mask), 0 where all of a row is hidden.  (*, L, E), (*, S, E) -> (*, L, S)."""
-    scores = xp.matmul(query * query.dtype.type(scale), key.swapaxes(-2, -1))
+    scores = xp.matmul(query * scale, key.swapaxes(-2, -1))
     if mask is not None:
         scores += mask
     if not scores.size:
@@ -126,7 +129,7 @@ def weights_of(xp, query, key, mask, scale):
         top = xp.where(top == -math.inf, 0, top)
     scores -= top
     xp.exp(scores, out=scores)
-    total = scores.sum(axis=-1, keepdims=True)
+    total = xp.add.reduce(scores, -1, keepdims=True)
     if mask is not None:
         total = xp.where(total == 0, 1, total)
     scores /= total
@@ -135,6 +138,8 @@ def weights_of(xp, query, key, mask, scale):
 
 def lain(xp, like, shape):
     """A new array whose dims lie in memory in the order of those of `like`: heads lie as the projection wants them."""
+    if like.flags.c_contiguous:
+        return xp.empty(shape, like.dtype)
     return empty_ordered(xp, shape, like.dtype, dense_order(like))
 
 

@@ -52,7 +52,7 @@ def _soft_samples(t: Any) -> list[Any]:
             (t(3, 4), 1, {"dtype": dtypes.float64})]  # fmt: skip
 
 
-@op(names=("special_softmax",))
+@op(names=("special_softmax",), large=512)
 @derivative(
     input=lambda grad, result, dim, input_dtype: cast_back(
         softmax_backward(grad, result, dim), input_dtype
@@ -65,8 +65,8 @@ def softmax(xp, input, dim: int, dtype=None):
     if not input.ndim or not input.size:
         return xp.ones_like(input, dtype=kind) if not input.ndim else input.astype(kind)
     found = xp.exp(input - input.max(axis=axis, keepdims=True))
-    found /= found.sum(axis=axis, keepdims=True)
-    return found.astype(kind, copy=False)
+    found /= xp.add.reduce(found, axis, keepdims=True)
+    return found if found.dtype is kind else found.astype(kind)
 
 
 @op(**PRIVATE, half=True)
@@ -82,7 +82,7 @@ def log_softmax_backward(xp, grad_output, output, dim):
     return grad_output - xp.exp(output) * grad_output.sum(axis=dim, keepdims=True)
 
 
-@op(names=("special_log_softmax",))
+@op(names=("special_log_softmax",), large=512)
 @derivative(
     input=lambda grad, result, dim, input_dtype: cast_back(
         log_softmax_backward(grad, result, dim), input_dtype
