@@ -14,7 +14,7 @@ from engine.autograd.graph import name_node
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import Laid, follow
+from engine.layouts import Laid, follow, plain
 from engine.ops import _conv
 from engine.tensor import Tensor, hold_laid
 
@@ -263,6 +263,7 @@ def convolution(
     check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     x, w, b = _wide(xp, input, weight, bias)
     if not transposed:
+        x = plain(x)
         result = _conv.forward(xp, x, w, b, stride, padding, dilation, groups)
         return _narrow(follow(xp, result, input, weight), input.dtype)
     whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
@@ -396,7 +397,7 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _lay_weight(weight):
-    """Without gradients a weight is used again and again: what oneDNN packs of a laid one is kept.
+    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a laid one is kept.
 
     It is laid in its own memory, unless somebody else holds its array or a part of it.
     """
@@ -405,7 +406,7 @@ def _lay_weight(weight):
         type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
         # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
         and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
-        and onednn_kernels()
+        and (array.shape[2:] == (3, 3) or onednn_kernels())
     ):  # fmt: skip
         hold_laid(weight, array.view(Laid))
         del weight._array

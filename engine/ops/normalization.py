@@ -16,6 +16,7 @@ from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
 from engine.tensor import Size, Tensor, lying
 
+_LARGE = 1 << 16
 _BLOCK = 1 << 17  # elements worked on at a time
 
 
@@ -63,6 +64,14 @@ def _dot(xp, a, b):
 def _blocks(rows, width):
     step = builtins.max(1, _BLOCK // builtins.max(1, width))
     return [slice(i, builtins.min(i + step, rows)) for i in range(0, rows, step)]
+
+
+def _share(xp, work, count, elements):
+    """work(slice) over `count` rows of `elements` in all: at once, or large ones in pieces on a few threads."""
+    if elements < _LARGE or not hasattr(xp, "share"):
+        work(slice(None))
+    else:
+        xp.share(work, count, elements)
 
 
 # --- rows: (x - mean) / sqrt(var + eps) of each row, what layer and group norm share
@@ -589,13 +598,23 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     shift = -_wide(running_mean) * scale
     if bias is not None:
         shift = shift + _wide(bias)
-    scale, shift = (
-        v.reshape(-1, *(1,) * (x.ndim - 2)).astype(x.dtype, copy=False) for v in (scale, shift)
-    )
     out = xp.empty_like(x)
-    for block in _blocks(x.shape[0], prod(x.shape[1:])):
-        xp.multiply(x[block], scale, out=out[block])
-        out[block] += shift
+    many = x.shape[0] > 1 and x.ndim > 2 and x.flags.c_contiguous  # (N C, 1, *): small samples share a block
+    shape = (-1, 1, *x.shape[2:]) if many else x.shape
+    times = x.shape[0] if many else 1
+    scale, shift = (
+        xp.concatenate([v.astype(x.dtype, copy=False)] * times).reshape(-1, *(1,) * (x.ndim - 2 + many))
+        for v in (scale, shift)
+    )
+    x, made = x.reshape(shape), out.reshape(shape)
+    axis = 0 if many else 1
+
+    def work(rows):
+        at = (slice(None),) * axis + (rows,)
+        xp.multiply(x[at], scale[rows], out=made[at])
+        made[at] += shift[rows]
+
+    _share(xp, work, shape[axis] if axis else made.shape[0], x.size)
     return out.astype(input.dtype, copy=False)
 
 
