@@ -85,6 +85,13 @@ def size_of(*size: Any) -> tuple[int, ...]:
         raise
 
 
+def single(count: int) -> bool:
+    """True; ValueError unless a tensor that a Python number is made of has one element."""
+    if count != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return True
+
+
 def infer_size(shape: Sequence[int], count: int) -> tuple[int, ...]:
     """`shape` with its one -1 replaced so that it holds `count` elements.  RuntimeError if it cannot."""
     known, unknown = 1, None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine._checks import contiguous_strides
+from engine._checks import contiguous_strides, single
 from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
@@ -486,13 +486,13 @@ class Tensor(metaclass=_TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(single(self._array.size) and self.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(single(self._array.size) and self.item())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(single(self._array.size) and self.item())
 
     def __index__(self) -> int:
         if self._array.size != 1 or self._array.dtype.kind not in "iub":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.arguments import argument_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
@@ -316,6 +317,8 @@ def einsum(*args):
     """
     if len(args) < 2:
         raise ValueError(_BAD_CALL)
+    if not isinstance(args[0], str | Tensor):
+        raise argument_error("einsum", 1, "equation", "str", args[0])
     if isinstance(args[0], str):
         equation, operands = args[0], list(args[1:])
         if len(operands) == 1 and isinstance(operands[0], list | tuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine import dtypes
 from engine.dispatch import composite, derivative, op
 from engine.tensor import Tensor
 
@@ -158,15 +159,10 @@ def _lengths(values):
     return tuple(int(v) for v in (values if isinstance(values, list | tuple) else [values]))
 
 
-@composite(public=False, method=False)
+@composite(public=False, method=False, form="ctc_loss", several=((4, 7), (4, 7)))
 def ctc(
-    log_probs,
-    targets,
-    input_lengths,
-    target_lengths,
-    blank=0,
-    reduction="mean",
-    zero_infinity=False,
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | tuple[int, ...],
+    target_lengths: Tensor | tuple[int, ...], blank: int = 0, reduction="mean", zero_infinity: bool = False
 ):
     """CTC loss.  log_probs (T, N, C) or (T, C), targets (N, S) or (sum of lengths) -> () or (N)."""
     batched = log_probs.dim() == 3
@@ -194,6 +190,10 @@ def ctc(
             start += n
     else:
         rows = [tuple(row[:n]) for row, n in zip(values, target_lengths)]
+    if not x.is_floating_point():
+        raise NotImplementedError(
+            f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'"
+        )
     losses = ctc_rows(x, tuple(rows), input_lengths, target_lengths, blank, zero_infinity)
     if reduction == "mean":
         divisor = losses.detach().new_tensor([_at_least_one(n) for n in target_lengths])

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine._checks import size_of, wrap_dim
-from engine.arguments import by_name
+from engine._checks import wrap_dim
+from engine.arguments import by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.along import index_select
@@ -63,7 +63,7 @@ def repeat_backward(grad, shape, repeats):
 @composite()
 def tile(input: Tensor, *dims, **more):
     """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
-    counts = size_of(*(dims or (by_name("tile", "dims", more),)))
+    counts = sizes_of("tile", "dims", dims or (by_name("tile", "dims", more),))
     lead = input._array.ndim - len(counts)
     return repeat(input, (1,) * builtins.max(lead, 0) + counts)
 
