@@ -36,6 +36,7 @@ from engine.ops import (  # noqa: F401
     sorting,
     special_functions,
     special_gamma,
+    special_polynomials,
     spectral,
     spectral_old,
     statistics,
