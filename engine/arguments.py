@@ -115,7 +115,7 @@ class Arguments(NamedTuple):
             if not k.allowed or k.name in skip:
                 continue
             allowed = k.allowed - {"int"} if k.allowed >= {"int", "complex"} else k.allowed
-            order = sorted(allowed, key=lambda a: (a != "int", a))
+            order = sorted(allowed, key=lambda a: (a == "Tensor", a != "int", a))  # the quick ones first
             tests = [UNUSUAL[a].format(p=k.name) for a in order]
             if k.optional:
                 tests.insert(0, f"{k.name} is not None")

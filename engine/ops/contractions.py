@@ -473,6 +473,11 @@ def multi_dot(tensors, *, out=None):
         return store(out, "multi_dot", multi_dot, tensors)
     chain = list(tensors)
     n = len(chain)
+    for i, x in enumerate(chain):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
+            )
     if n < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {n}")
     first, last = chain[0]._array.ndim, chain[-1]._array.ndim

@@ -77,7 +77,7 @@ def _mse_slope(grad, input, target, reduction):
 @samples(lambda t: _pairs(t))
 def mse_loss(xp, input, target, reduction="mean"):
     """(input - target)^2, reduced.  input (*), target (*) -> () or (*)."""
-    _floating(input, "mse_cpu")
+    _real(input, "mse_cpu")
     difference = _wide(input) - _wide(target)
     return _reduce(xp, difference * difference, reduction, input.dtype)
 

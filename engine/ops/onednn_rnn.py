@@ -42,6 +42,13 @@ def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=Fa
     )
 
 
+@kernel(rnn.lstm_inference, "onednn")
+def _lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
+    if not usable(gates, h0, c0, weight):
+        return NotImplemented
+    return _rnn.lstm_inference(fast, gates, h0, c0, weight, length, reverse, _gemm(0.0))
+
+
 @kernel(rnn.lstm_layer_backward, "onednn")
 def _lstm_backward(
     xp, grad_output, grad_h, grad_c, gates, h0, c0, weight, output, activations, cells, projection=None,
