@@ -93,6 +93,9 @@ def lstm_forward(
     return output, h, c, act, cells
 
 
+_FEW = 8  # rows
+
+
 def lstm_inference(
     xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool, product: Any = None
 ) -> Any:  # fmt: skip
@@ -103,18 +106,20 @@ def lstm_inference(
     """
     count, size = c0.shape
 
-    def arranged(rows: Any) -> Any:
-        i, f, g, o = (rows[..., k * size : (k + 1) * size] for k in range(4))
-        made = xp.concatenate([i, f, o, g], axis=-1)
-        made[..., : 3 * size] *= 0.5
+    def arranged(rows: Any, axis: int) -> Any:
+        lead = (slice(None),) * axis
+        i, f, g, o = (rows[(*lead, slice(k * size, (k + 1) * size))] for k in range(4))
+        made = xp.concatenate([i, f, o, g], axis=axis)
+        made[(*lead, slice(0, 3 * size))] *= 0.5
         return made
 
-    shares = arranged(gates).reshape(length, count, 4 * size)
-    turned = arranged(w.T)
+    shares = arranged(gates, 1).reshape(length, count, 4 * size)
+    turned = arranged(w, 0).T
     turned *= 0.5
-    if count == 1:  # a product of one row reads the weights best row by row
-        turned = xp.ascontiguousarray(turned.T).T
-        product = None
+    if count > _FEW:  # a product of few rows reads the weights as fast as they lie
+        turned = xp.ascontiguousarray(turned)
+    if count == 1:
+        product = None  # BLAS's product with a vector asks for no second thread
     product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
     add, multiply, tanh = xp.add, xp.multiply, xp.tanh
     output = xp.empty((length, count, size), gates.dtype)
