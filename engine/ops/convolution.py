@@ -112,6 +112,14 @@ def _legacy(dtype):
     return dtypes.tensor_type(dtype)
 
 
+def _check_empty(size, n):
+    if 0 in size[2:] and size[0] and size[1]:
+        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
+        raise RuntimeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
+        )
+
+
 def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     shape, size = weight.shape, input.shape
     n = _dims_of(weight)
@@ -164,15 +172,17 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
     _check_types(input, weight, bias, transposed)
     kernel = shape[2:]
     if not all(kernel):
-        raise RuntimeError(
-            f"kernel size should be greater than zero, but got {_named('kernel', kernel)}"
-        )
+        shown = f" {_named('kernel', (1,) * (n == 1) + kernel)}"
+        if n == 3:
+            shown = f": {_cross(kernel)[1:-1]} (TxHxW)"
+        raise RuntimeError(f"kernel size should be greater than zero, but got{shown}")
     if transposed:
         if any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation)):
             raise RuntimeError(
                 "output padding must be smaller than either stride or dilation, but got "
                 f"{_named('output_padding', output_padding)} {_named('stride', stride)} {_named('dilation', dilation)}"
             )
+        _check_empty(size, n)
         return
     reach = [n + 2 * p for n, p in zip(size[2:], padding)]
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
@@ -182,11 +192,7 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
             "Kernel size can't "
             "be greater than actual input size"
         )
-    if 0 in size[2:] and size[0] and size[1]:
-        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
-        raise RuntimeError(
-            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
-        )
+    _check_empty(size, n)
 
 
 def transposed_shape(input, weight, stride, padding, dilation, output_padding, groups):

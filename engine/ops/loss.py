@@ -357,7 +357,7 @@ def cosine_embedding_loss(
     if input1.dim() != dim + 1 or input2.dim() != dim + 1:
         kind, wanted = ("1D", "2D") if dim else ("0D", "1D")
         raise RuntimeError(
-            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}"
+            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}."
         )
     eps = 1e-12
     product = (input1 * input2).sum(dim)
