@@ -23,6 +23,7 @@ from engine.ops import (  # noqa: F401
     local_response,
     loss,
     normalization,
+    normalization_groups,
     norms,
     numerical,
     padding,
