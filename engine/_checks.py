@@ -28,6 +28,17 @@ def wrap_dim(dim: int, ndim: int) -> int:
     return dim + limit if dim < 0 else dim
 
 
+def own_dim(name: str, dim: int, ndim: int) -> int:
+    """As `wrap_dim` for the sizes and strides of a tensor, of which one without dims has none."""
+    if not isinstance(dim, builtins.int) and not hasattr(dim, "__index__"):
+        raise TypeError(
+            f"{name}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}"
+        )
+    if not ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return wrap_dim(dim, ndim)
+
+
 def wrap_dims(dims: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
     """Several dims counted from 0; None or () means all.  Raises RuntimeError for a repeated dim."""
     if dims is None:
@@ -83,6 +94,13 @@ def size_of(*size: Any) -> tuple[int, ...]:
                     f"size must be a tuple of ints, but found element of type {type(s).__name__} at pos {i}"
                 ) from None
         raise
+
+
+def single(count: int) -> bool:
+    """True; ValueError unless a tensor that a Python number is made of has one element."""
+    if count != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return True
 
 
 def infer_size(shape: Sequence[int], count: int) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_autocas
 set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype
 set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal set_num_interop_threads
 set_num_threads set_warn_always sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum torch
-has_lapack has_mkl has_openmp has_spectral typename unify_type_list use_deterministic_algorithms vmap while_loop
+has_lapack has_mkl has_openmp has_spectral
+binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
+poisson_nll_loss triplet_margin_loss typename unify_type_list use_deterministic_algorithms vmap while_loop
 """
 STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"

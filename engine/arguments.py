@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import dtypes
+from engine._checks import size_of
 from engine.tensor import Tensor
 
 __all__ = [
     "Arguments", "argument_error", "by_name", "check_arguments", "checked", "combination_error", "sizes_error",
+    "sizes_of",
 ]  # fmt: skip
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
@@ -113,7 +115,7 @@ class Arguments(NamedTuple):
             if not k.allowed or k.name in skip:
                 continue
             allowed = k.allowed - {"int"} if k.allowed >= {"int", "complex"} else k.allowed
-            order = sorted(allowed, key=lambda a: (a != "int", a))
+            order = sorted(allowed, key=lambda a: (a == "Tensor", a != "int", a))  # the quick ones first
             tests = [UNUSUAL[a].format(p=k.name) for a in order]
             if k.optional:
                 tests.insert(0, f"{k.name} is not None")
@@ -181,6 +183,8 @@ def _refused(
 ) -> TypeError:
     if value is MISSING:
         return TypeError(f"{name}() missing 1 required positional argument: '{k.name}'")
+    if INTS in k.allowed and isinstance(value, tuple | list) and _is_index(value[0]):
+        return sizes_error(name, k.name, [value])
     given = arguments.given(values)
     if k.mixed or arguments.ambiguous(len(given)):
         return combination_error(name, values, arguments)
@@ -206,11 +210,24 @@ def sizes_error(
     if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
         return argument_error(name, position, param, "tuple of ints", sizes[0])
     at = next((i for i, x in enumerate(value) if not _is_index(x)), 0)
-    place = "" if at or position is None else f" (position {position})"
+    kind = type(value[at]).__name__
+    if at:
+        return TypeError(
+            f"{name}(): argument '{param}' failed to unpack the object at pos {at + 1} with error "
+            f'"type must be tuple of ints,but got {kind}"'
+        )
+    place = "" if position is None else f" (position {position})"
     return TypeError(
-        f"{name}(): argument '{param}'{place} must be tuple of ints, but found element of type "
-        f"{type(value[at]).__name__} at pos {at}"
+        f"{name}(): argument '{param}'{place} must be tuple of ints, but found element of type {kind} at pos 0"
     )
+
+
+def sizes_of(name: str, param: str, sizes: Sequence[Any]) -> tuple[int, ...]:
+    """`size_of(*sizes)` with torch's error for the function and parameter."""
+    try:
+        return size_of(*sizes)
+    except TypeError:
+        raise sizes_error(name, param, sizes) from None
 
 
 def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
@@ -239,11 +256,11 @@ _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type:
 
 
 def checked(
-    function: FunctionType, several: tuple[tuple[int, int], ...] = (), name: str = ""
+    function: FunctionType, several: tuple[tuple[int, int], ...] = (), name: str = "", first: str = ""
 ) -> Any:
     """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
-    `name`: in errors, if not its own.
+    `name` and `first`: what errors call it and its first parameter, if not by their names.
     The source that checks is written at the first call: Note [Compiled on first use] in dispatch.py.
     """
     code, annotations = function.__code__, function.__annotations__
@@ -254,7 +271,7 @@ def checked(
     public = FunctionType(_STUB, namespace, function.__name__)
 
     def compile_now() -> FunctionType:
-        _compile_into(public, function, namespace, several, name or function.__name__)
+        _compile_into(public, function, namespace, several, name or function.__name__, first)
         return public
 
     namespace["_compile_"] = compile_now
@@ -265,6 +282,7 @@ def _compile_into(
     public: FunctionType, function: FunctionType, namespace: dict[str, Any],
     several: tuple[tuple[int, int], ...],
     name: str,
+    first: str,
 ) -> None:
     code = function.__code__
     count, keyword = code.co_argcount, code.co_kwonlyargcount
@@ -293,6 +311,9 @@ def _compile_into(
         f"    if {' or '.join(arguments.tests())}: check_arguments(_arguments, _name, ({', '.join(names)},))\n"
         f"    return _function({', '.join(call)})\n"
     )
+    if first:
+        named = arguments.kinds[0]._replace(name=first)
+        arguments = arguments._replace(kinds=(named, *arguments.kinds[1:]))
     namespace.update(
         {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
         all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor,

@@ -429,7 +429,7 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     where torch's depends on the call, names by conditions, Python text over the arguments that is tried in order
     ({"dim is None": "SumBackward0", "": "SumBackward1"}; `_inplace` says which twin; functions of the op's module).
     tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
-    shows: `shows(name, *edges)`, the edges of a node as `next_functions` says them, where it stands for several of torch's.
+    shows: `shows(name, *edges)`, what `next_functions` says of the edges of a node that stands for several of torch's.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of

@@ -203,7 +203,9 @@ def get_default_dtype() -> dtype:
 def set_default_dtype(d: dtype) -> None:
     """Set the default floating dtype.  Raises TypeError unless `d` is floating point."""
     if not isinstance(d, dtype) or not d.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, got {d}")
+        raise TypeError(
+            "invalid dtype object: only floating-point types are supported as the default type"
+        )
     _default[0] = d
 
 

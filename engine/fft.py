@@ -16,6 +16,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.arguments import checked
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC
 from engine.ops.blas import scalar_name
@@ -69,10 +70,6 @@ def _one(
     name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int, norm: str | None
 ) -> Tensor:
     """A transform over one dim.  kind: "c2c", "r2c" or "c2r"."""
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"fft_{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"
-        )
     if kind == "r2c" and x.dtype.is_complex:
         raise RuntimeError(f"{name} expects a real input tensor, but got {scalar_name(x._array)}")
     real = not x.is_complex()
@@ -365,12 +362,7 @@ def ihfft2(
 def _frequencies(
     name: str, n: Any, d: float, half: bool, dtype: Any, device: Any, requires_grad: bool
 ) -> Tensor:
-    try:
-        n = operator.index(n)
-    except TypeError:
-        raise TypeError(
-            f"fft_{name}(): argument 'n' (position 1) must be int, not {type(n).__name__}"
-        ) from None
+    n = operator.index(n)
     target = dtypes.get_default_dtype() if dtype is None else dtype
     if target.category < dtypes.FLOATING:
         raise RuntimeError(f"{name} requires a floating point or complex dtype")
@@ -438,3 +430,7 @@ class _Module(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Module
+
+
+for _name in __all__:  # arguments are checked against the annotations, under torch's inner names
+    globals()[_name] = checked(globals()[_name], name="fft_" + _name)

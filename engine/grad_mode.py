@@ -115,7 +115,12 @@ class set_grad_enabled(_GradContext):
         return object.__new__(cls)
 
     def __init__(self, mode: bool) -> None:
-        self._value = bool(mode)
+        if not isinstance(mode, bool):
+            raise TypeError(
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
+                + type(mode).__name__
+            )
+        self._value = mode
         self._previous = [globals()["mode"].enabled]
         globals()["mode"].enabled = self._value
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from engine import dtypes
 from engine._checks import numel, wrap_dim
+from engine.arguments import checked
 from engine.dispatch import PUBLIC
 from engine.ops import contractions, lapack, lapack_factor, lapack_spectral
 from engine.ops.blas import matmul as _matmul
@@ -366,8 +368,8 @@ def tensorsolve(
 
 def vector_norm(
     x: Tensor,
-    ord: float = 2,
-    dim: Any = None,
+    ord: complex = 2,
+    dim: int | tuple[int, ...] | None = None,
     keepdim: bool = False,
     *,
     dtype: Any = None,
@@ -506,3 +508,18 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         return matrix_norm(A, p) * matrix_norm(inverse, p)
 
     return _out(out, "linalg_cond", make)
+
+
+# those whose first parameter, A or x in the documentation, is "input" to torch's parser
+_INPUT = frozenset(
+    [
+        "cholesky", "cholesky_ex", "cond", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lstsq",
+        "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "norm", "pinv", "solve_triangular", "tensorinv",
+        "tensorsolve", "vector_norm",
+    ]
+)  # fmt: skip
+for _name in __all__:  # arguments are checked against the annotations, under torch's inner names
+    if isinstance(globals()[_name], FunctionType):
+        globals()[_name] = checked(
+            globals()[_name], name="linalg_" + _name, first="input" * (_name in _INPUT)
+        )

@@ -188,6 +188,8 @@ def refused(record: Op, error: Exception, *operands: Any) -> None:
         for x in arrays:
             found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
             raise NotImplementedError(f"\"{record.label}\" not implemented for '{found}'") from None
+    if text.startswith("numpy boolean"):
+        raise NotImplementedError(f"\"{record.label}\" not implemented for 'Bool'") from None
     if "could not be broadcast together" in text:
         shapes = re.findall(r"\(([\d,]*)\)", text)
         broadcast_shapes(*([int(n) for n in shape.split(",") if n] for shape in shapes))

@@ -656,6 +656,7 @@ def _not_sparse(self: Tensor) -> bool:
 def install() -> None:
     """Give Tensor the methods that lead to and from sparse tensors."""
     Tensor.to_sparse = Tensor.to_sparse_coo = to_sparse
+    Tensor.smm, Tensor.sspaddmm = smm, sspaddmm
     Tensor.to_dense = to_dense
     Tensor.sparse_mask = _sparse_mask
     Tensor.coalesce = _only_sparse("coalesce", "coordinate ")

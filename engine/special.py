@@ -13,7 +13,13 @@ _SAME = {
     "logsumexp": "logsumexp", "multigammaln": "mvlgamma", "polygamma": "polygamma", "xlogy": "xlogy",
     "gammainc": "special_gammainc", "gammaincc": "special_gammaincc",
 }  # fmt: skip
-_OWN = ("entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri", "xlog1py", "zeta")
+_OWN = (
+    "entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri", "xlog1py", "zeta", "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
+    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+    "modified_bessel_i0", "modified_bessel_i1", "spherical_bessel_j0",
+)  # fmt: skip
 
 
 def _names() -> dict[str, Any]:

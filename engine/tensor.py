@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine._checks import contiguous_strides
+from engine._checks import contiguous_strides, own_dim, single
 from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
@@ -113,12 +113,7 @@ class Tensor(metaclass=_TensorMeta):
             return Size(shape)
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
             return shape[dim]
-        from engine._checks import wrap_dim
-
-        if not shape:
-            wrap_dim(dim, 0)
-            raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-        return shape[wrap_dim(dim, len(shape))]
+        return shape[own_dim("size", dim, len(shape))]
 
     @property
     def ndim(self) -> int:
@@ -202,9 +197,7 @@ class Tensor(metaclass=_TensorMeta):
         strides = element_strides(self._array) if laid is None else contiguous_strides(laid.shape)
         if dim is None:
             return strides
-        from engine._checks import wrap_dim
-
-        return strides[wrap_dim(dim, len(strides))]
+        return strides[own_dim("stride", dim, len(strides))]
 
     def storage_offset(self) -> int:
         """Elements between the start of the storage and the first element."""
@@ -486,13 +479,13 @@ class Tensor(metaclass=_TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(single(self._array.size) and self.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(single(self._array.size) and self.item())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(single(self._array.size) and self.item())
 
     def __index__(self) -> int:
         if self._array.size != 1 or self._array.dtype.kind not in "iub":

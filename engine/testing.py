@@ -1,7 +1,8 @@
-"""torch.testing's name: `assert_close`."""
+"""torch.testing's names: `assert_close`, `make_tensor`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from engine import dtypes
 from engine.tensor import Tensor
 
-__all__ = ["assert_allclose", "assert_close"]
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
 
 # torch's (rtol, atol) by dtype; https://docs.pytorch.org/docs/2.13/testing.html
 _TOLERANCES = {
@@ -95,3 +96,65 @@ def _wide(t: Tensor) -> np.ndarray:
 def _require(condition: bool, text: str, msg: Any) -> None:
     if not condition:
         raise AssertionError(msg(text) if callable(msg) else msg or text)
+
+
+def make_tensor(
+    *shape: Any, dtype: dtypes.dtype, device: Any, low: float | None = None, high: float | None = None,
+    requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Numbers drawn evenly from [low, high), cut to what the dtype holds: by default [-9, 9), integers to 9.  -> shape
+
+    exclude_zero: the smallest normal number (1) instead of zeros.  ValueError for limits that leave nothing.
+    """
+    import engine
+
+    sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape)
+    if noncontiguous and memory_format is not None:
+        raise ValueError(
+            "The parameters `noncontiguous` and `memory_format` are mutually exclusive, "
+            f"but got {noncontiguous=} and {memory_format=}"
+        )
+    whole = dtype.category < dtypes.FLOATING
+    if requires_grad and whole:
+        raise ValueError(
+            f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}"
+        )
+    low, high = _limits(dtype, low, high)
+    spread = noncontiguous and math.prod(sizes) > 1
+    if spread:
+        sizes[-1] *= 2
+    if whole:
+        result = engine.randint(math.ceil(low), math.ceil(high), sizes, device=device, dtype=dtype)
+    else:
+        result = engine.empty(sizes, device=device, dtype=dtype)
+        (engine.view_as_real(result) if dtype.is_complex else result).uniform_(low, high)
+    if spread:
+        result = result[..., 1::2]
+    elif memory_format is not None:
+        result = result.clone(memory_format=memory_format)
+    if exclude_zero:
+        least = 1 if whole else dtypes.finfo(dtype).tiny
+        result[result == 0] = complex(least, least) if dtype.is_complex else least
+    return result.requires_grad_(requires_grad)
+
+
+def _limits(dtype: dtypes.dtype, low: float | None, high: float | None) -> tuple[float, float]:
+    """The limits of `make_tensor`, checked and cut to the dtype's."""
+    if dtype is dtypes.bool:
+        least, end, usual = 0, 2, (0, 2)
+    elif dtype.category < dtypes.FLOATING:
+        info = dtypes.iinfo(dtype)
+        least, end, usual = info.min, info.max + (dtype is not dtypes.int64), (-9, 10)
+    else:
+        least, end, usual = dtypes.finfo(dtype).min, dtypes.finfo(dtype).max, (-9, 9)
+    low, high = (u if x is None else x for x, u in zip((low, high), usual))
+    if low != low or high != high:
+        raise ValueError(f"`low` and `high` cannot be NaN, but got {low=} and {high=}")
+    if low > high or (low == high and dtype.category < dtypes.FLOATING):
+        raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
+    if high < least or low >= end:
+        raise ValueError(
+            f"The value interval specified by `low` and `high` is [{low}, {high}), "
+            f"but {dtype} only supports [{least}, {end})"
+        )
+    return min(max(low, least), end), min(max(high, least), end)

@@ -7,28 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.autograd.engine import run_backward
-from engine.autograd.graph import Edge, accumulate, edge_of, handed, requires_grad_of
+from engine.autograd.graph import (
+    AccumulateGrad,
+    Edge,
+    GradientEdge,
+    accumulate,
+    edge_of,
+    handed,
+    requires_grad_of,
+)
 from engine.backends import xp_of
 from engine.grad_mode import mode
 from engine.tensor import Tensor, wrap
 
 __all__ = ["Variable", "backward", "grad"]
 
-_Tensors = Tensor | Sequence[Tensor]
+_Root = Tensor | GradientEdge
+_Tensors = _Root | Sequence[_Root]
 
 
 def _as_tuple(tensors: Any) -> tuple[Any, ...]:
-    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    return (tensors,) if isinstance(tensors, Tensor | GradientEdge) else tuple(tensors)
 
 
 def _root_gradients(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    outputs: Sequence[_Root], gradients: Sequence[Tensor | None]
 ) -> list[tuple[Edge, Any]]:
     """(edge, gradient) of every root; a missing gradient of one element is 1, an array.  Raises torch's errors."""
     if len(gradients) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
     roots = []
     for i, (output, gradient) in enumerate(zip(outputs, gradients)):
+        if isinstance(output, GradientEdge):
+            if gradient is None:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            roots.append(((output.node, output.output_nr), gradient))
+            continue
         if not isinstance(output, Tensor):
             raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
         if output._requires_grad is not True and not requires_grad_of(output):
@@ -94,7 +108,7 @@ def backward(
                 "`grad_tensors`."
             )
         grad_tensors = grad_variables
-    if inputs is not None and not isinstance(inputs, Tensor) and len(inputs) == 0:
+    if inputs is not None and not isinstance(inputs, _Root) and len(inputs) == 0:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     outputs = _as_tuple(tensors)
     gradients = (None,) * len(outputs) if grad_tensors is None else _as_tuple(grad_tensors)
@@ -104,7 +118,8 @@ def backward(
         run_backward(roots, keep, create_graph)
         return
     targets = _as_tuple(inputs)
-    for target, gradient in zip(targets, run_backward(roots, keep, create_graph, _edges(targets))):
+    leaves = [_leaf(target) for target in targets]
+    for target, gradient in zip(leaves, run_backward(roots, keep, create_graph, _edges(targets))):
         if gradient is not None:
             enabled, mode.enabled = mode.enabled, create_graph
             try:
@@ -113,9 +128,22 @@ def backward(
                 mode.enabled = enabled
 
 
-def _edges(inputs: Sequence[Tensor]) -> list[Edge]:
-    edges = []
+def _leaf(target: _Root) -> Tensor:
+    """The tensor whose `.grad` a target of `backward` names."""
+    if isinstance(target, Tensor):
+        return target
+    if not isinstance(target.node, AccumulateGrad):
+        raise RuntimeError("backward(inputs=) takes gradient edges of leaves only: see autograd.grad")
+    leaf: Tensor = target.node.variable
+    return leaf
+
+
+def _edges(inputs: Sequence[_Root]) -> list[Edge]:
+    edges: list[Edge] = []
     for tensor in inputs:
+        if isinstance(tensor, GradientEdge):
+            edges.append((tensor.node, tensor.output_nr))
+            continue
         if not isinstance(tensor, Tensor):
             raise TypeError(f"inputs must be Tensors, got {type(tensor).__name__}")
         if not requires_grad_of(tensor):
@@ -137,8 +165,9 @@ def grad(
 ) -> tuple[Any, ...]:
     """The gradients of `outputs` with respect to `inputs`, as a tuple in their order; no `.grad` is touched.
 
-    grad_outputs: weights of the outputs, None = 1 for one element.  allow_unused: None, not an error, for an input
-    the outputs do not depend on; materialize_grads: zeros instead of None.  Only nodes on the way to the inputs run.
+    Both may be `graph.GradientEdge`s.  grad_outputs: weights of the outputs, None = 1 for one element.  allow_unused:
+    None, not an error, for an input the outputs do not depend on; materialize_grads: zeros instead of None.  Only nodes
+    on the way to the inputs run.
     """
     if not only_inputs:
         warnings.warn(

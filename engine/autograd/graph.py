@@ -13,7 +13,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref as weak
 
 from numpy import ndarray
@@ -364,6 +364,23 @@ def edge_of(tensor: Any) -> Edge:
         edge = tensor._edge
         return edge
     return accumulate_edge(tensor)
+
+
+class GradientEdge(NamedTuple):
+    """An edge as `autograd.grad` and `backward` take it in place of a tensor, which may then be freed."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """The edge of a tensor that requires grad, a leaf's AccumulateGrad included.  RuntimeError for others."""
+    if not requires_grad_of(tensor):
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+        )
+    return GradientEdge(*edge_of(tensor))
 
 
 class View:

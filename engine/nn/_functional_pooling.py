@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import engine
+from engine.arguments import argument_error
 from engine.autograd.graph import name_node
 from engine.ops import pooling as P
 from engine.ops.pooling import (  # noqa: F401
@@ -112,6 +113,8 @@ def _unpool_output_size(
 def _unpooled(
     n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, size: Any
 ) -> Tensor:
+    if not isinstance(indices, Tensor):
+        raise argument_error(f"max_unpool{n}d", 2, "indices", "Tensor", indices)
     kernel = _each(kernel_size, n)
     step = kernel if stride is None else _each(stride, n)
     size = _unpool_output_size(input, kernel, step, _each(padding, n), size)
@@ -122,7 +125,8 @@ def _unpooled(
         )
     if indices.shape != input.shape:
         raise RuntimeError(
-            f"Expected shape of indices to be: {list(input.shape)} but got: {list(indices.shape)}"
+            f"Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices "
+            f"tensor with shape: {list(indices.shape)}"
         )
     total = math.prod(size)
     if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:

@@ -2,7 +2,7 @@
 
 Windows of the input are a strided view (no copy); a chunk of them is laid out as the columns of a matrix small enough
 for the cache, and one matmul a chunk does the work.  1x1 kernels skip the columns, depthwise ones are shifted
-multiply-adds.  Names: G groups, K = C/G * prod(kernel), L = prod(output size).
+multiply-adds, large 3x3 ones go by way of `_winograd`.  Names: G groups, K = C/G * prod(kernel), L = prod(output size).
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ import itertools
 from math import prod
 from typing import Any
 
+from engine.layouts import Laid, plain
+from engine.ops import _winograd
+
 _COLUMNS = 1 << 20  # elements of columns at a time
+_COPIES = (
+    4  # a piece of them copied by one thread may be so much larger than one that is computed with
+)
 
 
 def output_size(
@@ -101,6 +107,15 @@ def forward(
     if not result.size:
         return result
     total = prod(out)
+    if (
+        groups == 1
+        and tuple(kernel) == (3, 3)
+        and all(s == 1 for s in (*stride, *dilation))
+        and _winograd.serves(xp, x, w, result, type(w) is Laid)
+        and _winograd.forward(xp, x, w, padding, result)
+    ):
+        return _with_bias(result, bias)
+    w = plain(w)
     if not w.size:
         result[...] = 0
     elif _pointwise(kernel, padding):
@@ -121,20 +136,20 @@ def forward(
             groups,
         )
     else:
-        x = padded(xp, x, padding)
-        view = windows(xp, x, kernel, stride, dilation, out)
+        fill = _filler(xp, padded(xp, x, padding), kernel, stride, dilation, out)
         matrix = w.reshape(groups, w.shape[0] // groups, -1)
         if groups == 1:
             matrix = matrix[0]
         inner_total = total // out[0]
-        depth, spatial = channels * prod(kernel), (slice(None),) * (2 + len(kernel))
+        depth = channels * prod(kernel)
         buffer = None
         for samples, rows in _chunks(count, out[0], depth * inner_total):
-            piece = view[(samples, *spatial[1:], rows)]
-            if buffer is None or buffer.shape != piece.shape:
-                buffer = xp.empty(piece.shape, x.dtype)
-            buffer[...] = piece
-            n, length = piece.shape[0], (rows.stop - rows.start) * inner_total
+            n, height = samples.stop - samples.start, rows.stop - rows.start
+            shape = (n, channels, *kernel, height, *out[1:])
+            if buffer is None or buffer.shape != shape:
+                buffer = xp.empty(shape, x.dtype)
+            fill(buffer, samples, rows)
+            length = height * inner_total
             start = rows.start * inner_total
             if groups == 1:
                 target = result.reshape(count, -1, total)[samples, :, start : start + length]
@@ -144,9 +159,48 @@ def forward(
                     samples, :, :, start : start + length
                 ]
                 xp.matmul(matrix, buffer.reshape(n, groups, depth // groups, length), out=target)
+    return _with_bias(result, bias)
+
+
+def _with_bias(result: Any, bias: Any) -> Any:
     if bias is not None:
-        result += bias.reshape(-1, *(1,) * len(out))
+        result += bias.reshape(-1, *(1,) * (result.ndim - 2))
     return result
+
+
+def _filler(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) -> Any:
+    """`fill(buffer, samples, rows)`: the windows (n, C, *kernel, rows, *out) of the padded x.
+
+    Where the last dim is taken in steps, its elements are sorted by their place in a step first: what is copied lies
+    together then.
+    """
+    lead, s, k = (slice(None),) * (1 + len(kernel)), stride[-1], kernel[-1]
+    if s == 1 or dilation[-1] != 1 or k == 1 or not hasattr(xp, "share"):
+        views = [(slice(None), windows(xp, x, kernel, stride, dilation, out))]
+    else:
+        width = -(-x.shape[-1] // s)
+        apart = xp.empty((s, *x.shape[:-1], width), x.dtype)
+        views = []
+        for r in range(builtins.min(s, k)):
+            part = x[..., r::s]
+            apart[r, ..., : part.shape[-1]] = part
+            few = (*kernel[:-1], -(-(k - r) // s))
+            shown = windows(xp, apart[r], few, (*stride[:-1], 1), dilation, out)
+            views.append((slice(r, None, s), shown))
+
+    def fill(buffer: Any, samples: Any, rows: Any) -> None:
+        def work(channels: Any) -> None:
+            for steps, view in views:
+                buffer[(slice(None), channels, *lead[2:], steps)] = view[
+                    (samples, channels, *lead[1:], rows)
+                ]
+
+        if hasattr(xp, "share"):
+            xp.share(work, buffer.shape[1], buffer.size // _COPIES)
+        else:
+            work(slice(None))
+
+    return fill
 
 
 def _merged(xp: Any, view: Any, w: Any, result: Any, groups: int) -> None:

@@ -93,6 +93,58 @@ def lstm_forward(
     return output, h, c, act, cells
 
 
+_FEW = 8  # rows
+
+
+def lstm_inference(
+    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool, product: Any = None
+) -> Any:  # fmt: skip
+    """`lstm_forward` of `length` steps of the whole batch that keeps nothing -> output (rows, H), h, c.
+
+    What steps cost here is calls.  The gates lie as i, f, o, g; with x the input's and the state's share,
+    2 sigmoid = tanh(x / 2) + 1, so the cell is halved once for both gates, and 2 h goes round instead of h.
+    """
+    count, size = c0.shape
+
+    def arranged(rows: Any, axis: int) -> Any:
+        lead = (slice(None),) * axis
+        i, f, g, o = (rows[(*lead, slice(k * size, (k + 1) * size))] for k in range(4))
+        made = xp.concatenate([i, f, o, g], axis=axis)
+        made[(*lead, slice(0, 3 * size))] *= 0.5
+        return made
+
+    shares = arranged(gates, 1).reshape(length, count, 4 * size)
+    turned = arranged(w, 0).T
+    turned *= 0.5
+    if count > _FEW:  # a product of few rows reads the weights as fast as they lie
+        turned = xp.ascontiguousarray(turned)
+    if count == 1:
+        product = None  # BLAS's product with a vector asks for no second thread
+    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
+    add, multiply, tanh = xp.add, xp.multiply, xp.tanh
+    output = xp.empty((length, count, size), gates.dtype)
+    act, t = xp.empty((count, 4 * size), gates.dtype), xp.empty(c0.shape, gates.dtype)
+    sigmoids, (i, f, o, g) = (
+        act[:, : 3 * size],
+        (act[:, k * size : (k + 1) * size] for k in range(4)),
+    )
+    h, c = h0 * 2, c0.copy()
+    for step in range(length)[::-1] if reverse else range(length):
+        product(h, turned, act)
+        add(act, shares[step], act)
+        tanh(act, act)
+        add(sigmoids, 1, sigmoids)
+        multiply(c, f, c)
+        multiply(i, g, t)
+        add(c, t, c)
+        multiply(c, 0.5, c)
+        tanh(c, t)
+        h = output[step]
+        multiply(t, o, h)
+    output *= 0.5
+    return output.reshape(length * count, size), h.copy() if length else h0.copy(), c
+
+
 def _added(incoming: Any, carried: Any) -> Any:
     """The gradient of a step's state: what later steps left, with what comes from above added to it."""
     if incoming is not None:

@@ -82,6 +82,18 @@ def sigmoid(xp, input):
 
 # --- rectifiers
 
+_FEW = 4096  # elements below which numpy's maximum is faster than its clip
+
+
+def over(xp, x):
+    """max(x, 0) of a float array; nan stays."""
+    return xp.maximum(x, 0) if x.size < _FEW else xp.clip(x, 0, math.inf)
+
+
+def under(xp, x):
+    """min(x, 0) of a float array; nan stays."""
+    return xp.minimum(x, 0) if x.size < _FEW else xp.clip(x, -math.inf, 0)
+
 
 @op(**PRIVATE, laid=True)
 @derivative(
@@ -105,7 +117,7 @@ def relu(xp, input):
         raise RuntimeError("Boolean inputs not supported for relu")
     if kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
-    return xp.maximum(input, 0)
+    return over(xp, input) if kind == "f" else xp.maximum(input, 0)
 
 
 @op(inplace=True, method=False, plain=("value",), refuse="bc")

@@ -556,6 +556,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         raise RuntimeError(
             f"bilinear(): bias size does not match weight size: got {bias._array.shape[0]} but expected {w.shape[0]}"
         )
+    if not a.dtype == b.dtype == w.dtype:
+        raise RuntimeError(
+            f"All tensors must have the same dtype, got input1: {cpp_name(a)}, input2: {cpp_name(b)}, weight: "
+            f"{cpp_name(w)}"
+        )
     o, i, j = w.shape
     first, second = flat(input1), flat(input2)
     left = mm(first, weight.permute(1, 0, 2).reshape(i, o * j)).view(first._array.shape[0], o, j)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.arguments import argument_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
@@ -316,6 +317,8 @@ def einsum(*args):
     """
     if len(args) < 2:
         raise ValueError(_BAD_CALL)
+    if not isinstance(args[0], str | Tensor):
+        raise argument_error("einsum", 1, "equation", "str", args[0])
     if isinstance(args[0], str):
         equation, operands = args[0], list(args[1:])
         if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -470,6 +473,11 @@ def multi_dot(tensors, *, out=None):
         return store(out, "multi_dot", multi_dot, tensors)
     chain = list(tensors)
     n = len(chain)
+    for i, x in enumerate(chain):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
+            )
     if n < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {n}")
     first, last = chain[0]._array.ndim, chain[-1]._array.ndim

@@ -14,7 +14,7 @@ from engine.autograd.graph import name_node
 from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import Laid, follow
+from engine.layouts import Laid, follow, plain
 from engine.ops import _conv
 from engine.tensor import Tensor, hold_laid
 
@@ -112,6 +112,14 @@ def _legacy(dtype):
     return dtypes.tensor_type(dtype)
 
 
+def _check_empty(size, n):
+    if 0 in size[2:] and size[0] and size[1]:
+        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
+        raise RuntimeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
+        )
+
+
 def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     shape, size = weight.shape, input.shape
     n = _dims_of(weight)
@@ -164,15 +172,17 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
     _check_types(input, weight, bias, transposed)
     kernel = shape[2:]
     if not all(kernel):
-        raise RuntimeError(
-            f"kernel size should be greater than zero, but got {_named('kernel', kernel)}"
-        )
+        shown = f" {_named('kernel', (1,) * (n == 1) + kernel)}"
+        if n == 3:
+            shown = f": {_cross(kernel)[1:-1]} (TxHxW)"
+        raise RuntimeError(f"kernel size should be greater than zero, but got{shown}")
     if transposed:
         if any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation)):
             raise RuntimeError(
                 "output padding must be smaller than either stride or dilation, but got "
                 f"{_named('output_padding', output_padding)} {_named('stride', stride)} {_named('dilation', dilation)}"
             )
+        _check_empty(size, n)
         return
     reach = [n + 2 * p for n, p in zip(size[2:], padding)]
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
@@ -182,11 +192,7 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
             "Kernel size can't "
             "be greater than actual input size"
         )
-    if 0 in size[2:] and size[0] and size[1]:
-        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
-        raise RuntimeError(
-            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
-        )
+    _check_empty(size, n)
 
 
 def transposed_shape(input, weight, stride, padding, dilation, output_padding, groups):
@@ -263,6 +269,7 @@ def convolution(
     check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     x, w, b = _wide(xp, input, weight, bias)
     if not transposed:
+        x = plain(x)
         result = _conv.forward(xp, x, w, b, stride, padding, dilation, groups)
         return _narrow(follow(xp, result, input, weight), input.dtype)
     whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
@@ -396,7 +403,7 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _lay_weight(weight):
-    """Without gradients a weight is used again and again: what oneDNN packs of a laid one is kept.
+    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a laid one is kept.
 
     It is laid in its own memory, unless somebody else holds its array or a part of it.
     """
@@ -405,7 +412,7 @@ def _lay_weight(weight):
         type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
         # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
         and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
-        and onednn_kernels()
+        and (array.shape[2:] == (3, 3) or onednn_kernels())
     ):  # fmt: skip
         hold_laid(weight, array.view(Laid))
         del weight._array

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import broadcast_shapes, numel, size_of
+from engine.arguments import argument_error, sizes_of
 from engine.autograd.graph import Node, edge_of, handed, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
 from engine.device import CPU, device
@@ -259,6 +260,8 @@ Tensor.cpu, Tensor.cuda = _cpu, _cuda
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
     """The tensor in the dtype and on the device of `other`.  (*) -> (*)."""
+    if not isinstance(other, Tensor):
+        raise argument_error("type_as", 1, "other", "Tensor", other)
     return converted(self, other.dtype, other.device)
 
 
@@ -475,7 +478,8 @@ def fill_(input: Tensor, value: Any) -> Tensor:
         return input
     if not isinstance(value, int | float | complex | np.generic):
         raise TypeError(
-            f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}"
+            f"fill_() received an invalid combination of arguments - got ({type(value).__name__}), but expected one of:"
+            "\n * (Number value)\n * (Tensor value)\n"
         )
     array = writable(input)
     array[...] = number_for(value, array.dtype)
@@ -523,7 +527,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     Memory that is too small is replaced for this tensor (its aliases keep the old).
     """
     _no_grad_resize(self)
-    _resize(self, size_of(*sizes))
+    _resize(self, sizes_of("resize_", "size", sizes))
     return self
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import size_of
-from engine.arguments import sizes_error
+from engine.arguments import argument_error, sizes_of
 from engine.device import CPU, device
-from engine.dispatch import composite
+from engine.dispatch import composite, is_number
 from engine.dtypes import INEXACT
 from engine.ops.copying import converted, number_for
 from engine.tensor import Tensor, wrap
@@ -131,10 +131,7 @@ def _sized(
     memory_format: Any,
 ) -> Tensor:  # fmt: skip
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
-    try:
-        shape = size_of(*sizes)
-    except TypeError:
-        raise sizes_error(name, "size", sizes) from None
+    shape = sizes_of(name, "size", sizes)
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
@@ -337,7 +334,7 @@ def _new(fill: str) -> Any:
         self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
-        shape = _check_sizes(size_of(*sizes) if size is None else size_of(size))
+        shape = _check_sizes(sizes_of("new_" + fill, "size", sizes if size is None else (size,)))
         xp, where = _place_like(self, device)
         with inside(xp, where):
             array = getattr(xp, fill)(
@@ -374,7 +371,8 @@ def _new_full(
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     with inside(xp, where):
         return finish(
-            xp.full(_check_sizes(size_of(size)), number_for(value, target), target), requires_grad
+            xp.full(_check_sizes(sizes_of("new_full", "size", (size,))), number_for(value, target), target),
+            requires_grad,
         )
 
 
@@ -440,8 +438,14 @@ def arange(
             start, end, step = args
         else:
             raise TypeError(f"arange() takes at most 3 positional arguments, got {len(args)}")
-    if end is None:
-        raise TypeError("arange() received an invalid combination of arguments - got no end")
+    if not all(isinstance(x, Tensor) or is_number(x) for x in (start, end, step)):
+        if len(args) == 1:
+            raise argument_error("arange", 1, "end", "Number", end)
+        kinds = ", ".join(type(x).__name__ for x in (args or (start, end, step)))
+        raise TypeError(
+            f"arange() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+            " * (Number end)\n * (Number start, Number end, Number step = 1)\n"
+        )
     target = (
         out._array.dtype
         if out is not None and dtype is None

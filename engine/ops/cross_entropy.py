@@ -11,6 +11,7 @@ from math import prod
 from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.softmax import log_softmax, softmax_backward
+from engine.tensor import Tensor
 
 _FEW = 4096  # elements from which oneDNN's softmax is the faster
 _LARGE = 1 << 17  # elements worth several blocks
@@ -386,7 +387,10 @@ def softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reductio
 def softmax_nll_smoothed(
     xp, input, target, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
 ):
-    """The same with `smoothing` of each target's weight spread evenly over all classes (arXiv:1512.00567)."""
+    """The same with `smoothing` of each target's weight spread evenly over all classes (arXiv:1512.00567).
+
+    input (N, C, *), target (N, *) -> () or (N, *); weights (); (N, C, *).
+    """
     return softmax_nll(xp, input, target, weight, ignore_index, reduction, smoothing)
 
 
@@ -395,9 +399,9 @@ def _check(input, target, weight):
     ndim, shape, size = input.dim(), list(input.shape), list(target.shape)
     if ndim < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {ndim})")
-    if ndim != 1 and shape[0] != (size[0] if size else shape[0]):
+    if ndim != 1 and shape[0] != (size[0] if size else 0):
         raise ValueError(
-            f"Expected input batch_size ({shape[0]}) to match target batch_size ({size[0]})."
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({size[0] if size else 0})."
         )
     if ndim == 1 and len(size) == 1 and size[0] != 1:
         raise ValueError(
@@ -440,9 +444,15 @@ def _check(input, target, weight):
         (t(2, 3, 2, 2), t.integers(0, 3, 2, 2, 2), None, 0, "sum"),
     ]
 )
-def nll_loss_nd(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss_nd(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction="mean"
+):
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *)."""
     function = nll_loss_maps if _check(input, target, weight) else nll_loss_rows
+    if not input.is_floating_point():
+        raise NotImplementedError(
+            f"\"nll_loss_out_frame\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
+        )
     if input.dim() == 1 and target.dim() == 1:  # one sample: the loss is a scalar
         return function(input, target.reshape(()), weight, ignore_index, reduction)[0]
     return function(input, target, weight, ignore_index, reduction)[0]
@@ -493,7 +503,8 @@ def _check_class_weight(weight, classes):
     ]
 )
 def cross_entropy_loss(
-    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction="mean",
+    label_smoothing: float = 0.0
 ):
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
     if input.dim() and tuple(input.shape) == tuple(target.shape):
@@ -502,8 +513,9 @@ def cross_entropy_loss(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     more = _check(input, target, weight)
     if not input.is_floating_point():
+        kernel = "log_softmax_lastdim_kernel_impl" if input.dim() < 3 else "log_softmax_kernel_impl"
         raise NotImplementedError(
-            f"\"log_softmax_lastdim_kernel_impl\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
+            f"\"{kernel}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
         )
     if input.dim() == 1 and target.dim() == 1:
         target = target.reshape(())

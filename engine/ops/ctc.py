@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine import dtypes
 from engine.dispatch import composite, derivative, op
 from engine.tensor import Tensor
 
@@ -152,27 +153,56 @@ def ctc_rows(xp, input, targets, input_lengths, target_lengths, blank, zero_infi
     return xp.where(loss == float("inf"), 0, loss).astype(input.dtype) if zero_infinity else loss
 
 
-def _lengths(values):
+def _lengths(name, values):
     if isinstance(values, Tensor):
+        if values.dtype.category >= dtypes.FLOATING:
+            raise RuntimeError(f"{name} must be integral")
         values = values.reshape(-1).tolist()
-    return tuple(int(v) for v in (values if isinstance(values, list | tuple) else [values]))
+    return tuple(map(int, values))
 
 
-@composite(public=False, method=False)
+def _check_dims(x, targets):
+    which = "(while checking arguments for ctc_loss_allocate_outputs)"
+    if x.dim() != 3:
+        raise RuntimeError(
+            f"Expected 3-dimensional tensor, but got {x.dim()}-dimensional tensor for argument #1 'log_probs' {which}"
+        )
+    if targets.dim() not in (1, 2):
+        raise RuntimeError(
+            f"Expected 1 to 2 dimensions, but got {targets.dim()}-dimensional tensor for argument #2 'targets' {which}"
+        )
+
+
+def _check_targets(targets, count, lengths):
+    which = "for argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
+    if targets.dim() == 1:
+        if targets.shape[0] != sum(lengths):
+            raise RuntimeError(
+                f"Expected tensor to have size {sum(lengths)} at dimension 0, but got size {targets.shape[0]} {which}"
+            )
+    elif targets.shape[0] != count:
+        raise RuntimeError(
+            f"Expected tensor to have size {count} at dimension 0, but got size {targets.shape[0]} {which}"
+        )
+    elif targets.shape[1] < max(lengths, default=0):
+        raise RuntimeError(
+            f"Expected tensor to have size at least {max(lengths)} at dimension 1, but got size {targets.shape[1]} "
+            f"{which}"
+        )
+
+
+@composite(public=False, method=False, form="ctc_loss", several=((4, 7), (4, 7)))
 def ctc(
-    log_probs,
-    targets,
-    input_lengths,
-    target_lengths,
-    blank=0,
-    reduction="mean",
-    zero_infinity=False,
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | tuple[int, ...],
+    target_lengths: Tensor | tuple[int, ...], blank: int = 0, reduction="mean", zero_infinity: bool = False
 ):
     """CTC loss.  log_probs (T, N, C) or (T, C), targets (N, S) or (sum of lengths) -> () or (N)."""
     batched = log_probs.dim() == 3
-    x = log_probs if batched else log_probs.unsqueeze(1)
+    x = log_probs if log_probs.dim() != 2 else log_probs.unsqueeze(1)
+    _check_dims(x, targets)
     steps, count, classes = x.shape
-    input_lengths, target_lengths = _lengths(input_lengths), _lengths(target_lengths)
+    input_lengths = _lengths("input_lengths", input_lengths)
+    target_lengths = _lengths("target_lengths", target_lengths)
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
     if len(input_lengths) != count:
@@ -186,7 +216,8 @@ def ctc(
                 "arguments for "
                 "ctc_loss_cpu)"
             )
-    values = targets.tolist()
+    _check_targets(targets, count, target_lengths)
+    values = targets.long().tolist()
     if targets.dim() == 1:
         rows, start = [], 0
         for n in target_lengths:
@@ -194,6 +225,10 @@ def ctc(
             start += n
     else:
         rows = [tuple(row[:n]) for row, n in zip(values, target_lengths)]
+    if not x.is_floating_point():
+        raise NotImplementedError(
+            f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'"
+        )
     losses = ctc_rows(x, tuple(rows), input_lengths, target_lengths, blank, zero_infinity)
     if reduction == "mean":
         divisor = losses.detach().new_tensor([_at_least_one(n) for n in target_lengths])

@@ -8,7 +8,7 @@ from engine.backends import xp_of
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.creation import empty, inside
 from engine.ops.random import generator_of, kept
-from engine.tensor import lying, wrap
+from engine.tensor import Tensor, lying, wrap
 
 
 def _check(p):
@@ -79,55 +79,55 @@ def plus_dropped(input, other, p):
 
 
 @composite()
-def dropout(input, p, train):
+def dropout(input: Tensor, p: float, train: bool):
     """In training, elements zeroed with probability p, the rest divided by 1 - p.  input (*) -> (*)."""
     return _dropped(input, p, train)
 
 
 @composite()
-def dropout_(input, p, train):
+def dropout_(input: Tensor, p: float, train: bool):
     """`dropout` in place.  input (*) -> (*)."""
     return _dropped(input, p, train, inplace=True)
 
 
 @composite()
-def feature_dropout(input, p, train):
+def feature_dropout(input: Tensor, p: float, train: bool):
     """`dropout` of whole channels.  input (N, C, *) -> same."""
     return _dropped(input, p, train, feature=True)
 
 
 @composite()
-def feature_dropout_(input, p, train):
+def feature_dropout_(input: Tensor, p: float, train: bool):
     """`feature_dropout` in place.  input (N, C, *) -> same."""
     return _dropped(input, p, train, feature=True, inplace=True)
 
 
 @composite()
-def alpha_dropout(input, p, train):
+def alpha_dropout(input: Tensor, p: float, train: bool):
     """Dropout to the value SELU saturates at, mean and variance kept.  input (*) -> (*)."""
     return _dropped(input, p, train, alpha=True)
 
 
 @composite()
-def alpha_dropout_(input, p, train):
+def alpha_dropout_(input: Tensor, p: float, train: bool):
     """`alpha_dropout` in place.  input (*) -> (*)."""
     return _dropped(input, p, train, alpha=True, inplace=True)
 
 
 @composite()
-def feature_alpha_dropout(input, p, train):
+def feature_alpha_dropout(input: Tensor, p: float, train: bool):
     """`alpha_dropout` of whole channels.  input (N, C, *) -> same."""
     return _dropped(input, p, train, feature=True, alpha=True)
 
 
 @composite()
-def feature_alpha_dropout_(input, p, train):
+def feature_alpha_dropout_(input: Tensor, p: float, train: bool):
     """`feature_alpha_dropout` in place.  input (N, C, *) -> same."""
     return _dropped(input, p, train, feature=True, alpha=True, inplace=True)
 
 
 @composite(method=False)
-def native_dropout(input, p, train):
+def native_dropout(input: Tensor, p: float, train: bool):
     """`dropout` and its mask.  input (*) -> (*), (*) bool."""
     if not train or input.numel() == 0:
         return input.clone(), input.detach().new_ones(input.shape).bool()

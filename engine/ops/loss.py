@@ -77,7 +77,7 @@ def _mse_slope(grad, input, target, reduction):
 @samples(lambda t: _pairs(t))
 def mse_loss(xp, input, target, reduction="mean"):
     """(input - target)^2, reduced.  input (*), target (*) -> () or (*)."""
-    _floating(input, "mse_cpu")
+    _real(input, "mse_cpu")
     difference = _wide(input) - _wide(target)
     return _reduce(xp, difference * difference, reduction, input.dtype)
 
@@ -357,7 +357,7 @@ def cosine_embedding_loss(
     if input1.dim() != dim + 1 or input2.dim() != dim + 1:
         kind, wanted = ("1D", "2D") if dim else ("0D", "1D")
         raise RuntimeError(
-            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}"
+            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}."
         )
     eps = 1e-12
     product = (input1 * input2).sum(dim)

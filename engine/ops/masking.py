@@ -63,7 +63,8 @@ def masked_fill_value(xp, input, mask, value: complex | Tensor, *, out=None):
 def _masked_target(xp: Any, input: Any, mask: Any, out: Any) -> Any:
     if out is None and mask.shape == input.shape:
         return input.copy("C")
-    shape = broadcast_shapes(mask.shape, input.shape)
+    both = (mask.shape, input.shape) if out is None else (input.shape, mask.shape)
+    shape = broadcast_shapes(*both)
     if out is not None:
         if shape != out.shape:
             raise RuntimeError(

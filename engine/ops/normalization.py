@@ -1,4 +1,4 @@
-"""Batch, layer, group, instance and RMS normalization.
+"""Batch, layer and RMS normalization.
 
 The backward of each is one fused op; its own gradient comes from a composite twin (`_vjp.py`).
 """
@@ -9,13 +9,12 @@ import builtins
 from math import prod
 
 from engine import dtypes
-from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
-from engine.grad_mode import no_grad
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
 from engine.tensor import Size, Tensor, lying
 
+_LARGE = 1 << 16
 _BLOCK = 1 << 17  # elements worked on at a time
 
 
@@ -63,6 +62,14 @@ def _dot(xp, a, b):
 def _blocks(rows, width):
     step = builtins.max(1, _BLOCK // builtins.max(1, width))
     return [slice(i, builtins.min(i + step, rows)) for i in range(0, rows, step)]
+
+
+def _share(xp, work, count, elements):
+    """work(slice) over `count` rows of `elements` in all: at once, or large ones in pieces on a few threads."""
+    if elements < _LARGE or not hasattr(xp, "share"):
+        work(slice(None))
+    else:
+        xp.share(work, count, elements)
 
 
 # --- rows: (x - mean) / sqrt(var + eps) of each row, what layer and group norm share
@@ -280,154 +287,6 @@ def rms_norm(
     return result if result.dtype is input.dtype else result.to(input.dtype)
 
 
-# --- group norm
-
-
-def _group_twin(grad, input, weight, groups, eps):
-    shape = input.shape
-    rows = input.reshape(shape[0], groups, -1)
-    centred = rows - rows.mean(-1, True)
-    rstd = ((centred * centred).mean(-1, True) + eps).rsqrt()
-    hat = centred * rstd
-    ones = (1,) * (len(shape) - 2)
-    g = grad if weight is None else grad * weight.reshape(-1, *ones)
-    g = g.reshape(rows.shape)
-    of_input = rstd * (g - g.mean(-1, True) - hat * (g * hat).mean(-1, True))
-    dims = (0, *range(2, len(shape)))
-    return of_input.reshape(shape), (grad * hat.reshape(shape)).sum(dims), grad.sum(dims)
-
-
-@op(
-    public=False,
-    method=False,
-    out=False,
-    returns=("input", "weight", "bias"),
-    tensors=("mean", "rstd"),
-    why=WHY,
-)
-@joint_derivative(
-    "grad_output", "input", "weight",
-    by=lambda grads, grad_output, input, weight, needs, groups, eps: vjp(
-        lambda g, x, w: _group_twin(g, x, w, groups, eps), (grad_output, input, weight), grads, needs
-    ),
-)  # fmt: skip
-def native_group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
-    """The gradients of group norm.  grad_output, input (N, C, *), mean, rstd (N, G) -> (N, C, *), (C), (C)."""
-    shape = input.shape
-    count, channels, length = shape[0], shape[1], prod(shape[2:])
-    x, g = (
-        _wide(input).reshape(count, channels, length),
-        _wide(grad_output).reshape(count, channels, length),
-    )
-    w = None if weight is None else _wide(weight)
-    per = channels // groups
-    of_input = xp.empty((count, channels, length), x.dtype)
-    of_weight, of_bias = xp.zeros(channels, x.dtype), xp.zeros(channels, x.dtype)
-    for block in _blocks(count, channels * length):
-        part = g[block]
-        n = part.shape[0]
-        r = xp.repeat(rstd[block], per, axis=1)[:, :, None]
-        hat = x[block] - xp.repeat(mean[block], per, axis=1)[:, :, None]
-        hat *= r
-        products, sums = _dot(xp, part, hat), part.sum(axis=2)  # (n, C)
-        of_weight += products.sum(axis=0)
-        of_bias += sums.sum(axis=0)
-        if w is not None:
-            products, sums = products * w, sums * w
-        size = per * length
-        along = products.reshape(n, groups, per).sum(axis=2) / size
-        level = sums.reshape(n, groups, per).sum(axis=2) / size
-        hat *= xp.repeat(along, per, axis=1)[:, :, None]
-        target = of_input[block]
-        xp.subtract(part if w is None else part * w[:, None], hat, out=target)
-        target -= xp.repeat(level, per, axis=1)[:, :, None]
-        target *= r
-    narrow = input.dtype
-    like = narrow if weight is None else weight.dtype
-    return (
-        of_input.reshape(shape).astype(narrow, copy=False), of_weight.astype(like, copy=False),
-        of_bias.astype(like, copy=False),
-    )  # fmt: skip
-
-
-@op(
-    public=False, returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False,
-    node="NativeGroupNormBackward0",
-)  # fmt: skip
-@joint_derivative(
-    "input", "weight", "bias",
-    by=lambda grad0, input, result1, result2, weight, groups, eps: native_group_norm_backward(
-        grad0, input, result1.detach(), result2.detach(), weight, groups, eps
-    ) if grad0 is not None else (None, None, None),
-)  # fmt: skip
-@samples(
-    lambda t: [
-        (t(2, 4, 3), 2, t(4), t(4), 1e-5),
-        (t(3, 4, 2, 2), 4, None, None, 0.1),
-        (t(3, 6), 2, t(6), None, 1e-5),
-    ]
-)
-def normalize_groups(xp, input, groups, weight=None, bias=None, eps=1e-5):
-    """Each group of channels of each sample normalized (arXiv:1803.08494).
-
-    input (N, C, *), weight (C), bias (C) -> (N, C, *), mean (N, G), rstd (N, G).
-    """
-    count, channels = input.shape[:2]
-    length = prod(input.shape[2:])
-    rows = _wide(input).reshape(count * groups, channels // groups * length)
-    out = xp.empty(rows.shape, rows.dtype)
-    mean, rstd = _standardize_rows(xp, rows, out, eps)
-    result = out.reshape(count, channels, length)
-    if weight is not None:
-        result *= weight[:, None].astype(out.dtype, copy=False)
-    if bias is not None:
-        result += bias[:, None].astype(out.dtype, copy=False)
-    return (
-        result.reshape(input.shape).astype(input.dtype, copy=False), mean.reshape(count, groups),
-        rstd.reshape(count, groups),
-    )  # fmt: skip
-
-
-@composite(method=False)
-@samples(lambda t: [(t(2, 4, 3), 2, t(4), t(4))])
-def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5, cudnn_enabled: bool = True
-):
-    """Channels normalized in num_groups groups.  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
-    shape = list(input.shape)
-    if len(shape) < 2:
-        raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
-        )
-    if num_groups <= 0:
-        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
-    if shape[1] % num_groups:
-        raise RuntimeError(
-            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
-            f"{shape} and num_groups={num_groups}"
-        )
-    for label, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and (tensor.dim() != 1 or tensor.numel() != shape[1]):
-            shown = bias if bias is not None and label == "bias" else tensor
-            raise RuntimeError(
-                f"Expected {label} to be a vector of size equal to the number of channels in input, but got {label} of "
-                f"shape {list(shown.shape)} and input of shape {shape}"
-            )
-    _same_type(input._array, *(None if x is None else x._array for x in (weight, bias)))
-    _floating(input._array, "GroupNormKernelImpl")
-    return normalize_groups(input, num_groups, weight, bias, eps)[0]
-
-
-@composite(method=False)
-def native_group_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
-    eps: float
-):
-    """Group norm with its statistics.  input (N, C, *) -> (N, C, *), mean (N, group), rstd (N, group)."""
-    return normalize_groups(input, group, weight, bias, eps)
-
-
 # --- batch norm
 
 
@@ -589,13 +448,23 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     shift = -_wide(running_mean) * scale
     if bias is not None:
         shift = shift + _wide(bias)
-    scale, shift = (
-        v.reshape(-1, *(1,) * (x.ndim - 2)).astype(x.dtype, copy=False) for v in (scale, shift)
-    )
     out = xp.empty_like(x)
-    for block in _blocks(x.shape[0], prod(x.shape[1:])):
-        xp.multiply(x[block], scale, out=out[block])
-        out[block] += shift
+    many = x.shape[0] > 1 and x.ndim > 2 and x.flags.c_contiguous  # (N C, 1, *): small samples share a block
+    shape = (-1, 1, *x.shape[2:]) if many else x.shape
+    times = x.shape[0] if many else 1
+    scale, shift = (
+        xp.tile(v.astype(x.dtype, copy=False), times).reshape(-1, *(1,) * (x.ndim - 2 + many))
+        for v in (scale, shift)
+    )
+    x, made = x.reshape(shape), out.reshape(shape)
+    axis = 0 if many else 1
+
+    def work(rows):
+        at = (slice(None),) * axis + (rows,)
+        xp.multiply(x[at], scale[rows], out=made[at])
+        made[at] += shift[rows]
+
+    _share(xp, work, shape[axis] if axis else made.shape[0], x.size)
     return out.astype(input.dtype, copy=False)
 
 
@@ -689,31 +558,6 @@ def native_batch_norm(
     )
     return output, mean, rstd
 
-
-@composite(method=False)
-@samples(lambda t: [(t(2, 3, 4), t(3), t(3), None, None, True, 0.1, 1e-5)])
-def instance_norm(
-    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
-    running_mean: Tensor | None = None, running_var: Tensor | None = None,
-    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-):  # fmt: skip
-    """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
-    if not use_input_stats:
-        if running_mean is None or running_var is None:
-            raise RuntimeError(
-                "Expected running_mean and running_var to be defined when use_input_stats is false"
-            )
-        return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
-    if running_mean is not None or running_var is not None:
-        with no_grad():
-            rows = input.detach().reshape(input.shape[0], input.shape[1], -1)
-            if running_mean is not None:
-                _update(running_mean, rows.mean((0, 2))._array, momentum)
-            if running_var is not None:
-                _update(running_var, rows.var(2).mean(0)._array, momentum)
-    result = normalize_groups(input, input.shape[1], weight, bias, eps)[0]
-    return name_node(result, "ViewBackward0")  # of a batch normalization, in torch
 
 
 def _verify_size(size):

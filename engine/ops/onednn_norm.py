@@ -12,7 +12,7 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.ops import normalization
+from engine.ops import normalization, normalization_groups
 from engine.ops.onednn_activation import alike, dense, like
 
 
@@ -118,3 +118,66 @@ def _layer_norm_backward(
     if not arrays.layer_norm_backward(g, x, m, var, scale, made, of_weight, of_bias, eps):
         return NotImplemented
     return made, of_weight, of_bias
+
+
+# --- group norm: layer norm of the groups, and a factor and summand by channel
+
+
+@functools.lru_cache(16)
+def _same(count: int) -> Any:
+    """Ones and zeros: a scale and a shift that change nothing."""
+    return np.ones(count, "float32"), np.zeros(count, "float32")
+
+
+@kernel(normalization_groups.normalize_groups, "onednn")
+def _group_norm(xp, input, groups, weight=None, bias=None, eps=1e-5):
+    if not usable(input, weight, bias):
+        return NotImplemented
+    count, channels = input.shape[:2]
+    rows = np.ascontiguousarray(input).reshape(count * groups, -1)
+    made = empty(input.shape, input.dtype)
+    mean, var = np.empty(len(rows), "float32"), np.empty(len(rows), "float32")
+    out, maps = made.reshape(rows.shape), made.reshape(count, channels, -1)
+    if not arrays.layer_norm(rows, out, mean, var, *_same(rows.shape[1]), eps):
+        return NotImplemented
+    if (weight is not None or bias is not None) and not arrays.by_channel(
+        maps, _ones(weight, channels), _zeros(bias, channels), maps
+    ):
+        maps *= _ones(weight, channels)[:, None]
+        maps += _zeros(bias, channels)[:, None]
+    shape = (count, groups)
+    return made, mean.reshape(shape), (1 / np.sqrt(var + np.float32(eps))).reshape(shape)
+
+
+@kernel(normalization_groups.native_group_norm_backward, "onednn")
+def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
+    if not usable(grad_output, input, mean, rstd, weight):
+        return NotImplemented
+    count, channels = input.shape[:2]
+    x = np.ascontiguousarray(input).reshape(count, channels, -1)
+    g = np.ascontiguousarray(grad_output).reshape(x.shape)
+    scaled = g
+    if weight is not None:
+        scaled = empty(g.shape, g.dtype)
+        scale = np.ascontiguousarray(weight)
+        if not arrays.by_channel(g, scale, _zeros(None, channels), scaled):
+            np.multiply(g, scale[:, None], out=scaled)
+    rows = (count * groups, x.size // (count * groups))
+    r, m = np.ascontiguousarray(rstd.reshape(-1)), np.ascontiguousarray(mean.reshape(-1))
+    var = 1 / (r * r) - np.float32(eps)
+    made = empty(input.shape, input.dtype)
+    unread = np.empty(rows[1], "float32"), np.empty(rows[1], "float32")
+    if not arrays.layer_norm_backward(
+        scaled.reshape(rows), x.reshape(rows), m, var, _same(rows[1])[0], made.reshape(rows), *unread, eps
+    ):
+        return NotImplemented
+    sums = np.empty((count * channels, 1), "float32")
+    line = g.reshape(count * channels, -1)
+    if not arrays.sgemm(line, _same(line.shape[1])[0].reshape(-1, 1), sums):
+        return NotImplemented
+    sums = sums.reshape(count, channels)
+    products = np.einsum("ncl,ncl->nc", g, x)
+    per = channels // groups
+    products -= sums * np.repeat(mean.reshape(count, groups), per, axis=1)
+    products *= np.repeat(rstd.reshape(count, groups), per, axis=1)
+    return made, products.sum(axis=0), sums.sum(axis=0)

@@ -24,7 +24,7 @@ def _check_constant(shape, pad):
     if len(pad) > 2 * len(shape):
         raise RuntimeError(
             "Length of pad should be no more than twice the number of dimensions of the input. Pad length is "
-            f"{len(pad)} while the input has {len(shape)} dimensions."
+            f"{len(pad)}while the input has {len(shape)}dimensions."  # so it says
         )
     pairs = _sizes(shape, pad)
     for i, (n, (a, b)) in enumerate(zip(shape, pairs)):

@@ -263,6 +263,8 @@ def _tuple(value, n, name, label):
     value = tuple(int(v) for v in value)
     if len(value) == 1:
         return value * n
+    if len(value) != n and n == 1:
+        raise RuntimeError(f"{name}() argument '{label}' should contain one int (got {len(value)})")
     if len(value) != n:
         kind = f"a tuple of {words[n]} ints"
         if label == "stride":
@@ -291,32 +293,21 @@ def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
     ndim, shape = len(shape), list(shape)
     if ndim not in (n + 1, n + 2):
         if strict:
-            raise RuntimeError(
-                f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input"
-            )
+            raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {-n - 1})"
         )
     if any(s == 0 for s in stride):
         raise RuntimeError("stride should not be zero")
     if any(k <= 0 for k in kernel):
-        raise RuntimeError(
-            f"kernel size should be greater than zero, but got {_named('k', kernel)}"
-        )
+        raise RuntimeError(f"kernel size should be greater than zero, but got {_named('k', kernel)}")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"stride should be greater than zero, but got {_named('d', stride)}")
     if any(d <= 0 for d in dilation):
-        raise RuntimeError(
-            f"dilation should be greater than zero, but got {_named('dilation', dilation)}"
-        )
+        raise RuntimeError(f"dilation should be greater than zero, but got {_named('dilation', dilation)}")
     if any(s == 0 for s in shape[-n - 1 :]):
-        if n == 2:
-            kind = "3D or 4D (batch mode) tensor with optional 0 dim batch size"
-            raise RuntimeError(f"Expected {kind} for input, but got:{shape}")
-        raise RuntimeError(
-            f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
-            f"input, but got: {shape}"
-        )
+        kind = f"{n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size"
+        raise RuntimeError(f"Expected {kind} for input, but got:{' ' * (n != 2)}{shape}")
     for k, p, d in zip(kernel, padding, dilation):
         if p < 0:
             raise RuntimeError(f"pad must be non-negative, but got pad: {p}")

@@ -15,6 +15,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, numel, size_of
+from engine.arguments import sizes_of
 from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
@@ -144,7 +145,7 @@ def _drawn(
     name: str, draw: Any, sizes: tuple, generator: Any, out: Any, dtype: Any, where: Any, requires_grad: Any
 ) -> Tensor:  # fmt: skip
     """A tensor of `sizes` from `draw(xp, generator, shape, numpy dtype)`: rand or randn."""
-    shape = size_of(*sizes)
+    shape = sizes_of(name, "size", sizes)
     for n in shape:
         if n < 0:
             raise RuntimeError(
@@ -633,6 +634,13 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
         low, high = args
     elif len(args) == 1:
         high = args[0]
+    for bound in (low, high):
+        if not isinstance(bound, int | None):
+            kinds = ", ".join(type(x).__name__ for x in args)
+            raise TypeError(
+                f"random_() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+                " * ()\n * (int to)\n * (int from, int to)\n"
+            )
     form = 2 if high is None and low is None else 1 if low is None else 0  # torch numbers them so
     dtype = self._array.dtype
     if high is None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine._checks import size_of, wrap_dim
-from engine.arguments import by_name
+from engine._checks import wrap_dim
+from engine.arguments import argument_error, by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.along import index_select
@@ -63,7 +63,9 @@ def repeat_backward(grad, shape, repeats):
 @composite()
 def tile(input: Tensor, *dims, **more):
     """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
-    counts = size_of(*(dims or (by_name("tile", "dims", more),)))
+    if not isinstance(input, Tensor):
+        raise argument_error("tile", 1, "input", "Tensor", input)
+    counts = sizes_of("tile", "dims", dims or (by_name("tile", "dims", more),))
     lead = input._array.ndim - len(counts)
     return repeat(input, (1,) * builtins.max(lead, 0) + counts)
 
@@ -177,7 +179,7 @@ def _ints(value: Any) -> tuple[int, ...]:
 @op(out=False)
 @derivative(input=lambda grad, shifts, dims: grad.roll([-s for s in _ints(shifts)], dims))
 @samples(lambda t: [(t(5), 2), (t(2, 3), (1, -1), (0, 1)), (t(2, 3), 4, 1), (t(2, 3), 1)])
-def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] = ()):
+def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = ()):
     """Elements shifted cyclically along `dims` (of the flat tensor without dims).  input (*) -> (*)."""
     shifts, dims = _ints(shifts), () if dims is None else _ints(dims)
     if not shifts:
@@ -188,6 +190,8 @@ def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] =
         raise RuntimeError(
             f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
         )
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     return xp.roll(input, shifts, tuple(wrap_dim(d, input.ndim) for d in dims))
 
 

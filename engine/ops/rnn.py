@@ -11,6 +11,7 @@ import builtins
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
+from engine.grad_mode import mode
 from engine.ops import _rnn
 from engine.ops._vjp import WHY, vjp
 from engine.ops.activation import relu, sigmoid, tanh
@@ -168,6 +169,23 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     return _like(_rnn.lstm_forward(xp, x, h, c, w, w_out, batch_sizes, reverse), dtype)
 
 
+@op(public=False, method=False, out=False, returns=("output", "h", "c"), tensors=("gates", "h0", "c0"), large=4096)
+@samples(
+    lambda t: [
+        (*map(t.constant, (t(6, 8), t(2, 2), t(2, 2), t(8, 2))), 3, False),
+        (*map(t.constant, (t(4, 8), t(1, 2), t(1, 2), t(8, 2))), 4, True),
+        (*map(t.constant, (t(0, 8), t(3, 2), t(3, 2), t(8, 2))), 0, True),
+    ]
+)
+def lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
+    """`lstm_layer` without gradients: `length` steps of the whole batch, no projection.
+
+    gates (length N, 4H), h0 (N, H), c0 (N, H), weight (4H, H) -> output (length N, H), h (N, H), c (N, H).
+    """
+    x, h, c, w = _wide(gates, h0, c0, weight)
+    return _like(_rnn.lstm_inference(xp, x, h, c, w, length, reverse), gates.dtype)
+
+
 @op(
     public=False, method=False, out=False, returns=("gates", "h0", "weight", "bias"),
     tensors=("grad_h", "h0", "activations", "inner"), why=WHY, large=4096,
@@ -290,7 +308,11 @@ def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
     w_ih, w_hh = weights[:2]
     bias = weights[2] + weights[3] if has_biases else None
     projection = weights[-1] if len(weights) in (3, 5) else None
-    found = lstm_layer(linear(rows, w_ih, bias), *hx, w_hh, projection, batch_sizes, reverse)
+    gates = linear(rows, w_ih, bias)
+    if not mode.enabled and projection is None and len(set(batch_sizes)) == 1:
+        found = lstm_inference(gates, *hx, w_hh, len(batch_sizes), reverse)
+    else:
+        found = lstm_layer(gates, *hx, w_hh, projection, batch_sizes, reverse)
     return found[0], found[1:3]
 
 

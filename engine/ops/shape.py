@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.arguments import all_ints, argument_error, by_name, sizes_error
+from engine.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import restride, view_strides
@@ -89,17 +89,13 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
     """
     if size and not more:
         if size[0].__class__ is int:
-            return view_size(input, size if all_ints(size) else size_of(*size))
+            return view_size(input, size if all_ints(size) else sizes_of("view", "size", size))
         if isinstance(size[0], dtypes.dtype):
             dtype = size[0]
     if dtype is not None:
         return _view_as_dtype(input, dtype)
     size = size or (by_name("view", "size", more),)
-    try:
-        sizes = size_of(*size)
-    except TypeError:
-        raise sizes_error("view", "size", size) from None
-    return view_size(input, sizes)
+    return view_size(input, sizes_of("view", "size", size))
 
 
 def _view_as_dtype(input, dtype):
@@ -139,11 +135,7 @@ def reshape(input: Tensor, *shape, **more):
     if shape and shape[0].__class__ is int and all_ints(shape):
         return reshape_to(input, shape)
     shape = shape or (by_name("reshape", "shape", more),)
-    try:
-        sizes = size_of(*shape)
-    except TypeError:
-        raise sizes_error("reshape", "shape", shape) from None
-    return reshape_to(input, sizes)
+    return reshape_to(input, sizes_of("reshape", "shape", shape))
 
 
 @composite()

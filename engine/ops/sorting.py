@@ -369,6 +369,10 @@ def unique_consecutive(
 )
 def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int32: bool = False):
     """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
+    if not sorted_sequence.ndim:
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension"
+        )
     refuse("searchsorted_out_cpu", input, "bc")
     if sorter is not None:
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, -1)

@@ -464,3 +464,27 @@ def special_i1(xp, input):
 def special_i1e(xp, input):
     """i1(input) * exp(-|input|).  input (*) -> (*)."""
     return _i1e_of(xp, input)
+
+
+@composite(method=False)
+@samples(lambda t: [(t.constant(t(3)),)])
+def special_modified_bessel_i0(input: Tensor, *, out=None):
+    """`i0`, without a gradient.  input (*) -> (*)."""
+    return i0(input.detach(), out=out)
+
+
+@composite(method=False)
+@samples(lambda t: [(t.constant(t(3)),)])
+def special_modified_bessel_i1(input: Tensor, *, out=None):
+    """`special.i1`, without a gradient.  input (*) -> (*)."""
+    return special_i1(input.detach(), out=out)
+
+
+@op(promote="float", method=False, refuse="c", label="spherical_bessel_j0_cpu")
+@samples(lambda t: [(t.constant(t(3, 4)),), (t.of([0.0, 1e-3, -0.4, 30.0]),)])
+def special_spherical_bessel_j0(xp, input):
+    """sin(input) / input, 1 at 0 and 0 at infinity.  input (*) -> (*)."""
+    far = xp.isinf(input)
+    x = xp.where((input == 0) | far, 1, input)
+    found = xp.where(input == 0, 1, xp.sin(x) / x)
+    return xp.where(far, 0, found).astype(input.dtype)

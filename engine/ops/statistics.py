@@ -210,6 +210,43 @@ def histogram(
     return _Histogram(wrap(counts), wrap(edges))
 
 
+@composite(method=False)
+@samples(
+    lambda t: [
+        (t.constant(t(9, 2)), [3, 2]),
+        (t.constant(t(9, 2)), 2, {"range": [-1, 1, -2, 2], "density": True}),
+    ]
+)
+def histogramdd(
+    input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False
+):
+    """(hist, bin_edges): points counted, or their density, in a grid of intervals.
+
+    input (*, n), bins n numbers or one, or n tensors of edges -> (bins 0, ..., bins n - 1), n of (bins + 1).
+    """
+    array = input._array
+    if array.ndim < 2:
+        raise RuntimeError(
+            f"torch.histogramdd: input tensor should have at least 2 dimensions, but got {array.ndim}"
+        )
+    refuse("histogramdd", array, "iubc")
+    points = array.reshape(-1, array.shape[-1])
+    n = points.shape[1]
+    given = [bins] * n if isinstance(bins, int) else list(bins)
+    if len(given) != n:
+        raise RuntimeError(
+            "torch.histogramdd: The size of bins must be equal to the innermost dimension of the input."
+        )
+    limits = None if range is None else list(zip(range[::2], range[1::2]))
+    xp = backends.xp_of(array)
+    hist, edges = xp.histogramdd(
+        points, [b._array if isinstance(b, Tensor) else b for b in given], limits,
+        weights=None if weight is None else weight._array.reshape(-1), density=density,
+    )  # fmt: skip
+    kind = array.dtype
+    return _Histogram(wrap(hist.astype(kind)), tuple(wrap(e.astype(kind)) for e in edges))
+
+
 class _Histogram(tuple):
     """(hist, bin_edges)."""
 
@@ -217,7 +254,7 @@ class _Histogram(tuple):
     hist = property(lambda self: self[0], doc="The counts.")
     bin_edges = property(lambda self: self[1], doc="The edges of the bins.")
 
-    def __new__(cls, hist: Tensor, bin_edges: Tensor) -> _Histogram:
+    def __new__(cls, hist: Tensor, bin_edges: Any) -> _Histogram:
         return tuple.__new__(cls, (hist, bin_edges))
 
 
@@ -236,16 +273,16 @@ def _quantile(
     xp = backends.xp_of(input._array)
     if isinstance(q, Tensor):
         if q._array.ndim > 1:
-            raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
+            raise RuntimeError("quantile() q must be a scalar or 1D tensor")
         if q._array.dtype != kind:
-            raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
+            raise RuntimeError("quantile() q tensor must be same dtype as the input tensor")
         points = q._array
     else:
         if not 0 <= q <= 1:
-            raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
+            raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q:g}")
         points = xp.asarray(q, kind)
     if isinstance(q, Tensor) and bool(((points < 0) | (points > 1)).any()):
-        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+        raise RuntimeError("quantile() q values must be in the range [0, 1]")
     if interpolation not in _INTERPOLATIONS:
         raise RuntimeError(
             f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"

@@ -53,7 +53,7 @@ def im2col(
     view = _conv.windows(xp, x, kernel_size, stride, dilation, out)
     result = xp.empty(view.shape, input.dtype)
     result[...] = view
-    return result.reshape(input.shape[0], -1, prod(out))
+    return result.reshape(input.shape[0], input.shape[1] * prod(kernel_size), prod(out))
 
 
 @op(public=False, out=False, method=False, node="Col2ImBackward0")
@@ -75,7 +75,8 @@ def col2im(
 ):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
-    cols = input.reshape(input.shape[0], -1, *kernel_size, *out)
+    channels = input.shape[1] // prod(kernel_size)
+    cols = input.reshape(input.shape[0], channels, *kernel_size, *out)
     wide = xp.zeros(
         (*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype
     )

@@ -8,7 +8,6 @@ so results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -21,11 +20,6 @@ from engine.backends.cpu.allocator import LARGE, empty
 from engine.backends.cpu.fast import Steps
 
 __all__ = ["BLOCK", "pointwise"]
-
-# glibc takes the size of the largest mapping ever freed for the size from which it maps memory anew, and twice that for
-# what it keeps.  Without this the temporaries of blocks would be given back, and their pages cleared again, each time.
-with contextlib.suppress(MemoryError):
-    np.empty(31 << 20, np.uint8)
 
 # Elements of a block.  Measured with two threads on 1e7 float32: half of it waits for the interpreter lock (gelu 26 ms
 # against 19), four times of it falls out of the second-level cache (25 ms).

@@ -6,6 +6,7 @@ makes the result write straight to where the result belongs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,11 @@ from engine.backends.cpu import threads
 from engine.backends.cpu.allocator import LARGE, empty
 
 __all__ = ["Steps", "fast", "where"]
+
+# glibc takes the size of the largest mapping ever freed for the size from which it maps memory anew, and twice that for
+# what it keeps.  Without this the temporaries of blocks would be given back, and their pages cleared again, each time.
+with contextlib.suppress(MemoryError):
+    np.empty(31 << 20, np.uint8)
 
 _INTEGERS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _SHARE = 1 << 16  # elements of a slice of rows that several steps work on
@@ -108,7 +114,8 @@ class Fast:
     @staticmethod
     def share(work: Callable[[slice], Any], count: int, elements: int) -> None:
         """work(slice) for slices of `count` rows of `elements` in all, on a few threads; a slice stays in the cache."""
-        step = max(1, _SHARE * count // max(1, elements))
+        pieces = max(-(-elements // _SHARE), 2 if elements > _SHARE // 4 else 1)
+        step = -(-count // pieces)
 
         def piece(rows: slice) -> None:
             with np.errstate(all="ignore"):

@@ -456,6 +456,26 @@ def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -
     return True
 
 
+def by_channel(x: np.ndarray, factor: np.ndarray, summand: np.ndarray, out: np.ndarray) -> bool:
+    """out = x * factor + summand, by channel, for contiguous (N, C, L) and vectors (C); out may be x."""
+    if x.shape[2] == 1:
+        return False  # version 3.2 takes the first channel's for all
+    key = ("by_channel", x.shape)
+
+    def make() -> Primitive:
+        maps, each = _desc(x), desc_of((1, x.shape[1], 1), (x.shape[1], 1, 1))
+        post = (("binary", _abi.BINARY_ADD, each),)
+        plan = Plan("binary", _abi.BINARY_MUL, maps, each, maps, attributes(post))
+        descs = {_abi.SRC: maps, _abi.SRC_1: each, _abi.DST: maps}
+        return Primitive(plan, descs | {_abi.POST_OP | _abi.SRC_1: each})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(factor), address(out), address(summand))
+    return True
+
+
 def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
     """out = the arrays one after another along `dim`."""
     key = ("concat", tuple((a.shape, a.strides) for a in arrays), out.strides, dim)
@@ -475,7 +495,7 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 
 __all__ = [
-    "batch_norm", "batch_norm_backward", "binary", "column_sums", "concat", "eltwise", "eltwise_backward",
+    "batch_norm", "batch_norm_backward", "binary", "by_channel", "column_sums", "concat", "eltwise", "eltwise_backward",
     "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "reorder", "scale",
     "sgemm", "softmax", "softmax_backward",
 ]  # fmt: skip

@@ -349,3 +349,25 @@ def test_gf12_cannot_be_assigned():
         with pytest.raises(AttributeError):
             t.grad_fn = node
     assert y.grad_fn is node and x.grad_fn is None
+
+
+def test_a_gradient_edge_stands_for_a_tensor() -> None:
+    from engine.autograd.graph import GradientEdge, get_gradient_edge
+
+    x = engine.ones(2, requires_grad=True)
+    y = x * 3
+    edge, leaf = get_gradient_edge(y), get_gradient_edge(x)
+    assert isinstance(edge, GradientEdge) and (edge.node.name(), edge.output_nr) == ("MulBackward0", 0)
+    z = (y * y).sum()
+    del y
+    found = engine.autograd.grad(z, [edge, leaf], retain_graph=True)
+    assert [g.tolist() for g in found] == [[6, 6], [18, 18]]
+    assert engine.autograd.grad(edge, x, engine.ones(2), retain_graph=True)[0].tolist() == [3, 3]
+    engine.autograd.backward(edge, engine.ones(2), inputs=leaf)
+    assert x.grad.tolist() == [3, 3]
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        engine.autograd.grad(edge, x)
+    with pytest.raises(RuntimeError, match="gradient edges of leaves only"):
+        engine.autograd.backward(z, inputs=edge)
+    with pytest.raises(RuntimeError, match="get the gradient edge for a Tensor that does not require"):
+        get_gradient_edge(engine.ones(2))

@@ -125,3 +125,18 @@ def test_the_other_names_of_grids() -> None:
     assert engine.equal(engine.grid_sampler_2d(x, grid, 1, 1, True), expected)
     theta = engine.tensor([[[1.0, 0, 0], [0, 1, 0]]])
     assert engine.affine_grid_generator(theta, (1, 1, 2, 2), False).shape == (1, 2, 2, 2)
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+def test_losses_with_their_reduction_as_a_number() -> None:
+    functional = engine.nn.functional
+    x, y = engine.tensor([0.2, -1.0, 0.5]), engine.tensor([1.0, 0.0, 0.5])
+    for number, name in enumerate(("none", "mean", "sum")):
+        expected = functional.kl_div(x, y, reduction=name, log_target=True)
+        assert engine.equal(engine.kl_div(x, y, number, log_target=True), expected)
+        expected = functional.binary_cross_entropy_with_logits(x, y, pos_weight=y, reduction=name)
+        found = engine.binary_cross_entropy_with_logits(x, y, None, y, number)
+        assert engine.equal(found, expected)
+        expected = functional.poisson_nll_loss(x, y, full=True, eps=1e-4, reduction=name)
+        assert engine.equal(engine.poisson_nll_loss(x, y, True, True, 1e-4, number), expected)
+    assert engine.equal(engine.hinge_embedding_loss(x, y), functional.hinge_embedding_loss(x, y))

@@ -61,6 +61,38 @@ def test_lstm_twins(sizes: tuple, reverse: bool, projected: bool) -> None:
     alike("lstm_layer_backward", *grads, *given, output, act, cells, w_out, sizes, reverse)
 
 
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}])
+def test_lstm_gives_the_same_without_gradients(count: int, options: dict) -> None:
+    module = nn.LSTM(24, 40, 2, **options)
+    x = engine.from_numpy(rand(7, count, 24))
+    layers = 4 if "bidirectional" in options else 2
+    batch = 7 if "batch_first" in options else count
+    given = (
+        engine.from_numpy(rand(layers, batch, 40)),
+        engine.from_numpy(rand(layers, batch, 40)) * 2,
+    )
+    wanted = module(x, given)
+    with engine.no_grad():
+        found = module(x, given)
+    engine.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_library
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [1, 6])
+def test_lstm_inference_twins(count: int, reverse: bool) -> None:
+    alike(
+        "lstm_inference",
+        rand(5 * count, 32),
+        rand(count, 8),
+        rand(count, 8),
+        rand(32, 8),
+        5,
+        reverse,
+    )
+
+
 @needs_library
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)

@@ -43,6 +43,18 @@ LEAVES = {  # name: (shapes of the leaves, function)
     ),
     "layer_norm": ([(40, 3, 64), (64,), (64,)], lambda x, w, b: F.layer_norm(x, (64,), w, b)),
     "layer_norm over two dims": ([(40, 8, 8), (8, 8)], lambda x, w: F.layer_norm(x, (8, 8), w)),
+    "group_norm": (
+        [(3, 8, 20, 20), (8,), (8,)], lambda x, w, b: F.group_norm(x, 4, w, b)
+    ),
+    "group_norm of one group a channel": ([(2, 8, 15, 14)], lambda x: F.group_norm(x, 8)),
+    "group_norm of one group": ([(4, 6, 40), (6,)], lambda x, w: F.group_norm(x, 1, w)),
+    "group_norm of rows": ([(40, 96), (96,), (96,)], lambda x, w, b: F.group_norm(x, 8, w, b)),
+    "instance_norm": (
+        [(3, 8, 20, 20), (8,), (8,)], lambda x, w, b: F.instance_norm(x, None, None, w, b)
+    ),
+    "group_norm of large pictures": (
+        [(5, 8, 80, 80), (8,), (8,)], lambda x, w, b: F.group_norm(x, 2, w, b)
+    ),
     "linear": ([(70, 80), (90, 80), (90,)], lambda x, w, b: F.linear(x, w, b)),
     "linear of batches": ([(4, 30, 80), (90, 80), (90,)], lambda x, w, b: F.linear(x, w, b)),
     "matmul": ([(70, 80), (80, 90)], lambda a, b: a @ b),
