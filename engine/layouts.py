@@ -116,9 +116,12 @@ def lay(array: np.ndarray) -> Laid:
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
     """target[...] = source, on several threads where the library is there that lays tensors."""
+    if source.size < 2048 or source.dtype != np.float32:
+        target[...] = source
+        return
     from engine.backends.onednn import arrays
 
-    if source.dtype != np.float32 or not source.size or not arrays.reorder(source, target):
+    if not arrays.reorder(source, target):
         target[...] = source
 
 

@@ -251,7 +251,8 @@ def different_devices(first: Any, second: Any) -> None:
 
 def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
     """A list of Tensors from any sequence of them; torch's errors otherwise."""
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
+    usual = tensors.__class__ is list or tensors.__class__ is tuple
+    if not usual and (isinstance(tensors, Tensor) or not isinstance(tensors, Sequence)):
         try:
             if isinstance(tensors, Tensor):
                 raise TypeError
@@ -273,16 +274,19 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
 def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
     """The arrays of a list, of one dtype and one device."""
     arrays = [lying(t) if record.laid else t._array for t in tensors]
-    first = arrays[0]
+    dtype, kind = arrays[0].dtype, arrays[0].__class__
     for a in arrays:
-        if a.dtype is not first.dtype or type(a) is not type(first):
+        if a.dtype is not dtype or a.__class__ is not kind:
             return promote_arrays(record, arrays)[0]
     return arrays
 
 
 def any_requires_grad(tensors: list[Tensor]) -> bool:
     """Whether one of them requires grad."""
-    return any(t._requires_grad and graph.requires_grad_of(t) for t in tensors)
+    for t in tensors:  # noqa: SIM110  (twice as fast as any())
+        if t._requires_grad and graph.requires_grad_of(t):
+            return True
+    return False
 
 
 def edges_of(tensors: list[Tensor]) -> list[Any]:
