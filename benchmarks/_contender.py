@@ -285,9 +285,14 @@ def peer_step(name: str, workload: str) -> Any:
     from tinygrad import Tensor
 
     Tensor.training = True
-    weights = [Tensor(p).requires_grad_() for p in start]
+
+    def leaf(array: Any) -> Any:
+        tensor = Tensor(array)
+        return tensor.requires_grad_() if hasattr(tensor, "requires_grad_") else tensor
+
+    weights = [leaf(p) for p in start]
     data, labels = Tensor(x), Tensor(target.astype(np.int32))
-    w, b, c = (Tensor(p).requires_grad_() for p in small[1:])
+    w, b, c = (leaf(p) for p in small[1:])
 
     def train() -> None:
         h = data
