@@ -12,7 +12,7 @@ from engine.arguments import combination_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented
+from engine.ops.pointwise import keep_where, not_implemented, one_edge
 from engine.tensor import Tensor, wrap
 
 # --- clamp
@@ -75,6 +75,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(min, Tensor)": "ClampMinBackward1", "": "ClampMinBackward0"},
     broadcast=True,
     inplace=True,
@@ -102,6 +103,7 @@ def clamp_min(xp, input, min):
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(max, Tensor)": "ClampMaxBackward1", "": "ClampMaxBackward0"},
     broadcast=True,
     inplace=True,
