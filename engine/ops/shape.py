@@ -295,8 +295,8 @@ def inverse_permutation(dims):
     return result
 
 
-@composite(names=("moveaxis",))
-def movedim(input: Tensor, source, destination: tuple[int, ...] | int):
+@composite(names=("moveaxis",), several=((3, 3), (3, 3)))
+def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int, ...] | int):
     """Dims `source` moved to the places `destination`, the rest in order.  input (*) -> (*)."""
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
