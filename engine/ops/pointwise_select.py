@@ -151,6 +151,9 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     return clamp_numbers, (input, min, max)
 
 
+_PLAIN = (int, float)
+
+
 @overload(names=("clip",), several=((1, 4), (1, 4)))
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
@@ -161,6 +164,13 @@ def clamp(
 
     RuntimeError when both are None.
     """
+    if (
+        (min is None or min.__class__ in _PLAIN)
+        and (max is None or max.__class__ in _PLAIN)
+        and input._array.dtype in dtypes.NATIVE
+        and (min is not None or max is not None)
+    ):
+        return clamp_numbers(input, min, max, out=out)
     function, args = _clamp_form(input, min, max)
     if out is not None:
         return function(*args, out=out)
