@@ -213,7 +213,7 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
         text = contents(backends.of_array(array).to_host(array), len(prefix))
     try:
         node = tensor.grad_fn
-        name = None if node is None else node.name()
+        name = None if node is None else type(node).__name__
     except RuntimeError:
         name = "Invalid"
     if name is not None:

@@ -275,7 +275,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     return lapack_spectral.matrix_exp(A)
 
 
-def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def multi_dot(tensors: tuple[Tensor, ...], *, out: Any = None) -> Tensor:
     """The product of a chain of matrices in the cheapest order.  [(n, a), (a, b), ..., (z, m)] -> (n, m)."""
     return contractions.multi_dot(tensors, out=out)
 

@@ -336,6 +336,9 @@ def write(name: str, target: Any, result: Any) -> None:
 def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
     """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
     outs = list(out) if isinstance(out, tuple | list) else [out]
+    for target in outs:
+        if not isinstance(target, Tensor):
+            raise argument_error(record.called, None, "out", "Tensor", target)
     tensors = [a for a in args if isinstance(a, Tensor)]
     for a in args:
         if isinstance(a, tuple | list):
@@ -355,20 +358,17 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
     if len(results) != len(outs):
         raise TypeError(f"{record.called}(): out must hold {len(results)} Tensors, got {len(outs)}")
     for target, value in zip(outs, results):
-        if not isinstance(target, Tensor):
-            raise TypeError(
-                f"{record.called}(): argument 'out' must be Tensor, not {type(target).__name__}"
-            )
         have, want = value.dtype, target.dtype
         if not dtypes.can_cast(have, want):
             raise RuntimeError(
                 f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
                 f"{dtypes.scalar_name(want)}"
             )
-    for target, value in zip(outs, results):
+        if target._array.shape == value._array.shape:
+            check_writable(target)
+    for target, value in zip(outs, results):  # nothing is refused from here on
         if target._array.shape != value._array.shape:
             handed.resize_out(target, value._array.shape)
-        check_writable(target)
         target._array[...] = value._array
         target._vc[0] += 1
     return out

@@ -347,7 +347,7 @@ class SparseTensor(Tensor):
         kind = f", dtype={self.dtype}" if own else ""
         tail = ""
         if self.grad_fn is not None:
-            tail = f", grad_fn=<{self.grad_fn.name()}>"
+            tail = f", grad_fn=<{type(self.grad_fn).__name__}>"
         elif self.requires_grad:
             tail = ", requires_grad=True"
         coordinates = re.sub(r", dtype=torch\.\w+", "", repr(self._i))

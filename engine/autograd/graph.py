@@ -124,7 +124,7 @@ class Node:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
+        return f"<{type(self).__name__} object at {id(self):#x}>"
 
     def _more(self) -> Extra:
         if self._extra is None:
@@ -221,6 +221,9 @@ class AccumulateGrad(Node):
     """Adds what arrives to `variable.grad`.  One a leaf: held weakly by the leaf, shared by all its uses."""
 
     __slots__ = ("variable",)
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
 
     next_edges = saved = ()
     args = None

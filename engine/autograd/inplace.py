@@ -107,5 +107,8 @@ class CopySlices(Node):
                 handed.copy_(piece, inner[0])
         return (result if needs[0] else None, *inner[1:])
 
+    def name(self) -> str:
+        return "torch::autograd::CopySlices"
+
     def release(self) -> None:
         self.node.release()

@@ -171,7 +171,7 @@ def gumbel_softmax(
     """A sample of the Gumbel-softmax (arXiv:1611.00712); `hard`: one-hot forward, soft backward.  logits (*) -> (*)."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
-    gumbels = -engine.empty_like(logits.detach()).exponential_().log()
+    gumbels = -engine.empty_like(logits).exponential_().log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:
         return soft

@@ -17,6 +17,7 @@ from engine.ops.pointwise import keep_where, not_implemented, refuse, zeros_of
 from engine.ops.special_functions import erf_of
 from engine.tensor import Tensor
 
+_OFTEN = 1 << 13  # elements from which oneDNN's kernel of several steps is the faster
 PRIVATE = {"public": False, "method": False}  # of nn.functional only, and the fused backwards
 
 
@@ -129,7 +130,7 @@ def threshold(xp, input, threshold: complex, value: complex):
     return xp.where(input <= limit, input.dtype.type(value), input)
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input, negative_slope: leaky_relu_backward(
         grad, input, negative_slope
@@ -142,13 +143,15 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
 @derivative(
     input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
 )
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope: complex = 0.01):
     """input where positive, else negative_slope * input.  input (*) -> (*)."""
+    if 0 < negative_slope <= 1:
+        return xp.maximum(input, input * negative_slope)
     return xp.where(input > 0, input, input * negative_slope)
 
 
@@ -254,7 +257,8 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
 @samples(lambda t: [(t(3, 4), t.distinct(3, 4), 1.5, 1.1, 0.7)])
 def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
     """The gradient of `elu`.  grad_output (*), input (*) -> (*)."""
-    below = xp.exp(xp.minimum(input, 0) * input_scale) * (input_scale * alpha * scale)
+    below = xp.exp(under(xp, input) * input_scale)
+    below *= input_scale * alpha * scale
     return grad_output * xp.where(input <= 0, below, input.dtype.type(scale))
 
 
@@ -267,8 +271,14 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
 def elu(xp, input, alpha: complex = 1.0, scale: complex = 1, input_scale: complex = 1):
     """scale * input where positive, else scale * alpha * (exp(input_scale * input) - 1).  input (*) -> (*)."""
-    below = xp.expm1(xp.minimum(input, 0) * input_scale) * (alpha * scale)
-    return xp.where(input <= 0, below, input * scale)
+    below = under(xp, input)
+    below = xp.expm1(below if input_scale == 1 else below * input_scale)
+    above = over(xp, input)
+    if scale != 1:
+        above *= scale
+    if alpha * scale != 1:
+        below *= alpha * scale
+    return xp.add(above, below)
 
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -317,7 +327,7 @@ def celu_(input: Tensor, alpha: complex = 1.0):
 # --- smooth gates
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input: silu_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _silu_curve(input),
@@ -334,7 +344,7 @@ def _silu_curve(x: Tensor) -> Tensor:
     return s * (1 - s) * (2 + x * (1 - s * 2))
 
 
-@op(inplace=True, **PRIVATE, half=True, laid=True)
+@op(inplace=True, **PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(input=lambda grad, input: silu_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def silu(xp, input):
@@ -345,10 +355,12 @@ def silu(xp, input):
 
 def softplus_of(xp, x):
     """log(1 + e ** x) of an array, without overflow."""
-    return xp.log1p(xp.exp(-xp.absolute(x))) + xp.maximum(x, 0)
+    found = xp.negative(xp.absolute(x))
+    found = xp.log1p(xp.exp(found))
+    return xp.add(found, over(xp, x))
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -356,8 +368,28 @@ def softplus_of(xp, x):
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(), t())])
 def mish_backward(xp, grad_output, input):
     """The gradient of `mish`.  grad_output (*), input (*) -> (*)."""
-    gate = xp.tanh(softplus_of(xp, input))
-    return grad_output * (gate + input * logistic(xp, input) * (1 - gate * gate))
+    e, gate, rest = _mish_gate(xp, input)
+    slope = e + 1  # of the gate: 4 e (e + 1) / (e (e + 2) + 2) ** 2
+    slope *= e
+    slope *= 4
+    slope /= rest
+    slope /= rest
+    slope *= xp.clip(input, -math.inf, _MISH_LINEAR)
+    slope += gate
+    return xp.multiply(grad_output, slope)
+
+
+_MISH_LINEAR = 20.0  # above, the gate is 1
+
+
+def _mish_gate(xp, x):
+    """e ** x, tanh(softplus(x)) = n / (n + 2) with n = e ** x (e ** x + 2), and n + 2."""
+    e = xp.exp(xp.clip(x, -math.inf, _MISH_LINEAR))
+    gate = e + 2
+    gate *= e
+    rest = gate + 2
+    gate /= rest
+    return e, gate, rest
 
 
 def _mish_curve(x: Tensor) -> Tensor:
@@ -372,7 +404,7 @@ def _mish_curve(x: Tensor) -> Tensor:
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def mish(xp, input):
     """input * tanh(softplus(input)) (https://arxiv.org/abs/1908.08681).  input (*) -> (*)."""
-    return xp.multiply(input, xp.tanh(softplus_of(xp, input)))
+    return xp.multiply(input, _mish_gate(xp, input)[1])
 
 
 ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -437,7 +469,7 @@ def gelu(xp, input, *, approximate: str = "none"):
     return found
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(
         grad, input, beta, threshold
@@ -461,8 +493,13 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
 def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
     """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
-    scaled = input * beta
-    return xp.where(scaled > threshold, input, softplus_of(xp, scaled) / beta)
+    scaled = input if beta == 1 else input * beta
+    found = softplus_of(xp, scaled)
+    if beta != 1:
+        found = found / beta
+    elif threshold >= 40 or (threshold >= 20 and input.dtype.itemsize == 4):
+        return found  # equal to the input above the threshold
+    return xp.where(scaled > threshold, input, found)
 
 
 @op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu", node="LogSigmoidBackward0")
@@ -470,7 +507,9 @@ def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def logsigmoid(xp, input):
     """log(sigmoid(input)), stable at both ends.  input (*) -> (*)."""
-    return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+    found = xp.negative(xp.absolute(input))
+    found = xp.log1p(xp.exp(found))
+    return xp.subtract(under(xp, input), found)
 
 
 @composite(**PRIVATE)
@@ -508,7 +547,7 @@ def glu(input: Tensor, dim: int = -1):
 # --- piecewise linear
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input, low, high, slope: inside_backward(
         grad, input, low, high, slope
@@ -548,6 +587,8 @@ def hardtanh(xp, input, min_val: complex = -1.0, max_val: complex = 1.0):
         raise NotImplementedError("clamp is not supported for complex types")
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
+    if input.dtype.kind == "f" and input.size >= _FEW:
+        return xp.clip(input, input.dtype.type(min_val), input.dtype.type(max_val))
     return xp.minimum(xp.maximum(input, input.dtype.type(min_val)), input.dtype.type(max_val))
 
 
@@ -558,15 +599,22 @@ def relu6(input: Tensor):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):
     """input / 6 + 1 / 2 limited to [0, 1].  input (*) -> (*)."""
-    return xp.minimum(xp.maximum(input + 3, 0), 6) / 6
+    return _between(xp, input + 3, 0, 6) / 6
 
 
-@op(**PRIVATE, half=True, laid=True)
+def _between(xp, x, low, high):
+    """A float array of ours limited to [low, high]."""
+    if x.size < _FEW:
+        return xp.minimum(xp.maximum(x, low), high)
+    return xp.clip(x, low, high)
+
+
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input: hardswish_backward(grad, input),
     input=lambda grad, grad_output, input: inside_backward(grad * grad_output, input, -3, 3, 1 / 3),
@@ -580,12 +628,13 @@ def hardswish_backward(xp, grad_output, input):
     )
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
 @derivative(input=lambda grad, input: hardswish_backward(grad, input))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardswish(xp, input):
     """input * relu6(input + 3) / 6 (https://arxiv.org/abs/1905.02244).  input (*) -> (*)."""
-    return input * xp.minimum(xp.maximum(input + 3, 0), 6) / 6
+    found = xp.multiply(input, _between(xp, input + 3, 0, 6))
+    return xp.true_divide(found, 6)
 
 
 @op(half=True, refuse="iubc")
@@ -608,10 +657,7 @@ def softshrink(xp, input, lambd: complex = 0.5):
             f"lambda must be in range [0, {dtypes.finfo(kind).max:g}] for input dtype {dtypes.scalar_name(kind)}, but "
             f"found {lambd:g}"
         )
-    zero = input.dtype.type(0)
-    return xp.where(
-        input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * zero)
-    )
+    return xp.subtract(input, _between(xp, input, -lambd, lambd))
 
 
 gelu_ = gelu.op.inplace_function

@@ -548,11 +548,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
                 f"bilinear(): input batch dimensions do not match at dim {i}: got {a.shape[i]} and {b.shape[i]}"
             )
     for k, x in ((1, a), (2, b)):
-        if x.shape[-1] != w.shape[k]:
+        if x.shape[-1] != weight.size(k):
             raise RuntimeError(
                 f"bilinear(): input{k} size does not match weight size: got {x.shape[-1]} but expected {w.shape[k]}"
             )
-    if bias is not None and bias._array.shape[0] != w.shape[0]:
+    if bias is not None and bias.size(0) != w.shape[0]:
         raise RuntimeError(
             f"bilinear(): bias size does not match weight size: got {bias._array.shape[0]} but expected {w.shape[0]}"
         )

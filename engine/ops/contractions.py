@@ -463,7 +463,7 @@ def _order(sizes: Sequence[int]) -> list[list[int]]:
 
 @composite(public=False, method=False)
 @samples(lambda t: [([t(2, 3), t(3, 4), t(4, 2)],), ([t(3), t(3, 4), t(4)],), ([t(2, 3), t(3)],)])
-def multi_dot(tensors, *, out=None):
+def multi_dot(tensors: tuple[Tensor, ...], *, out=None):
     """The product of a chain of matrices in the cheapest order; the first and the last may be vectors.
 
     tensors [(n, a), (a, b), ..., (z, m)] -> (n, m).  RuntimeError for fewer than two, or shapes and dtypes that do

@@ -54,9 +54,14 @@ def same_place(array: Any, where: device) -> bool:
     return have.type == where.type and (where.index is None or have.index == where.index)
 
 
+_NUMBERS = frozenset([int, float, complex, bool])
+
+
 def number_for(value: Any, dtype: Any, names: Any = None) -> Any:
     """A Python number for a numpy dtype; torch's error when the dtype cannot hold it."""
     limit = _LIMITS.get(dtype)
+    if value.__class__ not in _NUMBERS and not isinstance(value, int | float | complex | np.generic):
+        raise TypeError(f"value must be Number, not {type(value).__name__}")
     if limit is not None and value.__class__ is not complex:
         if -limit <= value <= limit:
             return value

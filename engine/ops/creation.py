@@ -369,6 +369,8 @@ def _new_full(
     target = self._array.dtype if dtype is None else numpy_dtype(dtype)
     xp, where = _place_like(self, device)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    if not is_number(value):
+        raise argument_error("new_full", 2, "fill_value", "Number", fill_value)
     with inside(xp, where):
         return finish(
             xp.full(_check_sizes(sizes_of("new_full", "size", (size,))), number_for(value, target), target),

@@ -280,6 +280,14 @@ def _scatter(input, dim, index, value, reduce, inplace):
                 )
             )
         return (scatter_reduce_ if inplace else scatter_reduce)(input, dim, index, value, kind)
+    if value is None:
+        given = [type(x).__name__ for x in (dim, index, value)]
+        raise TypeError(
+            f"scatter{'_' * inplace}() received an invalid combination of arguments - got "
+            f"({', '.join(['Tensor'] * (not inplace) + given)}), but expected one of:\n"
+            " * (Tensor input, int dim, Tensor index, Tensor src)\n"
+            " * (Tensor input, int dim, Tensor index, Number value)\n"
+        )
     if isinstance(value, Tensor):
         if not value._array.ndim and index._array.ndim:
             value = value.expand(index._array.shape)

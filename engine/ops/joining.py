@@ -523,8 +523,8 @@ def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
 
 @composite()
 def tensor_split(
-    input: Tensor, indices_or_sections=None, dim: int = 0, *, indices: tuple[int, ...] | None = None,
-    sections: int | None = None
+    input: Tensor, indices_or_sections: Tensor | int | tuple[int, ...] | None = None, dim: int = 0, *,
+    indices: tuple[int, ...] | None = None, sections: int | None = None
 ):
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 

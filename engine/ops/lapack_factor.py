@@ -357,6 +357,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     if a.ndim < 2:
         raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
     m, n = a.shape[-2:]
+    tau.size(-1)  # a 0-dim one has none
     if m < n:
         raise RuntimeError(
             f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]"
@@ -419,6 +420,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if c.ndim < 2:
         raise RuntimeError("torch.ormqr: other must have at least 2 dimensions.")
     side = -2 if left else -1
+    tau.size(-1)  # a 0-dim one has none
     if c.shape[side] < b.shape[-1]:
         raise RuntimeError(
             f"torch.ormqr: other.shape[{side}] must be greater than or equal to tau.shape[-1]"

@@ -1,6 +1,7 @@
 """oneDNN's kernels of sums, products, activation functions and softmax.
 
-Its relu, clip, exp, hardswish and elu are not used: they lose nan.
+Its relu, clip and exp are not used: they lose nan.  Nor are its elu, soft relu and mish: near zero or far below it
+few of their digits are right.  What loses nan in a gradient is asked of finite input only.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.layouts import INNER, Laid, empty_laid, lay, lies_channels_last
+from engine.layouts import Laid, empty_laid, lay, lies_channels_last
 from engine.ops import activation, dropout, pointwise, softmax
+from engine.ops.onednn_reduction import finite, flat
 
 
 def dense(array: Any) -> Any:
@@ -100,15 +102,8 @@ def _limited(input: Any, low: float, high: float, into: Any) -> Any:
         return NotImplemented
     x = dense(input)
     made = _target(x, into)
-    np.clip(_flat(x), np.float32(low), np.float32(high), out=_flat(made))
+    np.clip(flat(x), np.float32(low), np.float32(high), out=flat(made))
     return made
-
-
-def _flat(array: Any) -> Any:
-    """A dense array as one line of its memory."""
-    if not array.flags.c_contiguous:
-        array = array.transpose(INNER[array.ndim])
-    return array.view(np.ndarray).reshape(-1)
 
 
 def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
@@ -117,12 +112,14 @@ def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
         return _apply(input, algorithm, alpha, into)
 
 
-def _apply(input: Any, algorithm: int, alpha: float = 0.0, into: Any = None) -> Any:
+def _apply(
+    input: Any, algorithm: int, alpha: float = 0.0, into: Any = None, beta: float = 0.0
+) -> Any:
     if not usable(input):
         return NotImplemented
     x = dense(input)
     made = _target(x, into)
-    return made if arrays.eltwise(x, made, algorithm, alpha) else NotImplemented
+    return made if arrays.eltwise(x, made, algorithm, alpha, beta) else NotImplemented
 
 
 def _backward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
@@ -131,13 +128,18 @@ def _backward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
         return _chain(grad_output, data, algorithm, alpha)
 
 
-def _chain(grad_output: Any, data: Any, algorithm: int, alpha: float = 0.0) -> Any:
+def _chain(
+    grad_output: Any, data: Any, algorithm: int, alpha: float = 0.0, beta: float = 0.0, careful: bool = False
+) -> Any:  # fmt: skip
+    """`careful`: of nan in the data oneDNN makes something else than numpy."""
     if not usable(grad_output, data) or grad_output.shape != data.shape:
         return NotImplemented
     x = dense(data)
+    if careful and not finite(x):
+        return NotImplemented
     g = alike(grad_output, x)
     made = like(x)
-    served = arrays.eltwise_backward(g, x, made, algorithm, alpha)
+    served = arrays.eltwise_backward(g, x, made, algorithm, alpha, beta)
     return made if served else NotImplemented
 
 
@@ -156,7 +158,61 @@ def _threshold_backward(xp, grad_output, output, threshold):
 @kernel(activation.gelu, "onednn")
 def _gelu(xp, input, *, approximate="none"):
     kinds = {"none": _abi.GELU_ERF, "tanh": _abi.GELU_TANH}
-    return _apply(input, kinds[approximate]) if approximate in kinds else NotImplemented
+    if approximate not in kinds:
+        return NotImplemented
+    made = _apply(input, kinds[approximate])
+    return made if made is NotImplemented or finite(made) else NotImplemented  # of inf it makes nan
+
+
+@kernel(activation.leaky_relu, "onednn")
+def _leaky_relu(xp, input, negative_slope=0.01, *, into=None):
+    return _apply(input, _abi.RELU, negative_slope, into) if negative_slope else NotImplemented
+
+
+@kernel(activation.leaky_relu_backward, "onednn")
+def _leaky_relu_backward(xp, grad_output, input, negative_slope):
+    return _chain(grad_output, input, _abi.RELU, negative_slope, careful=True)
+
+
+_SIXTH = (1 / 6, 0.5)  # of hardsigmoid: input / 6 + 1 / 2
+
+
+@kernel(activation.hardswish, "onednn")
+def _hardswish(xp, input, *, into=None):
+    return _apply(input, _abi.HARDSWISH, _SIXTH[0], into, _SIXTH[1])
+
+
+@kernel(activation.hardswish_backward, "onednn")
+def _hardswish_backward(xp, grad_output, input):
+    return _chain(grad_output, input, _abi.HARDSWISH, *_SIXTH, careful=True)
+
+
+@kernel(activation.hardsigmoid, "onednn")
+def _hardsigmoid(xp, input, *, into=None):
+    if not usable(input) or not finite(dense(input)):
+        return NotImplemented
+    return _apply(input, _abi.HARDSIGMOID, _SIXTH[0], into, _SIXTH[1])
+
+
+@kernel(activation.inside_backward, "onednn")
+def _inside_backward(xp, grad_output, input, low, high, slope):
+    made = _chain(grad_output, input, _abi.CLIP_INSIDE, low, high, careful=True)
+    if made is not NotImplemented and slope != 1 and not arrays.scale(made, slope, made):
+        made *= np.float32(slope)
+    return made
+
+
+@kernel(activation.mish_backward, "onednn")
+def _mish_backward(xp, grad_output, input):
+    made = _chain(grad_output, input, _abi.MISH)
+    return made if made is NotImplemented or finite(made) else NotImplemented
+
+
+@kernel(activation.softplus_backward, "onednn")
+def _softplus_backward(xp, grad_output, input, beta, threshold):
+    if threshold < 20 or beta <= 0:
+        return NotImplemented
+    return _chain(grad_output, input, _abi.SOFT_RELU, beta)
 
 
 @kernel(activation.gelu_backward, "onednn")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
-from engine.backends.onednn import arrays
+from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.ops import normalization, normalization_groups
+from engine.ops.normalization import _dot
 from engine.ops.onednn_activation import alike, dense, like
 
 
@@ -154,30 +155,36 @@ def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups
     if not usable(grad_output, input, mean, rstd, weight):
         return NotImplemented
     count, channels = input.shape[:2]
-    x = np.ascontiguousarray(input).reshape(count, channels, -1)
+    per, pairs = channels // groups, (count, groups, channels // groups)
+    x = np.ascontiguousarray(input).reshape(1, count * channels, -1)
     g = np.ascontiguousarray(grad_output).reshape(x.shape)
-    scaled = g
-    if weight is not None:
-        scaled = empty(g.shape, g.dtype)
-        scale = np.ascontiguousarray(weight)
-        if not arrays.by_channel(g, scale, _zeros(None, channels), scaled):
-            np.multiply(g, scale[:, None], out=scaled)
-    rows = (count * groups, x.size // (count * groups))
-    r, m = np.ascontiguousarray(rstd.reshape(-1)), np.ascontiguousarray(mean.reshape(-1))
-    var = 1 / (r * r) - np.float32(eps)
-    made = empty(input.shape, input.dtype)
-    unread = np.empty(rows[1], "float32"), np.empty(rows[1], "float32")
-    if not arrays.layer_norm_backward(
-        scaled.reshape(rows), x.reshape(rows), m, var, _same(rows[1])[0], made.reshape(rows), *unread, eps
-    ):
-        return NotImplemented
+    length = x.shape[2]
     sums = np.empty((count * channels, 1), "float32")
-    line = g.reshape(count * channels, -1)
-    if not arrays.sgemm(line, _same(line.shape[1])[0].reshape(-1, 1), sums):
+    if not arrays.sgemm(g[0], _same(length)[0].reshape(-1, 1), sums):
         return NotImplemented
-    sums = sums.reshape(count, channels)
-    products = np.einsum("ncl,ncl->nc", g, x)
-    per = channels // groups
-    products -= sums * np.repeat(mean.reshape(count, groups), per, axis=1)
-    products *= np.repeat(rstd.reshape(count, groups), per, axis=1)
-    return made, products.sum(axis=0), sums.sum(axis=0)
+    sums = sums.reshape(pairs)
+    m, r = mean.reshape(count, groups, 1), rstd.reshape(count, groups, 1)
+    products = (
+        _dot(np, g, x).reshape(pairs) - sums * m
+    ) * r  # of the gradient and the normalized input
+    w = np.ones(pairs[1:], "float32") if weight is None else weight.reshape(pairs[1:])
+    # the gradient of the input is grad * factor + input * slope + level
+    factor = r * w
+    slope = -(r * r) * (products * w).sum(axis=2, keepdims=True) / np.float32(per * length)
+    level = -r * (sums * w).sum(axis=2, keepdims=True) / np.float32(per * length) - slope * m
+    factor, slope, level = (
+        np.ascontiguousarray(np.broadcast_to(v, pairs)).reshape(-1) for v in (factor, slope, level)
+    )
+    made = empty(input.shape, input.dtype)
+    flat = made.reshape(x.shape)
+    share = empty(x.shape, x.dtype)
+    if arrays.by_channel(x, slope, level, flat) and arrays.by_channel(
+        g, factor, _same(len(factor))[1], share
+    ):
+        arrays.binary(flat, share, flat, _abi.BINARY_ADD)
+    else:
+        np.multiply(x, slope[:, None], out=flat)
+        flat += level[:, None]
+        flat += g * factor[:, None]
+    of_weight, of_bias = (v.sum(axis=0).reshape(channels) for v in (products, sums))
+    return made, of_weight, of_bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import Any
 
@@ -25,6 +26,23 @@ def rows_of_channels(array: Any) -> Any:
     """A channels-last (N, C, *size) as the matrix (N * size, C) that its memory is."""
     back = array.transpose(INNER[array.ndim])
     return back.view(np.ndarray).reshape(-1, array.shape[1])
+
+
+def finite(array: Any) -> bool:
+    """Whether no element of a dense array is nan or infinite.  (Or its sum overflows, by chance.)"""
+    line = flat(array)
+    several = line.size // 64 * 64 if line.size >= 1 << 15 else 0
+    total = float(np.add.reduce(line[several:]))
+    if several:
+        total += float(np.add.reduce(column_sums(line[:several].reshape(-1, 64))))
+    return math.isfinite(total)
+
+
+def flat(array: Any) -> Any:
+    """A dense array as one line of its memory."""
+    if not array.flags.c_contiguous:
+        array = array.transpose(INNER[array.ndim])
+    return array.view(np.ndarray).reshape(-1)
 
 
 def _summed(array: Any, axes: tuple[int, ...]) -> Any:

@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from engine import backends, dtypes
-from engine.autograd.graph import handed, name_node
+from engine.autograd.graph import handed, name_node, shown
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -152,7 +152,24 @@ def sub(xp, input, other, *, alpha: complex = 1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
+# Of the nodes of a tensor and a number that torch gives one edge: which operand is the tensor.
+_ONE = {
+    "RsubBackward1": 0, "PowBackward0": 0, "PowBackward2": 1, "FmodBackward0": 0, "RemainderBackward0": 0,
+    "XlogyBackward1": 1, "XlogyBackward2": 0, "CopysignBackward1": 0, "ClampMinBackward0": 0, "ClampMaxBackward0": 0,
+    "ClampBackward1": 0,
+}  # fmt: skip
+
+
+def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
+    """`shows=` of an op whose form with a number has other inputs in torch."""
+    if name == "MulBackward0":  # number / tensor: see `_rdiv_operator`
+        return None if edges[1] is None else shown("ReciprocalBackward0", edges[1]), None
+    which = _ONE.get(name)
+    return edges if which is None else (edges[which],)
+
+
 @op(
+    shows=one_edge,
     node={"isinstance(other, Tensor)": "RsubBackward0", "": "RsubBackward1"},
     broadcast=True,
     check=_check_sub,
@@ -284,7 +301,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 # --- quotients
 
 
-@op(broadcast=True, promote="float", inplace=True, form="div", laid=True)
+@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", laid=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -422,6 +439,7 @@ def true_divide_(input, other):
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(other, Tensor)": "RemainderBackward1", "": "RemainderBackward0"},
     broadcast=True,
     inplace=True,
@@ -445,6 +463,7 @@ def remainder(xp, input, other):
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(other, Tensor)": "FmodBackward1", "": "FmodBackward0"},
     broadcast=True,
     inplace=True,
@@ -568,6 +587,7 @@ def _check_pow(arrays: list[Any]) -> None:
 
 
 @op(
+    shows=one_edge,
     broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow,
     node={
         "not isinstance(exponent, Tensor)": "PowBackward0",

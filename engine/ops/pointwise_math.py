@@ -13,6 +13,7 @@ from engine.ops.pointwise import (
     keep_where,
     no_derivative,
     not_implemented,
+    one_edge,
     refuse,
     zeros_of,
 )
@@ -316,6 +317,7 @@ def _number_log(like: Tensor, value: Any) -> Any:
 
 
 @op(
+    shows=one_edge,
     node={
         "not isinstance(other, Tensor)": "XlogyBackward2",
         "isinstance(input, Tensor)": "XlogyBackward0",
@@ -341,6 +343,7 @@ def xlogy(xp, input, other):
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(other, Tensor)": "CopysignBackward0", "": "CopysignBackward1"},
     broadcast=True,
     promote="float",

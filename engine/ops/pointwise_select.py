@@ -12,7 +12,7 @@ from engine.arguments import combination_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
 from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented
+from engine.ops.pointwise import keep_where, not_implemented, one_edge
 from engine.tensor import Tensor, wrap
 
 # --- clamp
@@ -75,6 +75,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(min, Tensor)": "ClampMinBackward1", "": "ClampMinBackward0"},
     broadcast=True,
     inplace=True,
@@ -102,6 +103,7 @@ def clamp_min(xp, input, min):
 
 
 @op(
+    shows=one_edge,
     node={"isinstance(max, Tensor)": "ClampMaxBackward1", "": "ClampMaxBackward0"},
     broadcast=True,
     inplace=True,
@@ -149,6 +151,9 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     return clamp_numbers, (input, min, max)
 
 
+_PLAIN = (int, float)
+
+
 @overload(names=("clip",), several=((1, 4), (1, 4)))
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
@@ -159,6 +164,13 @@ def clamp(
 
     RuntimeError when both are None.
     """
+    if (
+        (min is None or min.__class__ in _PLAIN)
+        and (max is None or max.__class__ in _PLAIN)
+        and input._array.dtype in dtypes.NATIVE
+        and (min is not None or max is not None)
+    ):
+        return clamp_numbers(input, min, max, out=out)
     function, args = _clamp_form(input, min, max)
     if out is not None:
         return function(*args, out=out)

@@ -15,7 +15,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, numel, size_of
-from engine.arguments import sizes_of
+from engine.arguments import argument_error, sizes_of
 from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
@@ -518,7 +518,10 @@ def _arguments(name: str, args: tuple, kwargs: dict) -> list[Any]:
         value = args[i] if i < len(args) else kwargs.pop(key, default)
         if value is None:
             raise TypeError(f'{name}() missing 1 required positional arguments: "{key}"')
-        values.append(value.item() if isinstance(value, Tensor) else value)
+        value = value.item() if isinstance(value, Tensor) else value
+        if not isinstance(value, int | float | np.number):
+            raise argument_error(name, len(values) + 1, key, "float", value)
+        values.append(value)
     if kwargs:
         raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
     return values
@@ -671,6 +674,11 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     if isinstance(p, Tensor):
         probabilities = xp.broadcast_to(p._array, array.shape)
     else:
+        if not isinstance(p, int | float | np.number):
+            raise TypeError(
+                f"bernoulli_() received an invalid combination of arguments - got ({type(p).__name__}), but expected "
+                "one of:\n * (Tensor p)\n * (float p = 0.5)\n"
+            )
         if not 0 <= p <= 1:
             raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
         probabilities = p

@@ -216,6 +216,9 @@ def interpolate(
             )
     elif align_corners is None:
         align_corners = False
+    for label, value in (("size", size), ("scale_factor", scale_factor)):
+        if isinstance(value, str):
+            raise TypeError(f"interpolate(): argument '{label}' must be tuple of numbers, not str")
     ndim = input.dim()
     dim = ndim - 2
     output, factors = _sizes(input, dim, size, scale_factor)

@@ -214,7 +214,7 @@ def diff(
 
 
 def _neighbours(y: Tensor, dim: int) -> Tensor:
-    size = y._array.shape[dim]
+    size = y.size(dim)
     if not size:
         return y
     return y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)

@@ -295,8 +295,8 @@ def inverse_permutation(dims):
     return result
 
 
-@composite(names=("moveaxis",))
-def movedim(input: Tensor, source, destination: tuple[int, ...] | int):
+@composite(names=("moveaxis",), several=((3, 3), (3, 3)))
+def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int, ...] | int):
     """Dims `source` moved to the places `destination`, the rest in order.  input (*) -> (*)."""
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
@@ -477,7 +477,7 @@ def last_step(index: tuple[Any, ...]) -> type | None:
     for item in reversed(index):
         if item is not ... and item != _ALL:
             return item.__class__
-    return slice if len(index) == 2 and index[1] is ... else None  # x[:] is a slice, x[:, :] an alias
+    return None  # x[:, :] is an alias
 
 
 @op(
@@ -485,6 +485,7 @@ def last_step(index: tuple[Any, ...]) -> type | None:
     public=False,
     method=False,
     node={
+        "index[-1] is ... and len(index) == 2 and index[0].__class__ is slice": "SliceBackward0",
         "(_s := last_step(index)) is int": "SelectBackward0",
         "_s is type(None)": "UnsqueezeBackward0",
         "_s is None": "AliasBackward0",

@@ -223,7 +223,8 @@ def stft(
     last dim
     of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
     """
-    input.dim()  # what is no tensor has no such attribute
+    if not input.dim():
+        input = input.reshape(1)
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     complex_input = input._array.dtype.kind == "c"

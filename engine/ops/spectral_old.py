@@ -45,7 +45,7 @@ def old_fft(input: Tensor, signal_ndim: int, normalized: bool = False) -> Tensor
 
 @composite()
 @samples(lambda t: [(t(3, 2), 1), (t(2, 3, 2), 2, True)])
-def ifft(input, signal_ndim, normalized=False):
+def ifft(input: Tensor, signal_ndim: int, normalized: bool = False):
     """The inverse transform over the last dims of complex pairs.  input (*, 2) -> (*, 2)."""
     dims = _dims("ifft", input, signal_ndim, True)
     return PUBLIC["view_as_real"](fft_c2c(_complex(input), dims, 1 if normalized else 2, False))
@@ -53,7 +53,7 @@ def ifft(input, signal_ndim, normalized=False):
 
 @composite()
 @samples(lambda t: [(t(4), 1), (t(2, 3), 2, True), (t(2, 3), 1, False, False)])
-def rfft(input, signal_ndim, normalized=False, onesided=True):
+def rfft(input: Tensor, signal_ndim: int, normalized: bool = False, onesided: bool = True):
     """The transform over the last dims of real values; onesided: n // 2 + 1 of the last.  input (*) -> (*, 2)."""
     dims = _dims("rfft", input, signal_ndim, False)
     return PUBLIC["view_as_real"](fft_r2c(input, dims, int(normalized), onesided))
@@ -61,7 +61,10 @@ def rfft(input, signal_ndim, normalized=False, onesided=True):
 
 @composite()
 @samples(lambda t: [(t(3, 2), 1), (t(2, 3, 2), 2, True), (t(3, 2), 1, False, True, (5,))])
-def irfft(input, signal_ndim, normalized=False, onesided=True, signal_sizes=None):
+def irfft(
+    input: Tensor, signal_ndim: int, normalized: bool = False, onesided: bool = True,
+    signal_sizes: tuple[int, ...] | None = None
+):
     """The inverse of `rfft`; signal_sizes: the sizes of the result's last dims.  input (*, 2) -> (*)."""
     dims = _dims("irfft", input, signal_ndim, True)
     x: Any = _complex(input)

@@ -45,7 +45,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
         return _nuclear(input if dtype is None else input.to(dtype), dim, keepdim)
     elif isinstance(p, str):
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
-    if dim is not None and not isinstance(dim, int):
+    if isinstance(dim, tuple | list):
         dim = tuple(dim) or None
     return linalg_vector_norm(input, p, dim, keepdim, dtype=dtype, out=out)
 

@@ -97,6 +97,9 @@ def col2im(
 
 
 def _check_blocks(geometry):
+    for label, values in zip(("kernel_size", "dilation", "padding", "stride"), geometry):
+        if len(values) != 2:
+            raise RuntimeError(f"It is expected {label} equals to 2, but got size {len(values)}")
     for label, values in zip(("kernel", "dilation", "padding", "stride"), geometry):
         if label == "padding":
             if any(v < 0 for v in values):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +27,15 @@ from engine.dispatch import COMPOSITES, OPS
 from engine.tensor import Tensor
 
 ROWS = json.loads((Path(__file__).parent / "data" / "messages_arguments.json").read_text())
-BY_FUNCTION = {n: list(rows) for n, rows in groupby(ROWS, lambda row: row[0].partition("(")[0])}
+
+
+def _called(row: list[str]) -> str:
+    """The function of a row: `T.softmax`, or `Tensor.view` for `r(2, 3).view(...)`."""
+    method = re.match(r"[a-z]\([^()]*\)\.(\w+)\(", row[0])
+    return f"Tensor.{method[1]}" if method else row[0].partition("(")[0]
+
+
+BY_FUNCTION = {n: list(rows) for n, rows in groupby(sorted(ROWS, key=_called), _called)}
 
 
 def _ones(dtype: Any) -> Any:
@@ -44,6 +53,7 @@ NAMES = {
 def answer(call: str) -> tuple[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        engine.manual_seed(0)
         try:
             eval(call, dict(NAMES))
         except Exception as error:

@@ -191,6 +191,10 @@ class Steps:
         return _step(self, where, args, {})
 
 
+def _clip(steps: Steps, *args: Any) -> Any:
+    return _step(steps, np.clip, args, {})
+
+
 def _step(steps: Steps, function: Any, args: tuple, options: dict) -> Any:
     steps.count += 1
     if steps.made is not None:
@@ -217,3 +221,5 @@ def _counted(ufunc: np.ufunc) -> Callable[..., Any]:
 for _name, _ufunc in vars(np).items():  # not dir(): getattr would import all its sub-packages
     if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.signature is None:
         setattr(Steps, _name, _counted(_ufunc))
+
+Steps.clip = _clip  # type: ignore[attr-defined]

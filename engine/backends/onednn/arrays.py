@@ -98,7 +98,13 @@ def matmul(
             descs[_abi.BIAS] = _desc(bias)
         return Primitive(
             Plan(
-                "matmul", x, w, descs.get(_abi.BIAS, null()), y, attributes(post), work=out.size * a.shape[-1] / 32
+                "matmul",
+                x,
+                w,
+                descs.get(_abi.BIAS, null()),
+                y,
+                attributes(post),
+                work=out.size * a.shape[-1] / 32,
             ),
             descs,
         )

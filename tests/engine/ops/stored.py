@@ -64,7 +64,8 @@ def _shown(value: Any) -> Any:
             array = np.round(array.astype("c16" if array.dtype.kind == "c" else "f8"), 5) + 0
         node = value.grad_fn
         return [
-            "T", list(value.shape), list(value.stride()), str(value.dtype), None if node is None else node.name(),
+            "T", list(value.shape), list(value.stride()), str(value.dtype),
+            None if node is None else type(node).__name__,
             value._is_view(), value.requires_grad, repr(array.tolist()),
         ]  # fmt: skip
     if isinstance(value, tuple | list):

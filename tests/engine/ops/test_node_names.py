@@ -100,12 +100,14 @@ def test_a_name_is_not_given_to_an_older_node() -> None:
     made = view.grad_fn
     engine.celu_(view)
     assert made.name() == "ViewBackward0"
-    assert (view.grad_fn.name(), base.grad_fn.name()) == ("AsStridedBackward0", "CopySlices")
+    assert view.grad_fn.name() == "AsStridedBackward0"
+    assert base.grad_fn.name() == "torch::autograd::CopySlices"
+    assert repr(base.grad_fn).startswith("<CopySlices object at 0x")
 
 
 def chain(node: Any) -> Any:
     """The names of a graph, without what all have in common."""
-    if node is None or node.name() == "AccumulateGrad":
+    if node is None or node.name() == "torch::autograd::AccumulateGrad":
         return node and "."
     return node.name().removesuffix("Backward0"), *(chain(n) for n, _ in node.next_functions)
 
@@ -129,6 +131,26 @@ def test_linear_shows_the_nodes_of_torch(shape: tuple, bias: bool, expected: tup
     node = engine.nn.functional.linear(x * 2, w, b if bias else None).grad_fn
     assert chain(node) == expected
     assert node.next_functions[0][0] is node.next_functions[0][0]
+
+
+NUMBERS = """x**2 Pow0 x|2**x Pow2 x|x**y Pow1 xy|x-1 Sub0 x-|1-x Rsub1 x|x*2 Mul0 x-|x%2 Remainder0 x|x%y Remainder1 xy
+x.fmod(2) Fmod0 x|x.clamp(0) Clamp1 x|x.clamp_min(0) ClampMin0 x|x.copysign(1) Copysign1 x"""
+
+
+@pytest.mark.parametrize("line", NUMBERS.replace("\n", "|").split("|"))
+def test_a_number_is_no_input_of_some_nodes(line: str) -> None:
+    text, name, inputs = line.split()
+    x, y = (engine.ones(3, requires_grad=True) for _ in range(2))
+    node = eval(text, {"x": x, "y": y}).grad_fn
+    letters = ["-" if n is None else "x" if n.variable is x else "y" for n, _ in node.next_functions]
+    assert (node.name().replace("Backward", ""), "".join(letters)) == (name, inputs)
+
+
+def test_a_number_by_a_tensor_is_a_product_with_its_reciprocal() -> None:
+    x = engine.ones(3, requires_grad=True)
+    (reciprocal, _), number = (2 / x).grad_fn.next_functions
+    assert (reciprocal.name(), number) == ("ReciprocalBackward0", (None, 0))
+    assert reciprocal.next_functions[0][0].variable is x
 
 
 def test_what_is_only_shown_has_no_hooks() -> None:
