@@ -1,6 +1,7 @@
 """Runs every benchmark there is, each in a process of its own, and says which peers are missing.
 
     python -m benchmarks [--peer-python torch=PATH] [--only per_op,startup] [--corpus FOLDER] [--record]
+        [--rounds N]
 
 --corpus: a folder with cases/NAME.py, whose models `workloads` times, too.  --record: the results of every benchmark
 that has some are written to benchmarks/results.
@@ -25,7 +26,9 @@ def present() -> list[str]:
     return [n for n in ORDER if n in found] + sorted(found - set(ORDER))
 
 
-def arguments(name: str, peers: list[str], corpus: Path | None, record: bool) -> list[str]:
+def arguments(
+    name: str, peers: list[str], corpus: Path | None, record: bool, rounds: int | None
+) -> list[str]:
     """The options as that benchmark takes them."""
     text = (HERE / f"{name}.py").read_text()
     found = []
@@ -37,6 +40,8 @@ def arguments(name: str, peers: list[str], corpus: Path | None, record: bool) ->
             found += [word for path in torch for word in ("--peer-python", path)]
     if corpus and '"--corpus"' in text:
         found += ["--corpus", str(corpus.resolve())]
+    if rounds and '"--rounds"' in text:
+        found += ["--rounds", str(rounds)]
     if record:
         option = next((o for o in ("--json", "--out") if f'"{o}"' in text), None)
         found += [option, str(HERE / "results" / f"{name}.json")] if option else []
@@ -50,6 +55,7 @@ def main() -> int:
     parser.add_argument("--only", help="comma-separated names")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--rounds", type=int)
     options = parser.parse_args()
     elsewhere = {peer.partition("=")[0] for peer in options.peer_python}
     absent = [p for p in PEERS if p not in elsewhere and importlib.util.find_spec(p) is None]
@@ -62,7 +68,9 @@ def main() -> int:
     failed = []
     for name in names:
         print(f"\n== {name}", flush=True)
-        more = arguments(name, options.peer_python, options.corpus, options.record)
+        more = arguments(
+            name, options.peer_python, options.corpus, options.record, options.rounds
+        )
         command = [sys.executable, "-m", f"benchmarks.{name}", *more]
         if subprocess.run(command, cwd=HERE.parent).returncode:
             failed.append(name)
