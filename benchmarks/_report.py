@@ -33,7 +33,8 @@ def limits(rows: list[dict[str, Any]]) -> None:
 
 def workloads(results: dict[str, Any]) -> None:
     """Milliseconds and peak memory of every workload but the corpus's and those with large arrays."""
-    print("\n| workload | op by op | plan | torch NCHW, channels_last | peak memory, MB: ours, torch |\n|---|---|---|---|---|")
+    print("\n| workload | op by op | plan | torch NCHW, channels_last | peak memory, MB: ours, torch |")
+    print("|---|---|---|---|---|")
     for name, times in results.items():
         if name.startswith(("corpus", "large")) or "engine" not in times:
             continue

@@ -51,6 +51,7 @@ def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: An
     found = Primitive(plan, {number: descs[number] for number in order})
 
     def run(*pointers: Any, _kept: Any = kept) -> None:
+        ready()  # a plan may run in another thread than the one it was made in
         found(*pointers, *bound)
 
     return run

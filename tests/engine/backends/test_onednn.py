@@ -114,9 +114,9 @@ def test_convolution(geometry: Any) -> None:
     wanted = _conv.forward(np, x, w, b, *window, groups)
     assert ready()
     for laid in (True, False):
-        for x in (np.ascontiguousarray(x), x):
-            run = convolution.Forward("key", x, w, b, wanted.shape[2:], laid, *window, groups)
-            y = run(x, w, b)
+        for given in (np.ascontiguousarray(x), x):
+            run = convolution.Forward("key", given, w, b, wanted.shape[2:], laid, *window, groups)
+            y = run(given, w, b)
             assert (type(y) is Laid) == laid and lies_channels_last(y)
             close(y, wanted)
     g = channels_last(*wanted.shape)
