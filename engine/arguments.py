@@ -6,12 +6,13 @@ for a parameter called `dtype`.
 Kernels annotate what is no tensor; which of their parameters are tensors the op's record knows.
 
 Each call tests them first, with one expression that is false for what nearly every call passes (`tests`); only where it
-is true does `check_arguments` look at each argument in turn, and raises or lets the call go on.
+is true does `check_arguments` look at each argument in turn, and raises or lets the call go on with plain numbers.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -127,8 +128,8 @@ def _type_name(value: Any) -> str:
     return "Tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
-def all_ints(values: tuple[Any, ...]) -> bool:
-    """Whether all of a tuple are Python ints."""
+def all_ints(values: Sequence[Any]) -> bool:
+    """Whether all of a sequence are Python ints."""
     for x in values:  # noqa: SIM110  (twice as fast as all())
         if x.__class__ is not int:
             return False
@@ -166,16 +167,24 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> None:
-    """Raise torch's TypeError for the first of the values that its parameter does not take.
+def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> list[Any]:
+    """The values, numbers of numpy and of 0-dim tensors as Python's; torch's TypeError for the first that is not taken.
 
     `name`: of the function; of one that ends in "_", a method, positions are counted without the first.
     """
-    for position, (k, value) in enumerate(zip(arguments.kinds, values), name[-1:] != "_"):
+    found = list(values)
+    for i, (k, value) in enumerate(zip(arguments.kinds, values)):
         if not k.allowed or (value is None and k.optional):
             continue
         if not any(FITS[a](value) for a in k.allowed):
-            raise _refused(arguments, name, values, position, k, value)
+            raise _refused(arguments, name, values, i + (name[-1:] != "_"), k, value)
+        if isinstance(value, np.generic) or (
+            isinstance(value, Tensor) and "Tensor" not in k.allowed
+        ):
+            found[i] = value.item()
+        elif INTS in k.allowed and isinstance(value, tuple | list) and not all_ints(value):
+            found[i] = tuple(map(operator.index, value))
+    return found
 
 
 def _refused(
@@ -308,7 +317,8 @@ def _compile_into(
         call.append(f"**{stars}")
     text = (
         f"def call({', '.join(head)}):\n"
-        f"    if {' or '.join(arguments.tests())}: check_arguments(_arguments, _name, ({', '.join(names)},))\n"
+        f"    if {' or '.join(arguments.tests())}:\n"
+        f"        {', '.join(names)}, = check_arguments(_arguments, _name, ({', '.join(names)},))\n"
         f"    return _function({', '.join(call)})\n"
     )
     if first:
