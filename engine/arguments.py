@@ -21,6 +21,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of
+from engine.device import device
 from engine.tensor import Tensor
 
 __all__ = [
@@ -125,7 +126,12 @@ class Arguments(NamedTuple):
 
 
 def _type_name(value: Any) -> str:
-    return "Tensor" if isinstance(value, Tensor) else type(value).__name__
+    """The type as C names it: `int`, `numpy.ndarray`, `torch.dtype`; classes of Python without their module."""
+    kind = type(value)
+    if kind in (dtypes.dtype, device):
+        return "torch." + kind.__name__
+    plain = kind.__flags__ & 1 << 9 or kind.__module__ == "builtins"  # Py_TPFLAGS_HEAPTYPE
+    return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"
 
 
 def all_ints(values: Sequence[Any]) -> bool:
@@ -207,7 +213,7 @@ def argument_error(name: str, position: int | None, param: str, word: str, value
     """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
     place = "" if position is None else f" (position {position})"
     return TypeError(
-        f"{name}(): argument '{param}'{place} must be {word}, not {type(value).__name__}"
+        f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}"
     )
 
 
@@ -219,7 +225,7 @@ def sizes_error(
     if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
         return argument_error(name, position, param, "tuple of ints", sizes[0])
     at = next((i for i, x in enumerate(value) if not _is_index(x)), 0)
-    kind = type(value[at]).__name__
+    kind = _type_name(value[at])
     if at:
         return TypeError(
             f"{name}(): argument '{param}' failed to unpack the object at pos {at + 1} with error "
