@@ -6,12 +6,13 @@ for a parameter called `dtype`.
 Kernels annotate what is no tensor; which of their parameters are tensors the op's record knows.
 
 Each call tests them first, with one expression that is false for what nearly every call passes (`tests`); only where it
-is true does `check_arguments` look at each argument in turn, and raises or lets the call go on.
+is true does `check_arguments` look at each argument in turn, and raises or lets the call go on with plain numbers.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of
+from engine.device import device
 from engine.tensor import Tensor
 
 __all__ = [
@@ -124,11 +126,16 @@ class Arguments(NamedTuple):
 
 
 def _type_name(value: Any) -> str:
-    return "Tensor" if isinstance(value, Tensor) else type(value).__name__
+    """The type as C names it: `int`, `numpy.ndarray`, `torch.dtype`; classes of Python without their module."""
+    kind = type(value)
+    if kind in (dtypes.dtype, device):
+        return "torch." + kind.__name__
+    plain = kind.__flags__ & 1 << 9 or kind.__module__ == "builtins"  # Py_TPFLAGS_HEAPTYPE
+    return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"
 
 
-def all_ints(values: tuple[Any, ...]) -> bool:
-    """Whether all of a tuple are Python ints."""
+def all_ints(values: Sequence[Any]) -> bool:
+    """Whether all of a sequence are Python ints."""
     for x in values:  # noqa: SIM110  (twice as fast as all())
         if x.__class__ is not int:
             return False
@@ -166,16 +173,24 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> None:
-    """Raise torch's TypeError for the first of the values that its parameter does not take.
+def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> list[Any]:
+    """The values, numbers of numpy and of 0-dim tensors as Python's; torch's TypeError for the first that is not taken.
 
     `name`: of the function; of one that ends in "_", a method, positions are counted without the first.
     """
-    for position, (k, value) in enumerate(zip(arguments.kinds, values), name[-1:] != "_"):
+    found = list(values)
+    for i, (k, value) in enumerate(zip(arguments.kinds, values)):
         if not k.allowed or (value is None and k.optional):
             continue
         if not any(FITS[a](value) for a in k.allowed):
-            raise _refused(arguments, name, values, position, k, value)
+            raise _refused(arguments, name, values, i + (name[-1:] != "_"), k, value)
+        if isinstance(value, np.generic) or (
+            isinstance(value, Tensor) and "Tensor" not in k.allowed
+        ):
+            found[i] = value.item()
+        elif INTS in k.allowed and isinstance(value, tuple | list) and not all_ints(value):
+            found[i] = tuple(map(operator.index, value))
+    return found
 
 
 def _refused(
@@ -198,7 +213,7 @@ def argument_error(name: str, position: int | None, param: str, word: str, value
     """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
     place = "" if position is None else f" (position {position})"
     return TypeError(
-        f"{name}(): argument '{param}'{place} must be {word}, not {type(value).__name__}"
+        f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}"
     )
 
 
@@ -210,7 +225,7 @@ def sizes_error(
     if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
         return argument_error(name, position, param, "tuple of ints", sizes[0])
     at = next((i for i, x in enumerate(value) if not _is_index(x)), 0)
-    kind = type(value[at]).__name__
+    kind = _type_name(value[at])
     if at:
         return TypeError(
             f"{name}(): argument '{param}' failed to unpack the object at pos {at + 1} with error "
@@ -308,7 +323,8 @@ def _compile_into(
         call.append(f"**{stars}")
     text = (
         f"def call({', '.join(head)}):\n"
-        f"    if {' or '.join(arguments.tests())}: check_arguments(_arguments, _name, ({', '.join(names)},))\n"
+        f"    if {' or '.join(arguments.tests())}:\n"
+        f"        {', '.join(names)}, = check_arguments(_arguments, _name, ({', '.join(names)},))\n"
         f"    return _function({', '.join(call)})\n"
     )
     if first:

@@ -201,7 +201,7 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
     if tests and record.called == record.name:  # else the function that picks the form has looked
-        w(f"if {' or '.join(tests)}: {_checking(record)}")
+        w(f"if {' or '.join(tests)}: {', '.join(record.params)}, = {_checking(record)}")
     _take_arrays(w, record, plan)
     first = lists[0] if lists else tensors[0] if tensors else None
     if inplace:

@@ -221,6 +221,7 @@ class AccumulateGrad(Node):
     """Adds what arrives to `variable.grad`.  One a leaf: held weakly by the leaf, shared by all its uses."""
 
     __slots__ = ("variable",)
+    variable: Any
 
     def name(self) -> str:
         return "torch::autograd::AccumulateGrad"

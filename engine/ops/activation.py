@@ -245,7 +245,7 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
     return keep_where(grad * curve, input < 0)
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
     grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(
         grad, input, alpha, scale, input_scale
@@ -503,7 +503,7 @@ def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
 
 
 @op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu", node="LogSigmoidBackward0")
-@derivative(input=lambda grad, input: grad * sigmoid(-input))
+@derivative(input=lambda grad, input: softplus_backward(grad, input, -1, math.inf))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def logsigmoid(xp, input):
     """log(sigmoid(input)), stable at both ends.  input (*) -> (*)."""

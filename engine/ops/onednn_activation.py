@@ -196,10 +196,24 @@ def _hardsigmoid(xp, input, *, into=None):
 
 @kernel(activation.inside_backward, "onednn")
 def _inside_backward(xp, grad_output, input, low, high, slope):
+    if (low, high, slope) == (-3, 3, _SIXTH[0]):
+        return _chain(grad_output, input, _abi.HARDSIGMOID, *_SIXTH, careful=True)
     made = _chain(grad_output, input, _abi.CLIP_INSIDE, low, high, careful=True)
-    if made is not NotImplemented and slope != 1 and not arrays.scale(made, slope, made):
-        made *= np.float32(slope)
+    return _times(made, slope)
+
+
+def _times(made: Any, number: float) -> Any:
+    """An array of ours times a number."""
+    if made is not NotImplemented and number != 1 and not arrays.scale(made, number, made):
+        made *= np.float32(number)
     return made
+
+
+@kernel(activation.elu_backward, "onednn")
+def _elu_backward(xp, grad_output, input, alpha, scale, input_scale):
+    if input_scale != 1:
+        return NotImplemented
+    return _times(_chain(grad_output, input, _abi.ELU, alpha, careful=True), scale)
 
 
 @kernel(activation.mish_backward, "onednn")
@@ -210,7 +224,7 @@ def _mish_backward(xp, grad_output, input):
 
 @kernel(activation.softplus_backward, "onednn")
 def _softplus_backward(xp, grad_output, input, beta, threshold):
-    if threshold < 20 or beta <= 0:
+    if threshold < 20 or not beta:
         return NotImplemented
     return _chain(grad_output, input, _abi.SOFT_RELU, beta)
 

@@ -17,6 +17,9 @@ from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.ops import blas, blas_add
 
+# Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
+# A primitive is made anew for each number of rows, so not for all of them.
+_BATCH = range(8, 513)
 _PRODUCT = 1 << 18  # multiplications from which sgemm is the faster: 64 x 64 x 64, measured
 
 
@@ -50,6 +53,10 @@ def _linear(xp, input, weight, bias=None):
         return NotImplemented
     rows = input if input.ndim == 2 else input.reshape(-1, width)
     made = empty((rows.shape[0], outputs), input.dtype)
+    if rows.shape[0] in _BATCH and rows.flags.c_contiguous and weight.flags.c_contiguous:
+        row = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, (1, outputs)))
+        if arrays.matmul(rows, weight.T, made, row):
+            return made if input.ndim == 2 else made.reshape(*input.shape[:-1], outputs)
     if bias is not None:
         made[...] = bias
     if not _gemm(rows, weight.T, made, 1.0, 0.0 if bias is None else 1.0):

@@ -139,9 +139,12 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
     if min is None:
         return clamp_max, (input, max)
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        if not (isinstance(min, Tensor) and isinstance(max, Tensor)):
+        if isinstance(min, Tensor) and isinstance(max, Tensor):
+            return clamp_tensors, (input, min, max)
+        bound = min if isinstance(min, Tensor) else max
+        if bound.dim() or bound.requires_grad:
             raise combination_error("clamp", (input, min, max), clamp_numbers.op.arguments)
-        return clamp_tensors, (input, min, max)
+        min, max = (x.item() if isinstance(x, Tensor) else x for x in (min, max))
     kind = input._array.dtype
     if kind in dtypes.NATIVE:
         return clamp_numbers, (input, min, max)

@@ -638,7 +638,7 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
     elif len(args) == 1:
         high = args[0]
     for bound in (low, high):
-        if not isinstance(bound, int | None):
+        if not isinstance(bound, int | np.integer | None):
             kinds = ", ".join(type(x).__name__ for x in args)
             raise TypeError(
                 f"random_() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"

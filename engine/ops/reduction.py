@@ -27,13 +27,8 @@ def axis_of(dim: Any, ndim: int) -> Any:
     """numpy's `axis` for torch's `dim`: None for all dims."""
     if dim is None:
         return None
-    return wrap_dims(dim, ndim) if ndim or not isinstance(dim, int) else axis_of_scalar(dim)
-
-
-def axis_of_scalar(dim: int) -> tuple[int, ...]:
-    """The axes of a 0-dim array: none; `dim` may be 0 or -1."""
-    wrap_dim(dim, 0)
-    return ()
+    axes = wrap_dims(dim, ndim)
+    return axes if ndim else ()  # a 0-dim array has no axis; `dim` may be 0 or -1
 
 
 def unreduce(grad: Tensor, shape: Any, dim: Any, keepdim: bool) -> Tensor:

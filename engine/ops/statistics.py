@@ -184,6 +184,13 @@ def histogram(
             out, "histogram", histogram, input, bins, range=range, weight=weight, density=density
         )
     array = input._array
+    if isinstance(bins, Tensor) and bins.dim() != 1:
+        if bins.dim() or bins.dtype.category >= dtypes.FLOATING:
+            raise RuntimeError(
+                "torch.histogramdd(): bins tensor should have one dimension, but got "
+                f"{bins.dim()} dimensions in the bins tensor for dimension 0"
+            )
+        bins = int(bins)
     if isinstance(bins, int) and bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     refuse("histogramdd" if isinstance(bins, Tensor) else "histogram_cpu", array, "iubc")

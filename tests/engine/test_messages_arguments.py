@@ -102,6 +102,20 @@ X = engine.ones(2)
 def test_what_torchs_parser_takes_is_taken(args: Any, kwargs: Any) -> None:
     found = _scaled(*args, **kwargs)
     assert found[: len(args)] == args
+    assert {type(x) for x in found[1:4]} <= {int, float, bool}  # of numpy and of tensors: plain numbers
+    assert {type(x) for x in (found[4] if isinstance(found[4], tuple | list) else [found[4]])} == {int}
+
+
+def test_numbers_of_numpy_and_of_tensors_reach_the_kernels_as_pythons() -> None:
+    x = engine.arange(6.0).reshape(2, 3)
+    one, flag = engine.tensor(1), np.bool_(True)
+    for dim in (np.int64(1), np.int32(1), one):
+        assert engine.equal(x.sum(dim, keepdim=flag), x.sum(1, keepdim=True))
+        assert engine.equal(x.roll(dim, dim), x.roll(1, 1))
+    assert engine.equal(x.sum([np.int64(0), one]), x.sum())
+    assert engine.equal(F.leaky_relu(-x, engine.tensor(0.5)), -x * 0.5)
+    assert engine.equal(engine.clamp(x, engine.tensor(1.0), 2), engine.clamp(x, 1.0, 2.0))
+    assert engine.tensor(3.0).sum([0]) == 3.0
 
 
 @pytest.mark.parametrize(

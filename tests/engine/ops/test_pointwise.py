@@ -63,6 +63,7 @@ VALUES: list[Any] = [
     (lambda: engine.addcmul(I64, I64, I64, value=2), "int64", [21, 6, 55]),
     (lambda: engine.clamp(I64, 0.5), "float32", [3.0, 0.5, 5.0]),
     (lambda: engine.clamp(F32, 1.0, 0.0), "float32", [0.0, 0.0, 0.0]),
+    (lambda: engine.clamp(F32, min=tensor(0.0), max=1), "float32", [1.0, 0.0, 1.0]),
     (lambda: engine.where(B, F32, I64), "float32", [1.5, -2.0, 2.0]),
     (lambda: engine.where(B, 1, 0), "int64", [1, 0, 1]),
     (lambda: engine.where(B, 1.5, U8), "float32", [1.5, 2.0, 1.5]),
@@ -290,7 +291,7 @@ ERRORS: list[Any] = [
     ),
     (lambda: engine.clamp(C64, 0), NotImplementedError, "clamp is not supported for complex types"),
     (
-        lambda: engine.clamp(F32, tensor(0.0), 1),
+        lambda: engine.clamp(F32, tensor([0.0]), 1),
         TypeError,
         "clamp() received an invalid combination of arguments - got (Tensor, Tensor, int), but expected one of:",
     ),
