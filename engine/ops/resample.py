@@ -157,6 +157,9 @@ def _sizes(input, dim, size, scale_factor):
     """(output size or None, scale factors or None) as torch checks them."""
     if size is not None and scale_factor is not None:
         raise ValueError("only one of size or scale_factor should be defined")
+    for label, value in (("size", size), ("scale_factor", scale_factor)):
+        if isinstance(value, str):
+            raise TypeError(f"interpolate(): argument '{label}' must be tuple of numbers, not str")
     layout = "Please provide input tensor in (N, C, d1, d2, ...,dK) format and"
     spatial = f"but got input with spatial dimensions of {list(input.shape[2:])} and"
     if size is not None:
@@ -206,8 +209,7 @@ def interpolate(
     """
     from engine.ops import pooling
 
-    if not isinstance(mode, str):
-        return _refuse_mode(input, mode)
+    asked, mode = mode, mode if isinstance(mode, str) else ""
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
             raise ValueError(
@@ -216,9 +218,6 @@ def interpolate(
             )
     elif align_corners is None:
         align_corners = False
-    for label, value in (("size", size), ("scale_factor", scale_factor)):
-        if isinstance(value, str):
-            raise TypeError(f"interpolate(): argument '{label}' must be tuple of numbers, not str")
     ndim = input.dim()
     dim = ndim - 2
     output, factors = _sizes(input, dim, size, scale_factor)
@@ -244,13 +243,9 @@ def interpolate(
         return _upsample(kind, input, output, align_corners, factors)
     if mode in ("linear", "bilinear", "trilinear") and ndim in (3, 4, 5):
         raise NotImplementedError(f"Got {ndim}D input, but {mode} mode needs {_DIMS[mode]}D input")
-    return _refuse_mode(input, mode)
-
-
-def _refuse_mode(input, mode):
     raise NotImplementedError(
-        f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear "
-        f"| bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})"
+        f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {ndim}D) for the modes: nearest | linear | "
+        f"bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {asked})"
     )
 
 
