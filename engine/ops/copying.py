@@ -653,16 +653,16 @@ def _dense_c(shape: Any, strides: Any, item: int) -> bool:
 def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
     array = tensor._array
     flags = like._array.flags
-    xp = backends.xp_of(array)
-    if flags.c_contiguous or like._array.shape != array.shape:
-        if xp is not np or array.nbytes < 1 << 20:
-            return wrap(array.copy("C"))
-        from engine.backends.cpu import empty
+    xp, plain = backends.xp_of(array), flags.c_contiguous or like._array.shape != array.shape
+    if plain and (xp is not np or array.nbytes < 1 << 20):
+        return wrap(array.copy("C"))
+    from engine.backends.cpu import empty
 
-        result = empty(array.shape, array.dtype)
-        result[...] = array
-        return wrap(result)
-    result = layouts.empty_preserved(xp, like._array, array.dtype)
+    result = (
+        empty(array.shape, array.dtype)
+        if plain
+        else layouts.empty_preserved(xp, like._array, array.dtype)
+    )
     result[...] = array
     return wrap(result)
 

@@ -445,7 +445,11 @@ def _check(input, target, weight):
     ]
 )
 def nll_loss_nd(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction="mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction="mean",
 ):
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *)."""
     function = nll_loss_maps if _check(input, target, weight) else nll_loss_rows
@@ -503,8 +507,12 @@ def _check_class_weight(weight, classes):
     ]
 )
 def cross_entropy_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction="mean",
-    label_smoothing: float = 0.0
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction="mean",
+    label_smoothing: float = 0.0,
 ):
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
     if input.dim() and tuple(input.shape) == tuple(target.shape):
