@@ -25,8 +25,8 @@ from engine.device import device
 from engine.tensor import Tensor
 
 __all__ = [
-    "Arguments", "argument_error", "by_name", "check_arguments", "checked", "combination_error", "sizes_error",
-    "sizes_of",
+    "Arguments", "argument_error", "by_name", "check_arguments", "checked", "combination_error", "operand_error",
+    "sizes_error", "sizes_of",
 ]  # fmt: skip
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
@@ -100,7 +100,9 @@ class Arguments(NamedTuple):
     def given(self, values: Sequence[Any]) -> list[str]:
         """What a call with these values gave, as far as they tell: types, and `name=type` of those by keyword."""
         pairs = list(zip(self.kinds, values))
-        named = sorted((k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default)
+        named = sorted(
+            (k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default
+        )
         pairs = [(k, v) for k, v in pairs if not k.keyword]
         while pairs and pairs[-1][1] is pairs[-1][0].default:
             pairs.pop()
@@ -117,7 +119,8 @@ class Arguments(NamedTuple):
             if not k.allowed or k.name in skip:
                 continue
             allowed = k.allowed - {"int"} if k.allowed >= {"int", "complex"} else k.allowed
-            order = sorted(allowed, key=lambda a: (a == "Tensor", a != "int", a))  # the quick ones first
+            # the quick ones first
+            order = sorted(allowed, key=lambda a: (a == "Tensor", a != "int", a))
             tests = [UNUSUAL[a].format(p=k.name) for a in order]
             if k.optional:
                 tests.insert(0, f"{k.name} is not None")
@@ -212,14 +215,10 @@ def _refused(
 def argument_error(name: str, position: int | None, param: str, word: str, value: Any) -> TypeError:
     """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
     place = "" if position is None else f" (position {position})"
-    return TypeError(
-        f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}"
-    )
+    return TypeError(f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}")
 
 
-def sizes_error(
-    name: str, param: str, sizes: Sequence[Any], position: int | None = 1
-) -> TypeError:
+def sizes_error(name: str, param: str, sizes: Sequence[Any], position: int | None = 1) -> TypeError:
     """torch's error for sizes, given as separate arguments or as one, of which one is no int."""
     value = sizes[0] if len(sizes) == 1 else sizes
     if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
@@ -257,12 +256,21 @@ def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
 
 def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
     """torch's error for arguments that fit none of a function's signatures."""
-    given = ", ".join(arguments.given(values)[name[-1:] == "_" :])  # a method's first is not counted
+    own = name[-1:] == "_"  # a method: its first is not counted
+    given = ", ".join(arguments.given(values)[own:])
     parts = [f"{k.words} {k.name}".strip() for k in arguments.kinds]
     return TypeError(
         f"{name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"
         f" * ({', '.join(parts)})\n"
     )
+
+
+def operand_error(record: Any, name: str, operands: Sequence[Any], i: int) -> TypeError:
+    """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
+    if record.arguments.ambiguous(len(operands)):
+        return combination_error(name, operands, record.arguments)
+    p, names = record.tensors[i], record.params
+    return argument_error(name, names.index(p) + (name[-1:] != "_"), p, "Tensor", operands[i])
 
 
 # --- functions that are no ops
@@ -271,13 +279,17 @@ _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type:
 
 
 def checked(
-    function: FunctionType, several: tuple[tuple[int, int], ...] = (), name: str = "", first: str = ""
+    function: FunctionType,
+    several: tuple[tuple[int, int], ...] = (),
+    name: str = "",
+    first: str = "",
 ) -> Any:
     """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
     `name` and `first`: what errors call it and its first parameter, if not by their names.
     The source that checks is written at the first call: Note [Compiled on first use] in dispatch.py.
     """
+    function.several = several  # type: ignore[attr-defined]  # its ops ask for it too
     code, annotations = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if code.co_flags & 0x04 or not any(_parsed(annotations.get(n, ""))[0] for n in names):
@@ -294,7 +306,9 @@ def checked(
 
 
 def _compile_into(
-    public: FunctionType, function: FunctionType, namespace: dict[str, Any],
+    public: FunctionType,
+    function: FunctionType,
+    namespace: dict[str, Any],
     several: tuple[tuple[int, int], ...],
     name: str,
     first: str,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine.arguments import Arguments, argument_error, checked, combination_error, kind
+from engine.arguments import Arguments, checked, kind, operand_error
 from engine.autograd.graph import Node
 from engine.dtypes import INEXACT, NATIVE
 from engine.layouts import Laid, lay, plain
@@ -291,7 +291,7 @@ class Op:
             )
             for p in self.params
         ]
-        return Arguments(tuple(kinds), self.several or SEVERAL.get(self.called, ()))
+        return Arguments(tuple(kinds), self.several or getattr(COMPOSITES.get(self.called), "several", ()))
 
     def signature(self) -> str:
         """The public parameters as Python text, without `out`."""
@@ -470,7 +470,6 @@ def composite(
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
         function = checked(function, several, form)
-        SEVERAL[function.__name__] = several
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)
@@ -485,7 +484,6 @@ def overload(**options: Any) -> Callable[[Any], Any]:
 
 
 COMPOSITES: dict[str, Any] = {}
-SEVERAL: dict[str, tuple[tuple[int, int], ...]] = {}  # of the composites, as in `op`
 
 
 def _publish(name: str, function: Any, method: bool | str, public: bool) -> None:
@@ -700,11 +698,3 @@ def devices_error(devices: Sequence[str]) -> RuntimeError:
     return RuntimeError(
         f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!"
     )
-
-
-def operand_error(record: Op, name: str, operands: Sequence[Any], i: int) -> TypeError:
-    """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
-    if record.arguments.ambiguous(len(operands)):
-        return combination_error(name, operands, record.arguments)
-    p, names = record.tensors[i], record.params
-    return argument_error(name, names.index(p) + (name[-1:] != "_"), p, "Tensor", operands[i])
