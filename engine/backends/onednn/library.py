@@ -94,13 +94,13 @@ def _short_waits() -> Iterator[None]:
     """libgomp, while it is loaded, is told how long a thread that waits for others spins before it sleeps.
 
     Its own 300,000 turns are milliseconds: where another process has a core, the threads of one small operation spin
-    through each other's time slices, and a network is a hundred times slower.  2,000 turns bridge the time between two
+    through each other's time slices, and a network is a hundred times slower.  6,000 turns bridge the time between two
     operations.  What the user set (OMP_WAIT_POLICY, GOMP_SPINCOUNT) stands.
     """
     if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
         yield
         return
-    os.environ["GOMP_SPINCOUNT"] = "2000"
+    os.environ["GOMP_SPINCOUNT"] = "6000"
     try:
         yield
     finally:
