@@ -96,7 +96,7 @@ def lstm_forward(
 _FEW = 8  # rows
 
 
-def lstm_inference(
+def lstm_outputs(
     xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool, product: Any = None
 ) -> Any:  # fmt: skip
     """`lstm_forward` of `length` steps of the whole batch that keeps nothing -> output (rows, H), h, c.

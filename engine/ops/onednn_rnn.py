@@ -52,7 +52,7 @@ def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=Fa
 def _lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
     if not usable(gates, h0, c0, weight):
         return NotImplemented
-    return _rnn.lstm_inference(fast, gates, h0, c0, weight, length, reverse, _gemm(0.0))
+    return _rnn.lstm_outputs(fast, gates, h0, c0, weight, length, reverse, _gemm(0.0))
 
 
 @kernel(rnn.lstm_layer_backward, "onednn")

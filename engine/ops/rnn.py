@@ -183,7 +183,7 @@ def lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
     gates (length N, 4H), h0 (N, H), c0 (N, H), weight (4H, H) -> output (length N, H), h (N, H), c (N, H).
     """
     x, h, c, w = _wide(gates, h0, c0, weight)
-    return _like(_rnn.lstm_inference(xp, x, h, c, w, length, reverse), gates.dtype)
+    return _like(_rnn.lstm_outputs(xp, x, h, c, w, length, reverse), gates.dtype)
 
 
 @op(
