@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubcli import hubconf, settings, store
+from hubcli import settings, store
 from hubcli.commands import _options
 from hubcli.errors import HubError, UsageError
-from hubcli.hubconf import HubConf
 from hubcli.spec import RepoSpec
 from hubcli.store import CachedRepo, Checkout
 
 if TYPE_CHECKING:
     from hubcli.broker import Broker
     from hubcli.commands._options import Arguments, Execution
+    from hubcli.hubconf import HubConf
     from hubcli.invoke import Result
     from hubcli.jobs import Job
     from hubcli.sandbox import Mechanism
@@ -82,6 +82,8 @@ def read(
 
 def conf(checkout: Checkout) -> HubConf:
     """The hubconf, read statically; errors name the spec."""
+    from hubcli import hubconf
+
     try:
         return hubconf.read(checkout.path)
     except HubError as error:

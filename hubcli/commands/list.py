@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from hubcli import output, store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
-from hubcli.hubconf import EntryPoint, HubConf
 from hubcli.spec import RepoSpec
+
+if TYPE_CHECKING:
+    from hubcli.hubconf import EntryPoint, HubConf
 
 
 @click.command("list", cls=_options.Executing)
