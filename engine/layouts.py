@@ -249,7 +249,11 @@ def copy_preserved(xp: Any, array: Any) -> Any:
 
 
 def check_rank(ndim: int, wanted: memory_format) -> None:
-    """torch's error for channels_last of a tensor without the dims for it."""
+    """torch's errors for what is no memory format, and for channels_last of a tensor without the dims for it."""
+    if not isinstance(wanted, memory_format):
+        raise TypeError(
+            f"argument 'memory_format' must be torch.memory_format, not {type(wanted).__name__}"
+        )
     order = _ORDERS.get(wanted)
     if order is not None and len(order) != ndim:
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
