@@ -12,6 +12,7 @@ from engine.ops import (  # noqa: F401
     extremes,
     from_data,
     gathering,
+    handed_down,
     indexing,
     joining,
     masking,

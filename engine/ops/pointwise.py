@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from engine import backends, dtypes
-from engine.autograd.graph import handed, name_node, shown
+from engine.autograd.graph import name_node, shown
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -16,9 +16,8 @@ from engine.dispatch import (
     overload,
     samples,
 )
-from engine.layouts import Laid
 from engine.runtime import store
-from engine.tensor import Tensor, lying, wrap
+from engine.tensor import Tensor, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
 
@@ -697,20 +696,3 @@ Tensor.__ifloordiv__ = operator_form("floor_divide", inplace=True)
 Tensor.__imod__ = operator_form("remainder", inplace=True)
 Tensor.__ipow__ = operator_form("pow", inplace=True)
 Tensor.__div__, Tensor.__rdiv__ = Tensor.__truediv__, Tensor.__rtruediv__
-
-
-# --- handed to autograd
-
-
-def _add_in_place(total: Tensor, more: Tensor) -> None:
-    array, other = lying(total), lying(more)
-    if type(array) is not type(other):
-        array, other = total._array, more._array
-    elif type(array) is Laid:
-        array.packed = None
-    array += other
-    total._vc[0] += 1
-
-
-handed.add = add
-handed.add_ = _add_in_place
