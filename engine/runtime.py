@@ -204,8 +204,10 @@ def _raised_by_numpy(error: Exception) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is not None and "numpy" in trace.tb_frame.f_code.co_filename:
-        return True
+    if trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] == "numpy":
+            return True
     return str(error).startswith(NUMPYS)
 
 

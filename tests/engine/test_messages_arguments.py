@@ -217,3 +217,20 @@ def test_what_numpy_raises_in_a_kernel_names_function_shapes_and_dtypes() -> Non
         RuntimeError, match=r"The size of tensor a \(8\) must match the size of tensor b \(4\)"
     ):
         refused(OPS["mm"], broadcast, np.ones((3, 8)))
+
+
+def test_what_the_engine_raised_is_not_taken_for_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the engine lies: `/home/me/numpy-models/engine` says nothing."""
+    from engine import runtime
+
+    def kernel() -> None:
+        raise ValueError("min_val cannot be greater than max_val")
+
+    moved = kernel.__code__.replace(co_filename="/home/me/numpy-models/engine/ops/activation.py")
+    monkeypatch.setattr(kernel, "__code__", moved)
+    with pytest.raises(ValueError) as ours:
+        kernel()
+    assert not runtime._raised_by_numpy(ours.value)
+    with pytest.raises(ValueError) as numpys:
+        np.moveaxis(np.ones((2, 2)), (0, 0), (0, 1))
+    assert runtime._raised_by_numpy(numpys.value)
