@@ -212,16 +212,15 @@ def _flag(value: bool | None) -> str:
     ]
 )  # fmt: skip
 def stft(
-    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
-    center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
     """Transforms of windowed frames, `hop_length` apart.
 
     input (*, n), window (win_length) -> (*, frequencies, frames) complex.
     center: frames are centred, the ends padded by `pad_mode`; return_complex=False: real and imaginary part in a
-    last dim
-    of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
+    last dim of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
     """
     if not input.dim():
         input = input.reshape(1)
