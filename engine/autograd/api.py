@@ -41,6 +41,10 @@ def _root_gradients(
         if isinstance(output, GradientEdge):
             if gradient is None:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            if not isinstance(gradient, Tensor):
+                raise TypeError(
+                    f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
+                )
             roots.append(((output.node, output.output_nr), gradient))
             continue
         if not isinstance(output, Tensor):
