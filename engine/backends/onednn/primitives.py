@@ -1,7 +1,7 @@
-"""Primitives: made once a geometry, kept in an LRU cache a thread, run on arrays.
+"""Primitives: made once a geometry, kept by each thread as long as they are used, run on arrays.
 
 A primitive is oneDNN's compiled kernel for one set of shapes, strides and attributes; making one costs 0.2 to 1 ms.
-`primitive(key, make)` gives the cached one; `make(context)` returns a `Primitive` or raises `Unsupported`, which is
+`primitive(key, make)` gives the cached one; `make()` returns a `Primitive` or raises `Unsupported`, which is
 remembered as None.  Implementations called `ref` are refused: they are 1000 times slower than numpy.
 
 Threads: the cache, the memory objects and the scratch memory belong to one thread, so concurrent calls share nothing
