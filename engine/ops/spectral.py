@@ -213,8 +213,8 @@ def _flag(value: bool | None) -> str:
 )  # fmt: skip
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
-    return_complex: bool | None = None, align_to_window: bool | None = None,
+    window: Tensor | None = None, center=True, pad_mode="reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
     """Transforms of windowed frames, `hop_length` apart.
 

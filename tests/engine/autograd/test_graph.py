@@ -367,6 +367,8 @@ def test_a_gradient_edge_stands_for_a_tensor() -> None:
     assert x.grad.tolist() == [3, 3]
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
         engine.autograd.grad(edge, x)
+    with pytest.raises(TypeError, match="gradients can be either Tensors or None, but got list"):
+        engine.autograd.grad(edge, x, [[1.0, 1.0]])
     with pytest.raises(RuntimeError, match="gradient edges of leaves only"):
         engine.autograd.backward(z, inputs=edge)
     with pytest.raises(RuntimeError, match="get the gradient edge for a Tensor that does not require"):
