@@ -212,9 +212,9 @@ def _flag(value: bool | None) -> str:
     ]
 )  # fmt: skip
 def stft(
-    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center=True, pad_mode="reflect", normalized: bool = False,
-    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
+    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+    center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
     """Transforms of windowed frames, `hop_length` apart.
 
@@ -222,7 +222,7 @@ def stft(
     center: frames are centred, the ends padded by `pad_mode`; return_complex=False: real and imaginary part in a
     last dim of 2.  RuntimeError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.stft.html
     """
-    if not input.dim():
+    if not input.dim():  # as in torch, whose stft is Python so far, what is no Tensor fails here: AttributeError
         input = input.reshape(1)
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
