@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from hubcli import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads would wait for each other
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in a shell's background: children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
