@@ -269,9 +269,10 @@ def source(record: Op, inplace: bool = False) -> str:
             w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
         if record.broadcast and len(tensors) > 1 and not record.view:
             arrays = ", ".join("_a_" + p for p in tensors)
+            other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
             w(
-                f"if _r.ndim > 1 and not getattr({first}, 'flags', _r.flags).c_contiguous: _r = "
-                f"laid_out(_r, {arrays})",
+                f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: "
+                f"_r = laid_out(_r, {arrays})",
                 deep,
             )
         if not record.laid:
@@ -445,13 +446,13 @@ def _save(w: Text, record: Op, plan: Plan, deep: int, inplace: bool) -> None:
         cond = plan.condition(name)
         nr = int(name[6:] or 0)
         if inplace:
-            holder = "SavedResult(_w, input._vc, 0)"
+            holder = "new_tuple(SavedResult, (_w, input._vc, input._vc[0], 0))"
         elif record.many:
             raise TypeError(f"op {record.name}: results of a list-valued op cannot be saved")
         elif record.outputs:
-            holder = f"SavedResult(_r[{nr}], _ts[{nr}]._vc, {nr})"
+            holder = f"new_tuple(SavedResult, (_r[{nr}], _ts[{nr}]._vc, _ts[{nr}]._vc[0], {nr}))"
         else:
-            holder = "SavedResult(_r, _t._vc, 0)"
+            holder = "new_tuple(SavedResult, (_r, _t._vc, _t._vc[0], 0))"
         saved.append(holder if len(record.differentiable) == 1 else f"{holder} if {cond} else None")
         conditions.append("True" if len(record.differentiable) == 1 else cond)
     if not saved:
@@ -486,7 +487,6 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
     w(f"if {test}:", 1)
     choice = [f"_Node{i} if {test} else " for i, test in enumerate(record.node_names)]
     w(f"_n = new({''.join(choice)}_Node)", 2)
-    w("_n.sequence_nr = next_seq()", 2)
     w("_n._extra = None", 2)
     edges = []
     for p in diff:
@@ -498,6 +498,7 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
                 edge = "None if input._view is not None else " + edge
             edges.append(edge if len(diff) == 1 else f"({edge}) if _r_{p} else None")
     w(f"_n.next_edges = ({', '.join(edges)},)", 2)
+    w("_n.sequence_nr = next_seq()", 2)  # edge_of may have made nodes: Note [Passes without a plan]
 
 
 def _record(w: Text, record: Op, plan: Plan, inplace: bool) -> None:

@@ -175,7 +175,7 @@ def arrays_source(record: Op) -> str:
     w.depth = 1
     w("grad = grads[0]")
     w("if grad.__class__ is not ndarray:")
-    w("if grad._laid is not None: return None", 1)
+    w("if grad is None or grad._laid is not None: return None", 1)
     w("grad = grad._array", 1)
     w("if grad.__class__ is not ndarray: return None", 1)
     w("d = grad.dtype")
@@ -218,17 +218,20 @@ def arrays_source(record: Op) -> str:
         w(f"if {n}.__class__ is not ndarray or {n}.dtype is not d: return None")
     w("try:")
     for i, p in enumerate(record.differentiable):
-        arguments = ", ".join(
-            formula_params((record.array_formulas or {}).get(p, record.formulas[p]))
-        )
-        w(f"g_{p} = _fa_{p}({arguments}) if needs[{i}] else None", 1)
-        w(f"if g_{p} is NotImplemented: return None", 1)
+        formula = (record.array_formulas or {}).get(p, record.formulas[p])
+        deep = 1
+        if len(record.differentiable) > 1:
+            w(f"g_{p} = None", 1)
+            w(f"if needs[{i}]:", 1)
+            deep = 2
+        w(f"g_{p} = _fa_{p}({', '.join(formula_params(formula))})", deep)
+        w(f"if g_{p}.__class__ is not ndarray:", deep)
+        w(f"if g_{p} is NotImplemented or g_{p} is None: return None", deep + 1)
+        w(f"g_{p} = np.asarray(g_{p})", deep + 1)
         if p in plan.back:
-            w(f"if g_{p} is not None and g_{p}.shape != s_{p}: g_{p} = summed_to(g_{p}, s_{p})", 1)
+            w(f"if g_{p}.shape != s_{p}: g_{p} = summed_to(g_{p}, s_{p})", deep)
     w("except RuntimeWarning:")
     w("return None", 1)
-    for p in record.differentiable:
-        w(f"if g_{p} is not None and g_{p}.__class__ is not ndarray: g_{p} = np.asarray(g_{p})")
     parts = [f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
     return w.text()

@@ -84,7 +84,7 @@ def summed_to(array: Any, shape: Any) -> Any:
         return array
     lead = array.ndim - len(shape)
     if lead:
-        array = np.add.reduce(array, 0 if lead == 1 else tuple(range(lead)))
+        array = np.asarray(np.add.reduce(array, 0 if lead == 1 else tuple(range(lead))))
     if array.shape != shape:
         stretched = [i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1]
         array = np.add.reduce(array, tuple(stretched), keepdims=True)
@@ -390,7 +390,7 @@ SHARED: dict[str, Any] = dict(
     make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np,
     partial=functools.partial, pick=pick, plain_float_number=plain_float_number, plain_number=plain_number,
     prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list, rebase=rebase,
-    rebase_constant=rebase_constant, refused=refused, rewrap=rewrap, SavedResult=SavedResult,
+    rebase_constant=rebase_constant, refused=refused, rewrap=rewrap, SavedResult=SavedResult, new_tuple=tuple.__new__,
     second_time=second_time, size_of=size_of, sizes_error=sizes_error, Tensor=Tensor, to_float=to_float,
     unpack_result=unpack_result, View=View, wrap=wrap, write=write, write_out=write_out, xp_for=xp_for,
 )  # fmt: skip

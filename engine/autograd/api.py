@@ -30,59 +30,60 @@ def _as_tuple(tensors: Any) -> tuple[Any, ...]:
     return (tensors,) if isinstance(tensors, Tensor | GradientEdge) else tuple(tensors)
 
 
-def _root_gradients(
-    outputs: Sequence[_Root], gradients: Sequence[Tensor | None]
-) -> list[tuple[Edge, Any]]:
-    """(edge, gradient) of every root; a missing gradient of one element is 1, an array.  Raises torch's errors."""
-    if len(gradients) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
-    roots = []
-    for i, (output, gradient) in enumerate(zip(outputs, gradients)):
-        if isinstance(output, GradientEdge):
-            if gradient is None:
-                raise RuntimeError("grad can be implicitly created only for scalar outputs")
-            if not isinstance(gradient, Tensor):
-                raise TypeError(
-                    f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
-                )
-            roots.append(((output.node, output.output_nr), gradient))
-            continue
-        if not isinstance(output, Tensor):
-            raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
-        if output._requires_grad is not True and not requires_grad_of(output):
-            raise RuntimeError(
-                f"element {i} of tensors does not require grad and does not have a grad_fn"
-            )
+def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
+    """The edge of root `i` and its gradient: 1, an array, where one element has none given.  Raises torch's errors."""
+    if isinstance(output, GradientEdge):
         if gradient is None:
-            array = output._array
-            if array.size != 1:
-                raise RuntimeError("grad can be implicitly created only for scalar outputs")
-            if array.dtype.kind == "c":
-                raise RuntimeError(
-                    "grad can be implicitly created only for real scalar outputs but got "
-                    f"{output.dtype}"
-                )
-            gradient = xp_of(array).empty(array.shape, array.dtype)
-            gradient.fill(1)
-        elif not isinstance(gradient, Tensor):
-            raise TypeError(
-                f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
-            )
-        elif gradient._array.shape != output._array.shape:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        if not isinstance(gradient, Tensor):
+            raise _not_a_gradient(gradient)
+        return (output.node, output.output_nr), gradient
+    if not isinstance(output, Tensor):
+        raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
+    if output._requires_grad is not True and not requires_grad_of(output):
+        raise RuntimeError(
+            f"element {i} of tensors does not require grad and does not have a grad_fn"
+        )
+    if gradient is None:
+        array = output._array
+        if array.size != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        if array.dtype.kind == "c":
             raise RuntimeError(
-                f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] has a shape of "
-                f"{output.shape}."
+                "grad can be implicitly created only for real scalar outputs but got "
+                f"{output.dtype}"
             )
-        elif gradient.dtype.is_complex != output.dtype.is_complex:
-            raise RuntimeError(
-                f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of "
-                f"{output.dtype}."
-            )
-        elif gradient.dtype is not output.dtype:
-            gradient = handed.cast(gradient, output.dtype)
-        roots.append((edge_of(output), gradient))
-    return roots
+        one = xp_of(array).empty(array.shape, array.dtype)
+        one.fill(1)
+        return edge_of(output), one
+    if not isinstance(gradient, Tensor):
+        raise _not_a_gradient(gradient)
+    if gradient._array.shape != output._array.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {gradient.shape} and output[{i}] has a shape of "
+            f"{output.shape}."
+        )
+    if gradient.dtype.is_complex != output.dtype.is_complex:
+        raise RuntimeError(
+            f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+            f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of "
+            f"{output.dtype}."
+        )
+    if gradient.dtype is not output.dtype:
+        gradient = handed.cast(gradient, output.dtype)
+    return edge_of(output), gradient
+
+
+def _not_a_gradient(value: Any) -> TypeError:
+    return TypeError(f"gradients can be either Tensors or None, but got {type(value).__name__}")
+
+
+def _roots(outputs: Sequence[_Root], gradients: Any) -> list[tuple[Edge, Any]]:
+    """(edge, gradient) of every root."""
+    given = (None,) * len(outputs) if gradients is None else _as_tuple(gradients)
+    if len(given) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    return [_root(output, gradient, i) for i, (output, gradient) in enumerate(zip(outputs, given))]
 
 
 def backward(
@@ -114,9 +115,7 @@ def backward(
         grad_tensors = grad_variables
     if inputs is not None and not isinstance(inputs, _Root) and len(inputs) == 0:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    outputs = _as_tuple(tensors)
-    gradients = (None,) * len(outputs) if grad_tensors is None else _as_tuple(grad_tensors)
-    roots = _root_gradients(outputs, gradients)
+    roots = _roots(_as_tuple(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
         run_backward(roots, keep, create_graph)
@@ -191,8 +190,7 @@ def grad(
         )
     roots_of = _as_tuple(outputs)
     targets = _as_tuple(inputs)
-    gradients = (None,) * len(roots_of) if grad_outputs is None else _as_tuple(grad_outputs)
-    roots = _root_gradients(roots_of, gradients)
+    roots = _roots(roots_of, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(roots, keep, create_graph, _edges(targets))
     if materialize_grads:
@@ -217,7 +215,11 @@ def _tensor_backward(
     inputs: Any = None,
 ) -> None:
     """Add the gradients of this tensor to the `.grad` of its leaves.  See `engine.autograd.backward`."""
-    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+    if inputs is not None or not (gradient is None or isinstance(gradient, Tensor)):
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        return
+    keep = create_graph if retain_graph is None else retain_graph
+    run_backward((_root(self, gradient, 0),), keep, create_graph)
 
 
 Tensor.backward = _tensor_backward  # type: ignore[method-assign]

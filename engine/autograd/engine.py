@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from heapq import heappop, heappush, heappushpop
+from heapq import heapify, heappop, heappush, heappushpop
 from typing import Any
 
 from numpy import asarray, ndarray
 
 from engine.autograd import anomaly
-from engine.autograd.graph import AccumulateGrad, Edge, Extra, Node, handed, run_hooks
+from engine.autograd.graph import (
+    AccumulateGrad,
+    Edge,
+    Extra,
+    Node,
+    accumulate_arrays,
+    handed,
+    run_hooks,
+)
 from engine.grad_mode import mode
 
 observers: list[Any] = []  # profilers: called with (node, run) instead of run()
@@ -40,15 +48,13 @@ def run_backward(
     where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs
     (a part of a graph that is recomputed inside another pass).
     """
+    if captures is None and not create_graph and not observers and not anomaly.state.enabled:
+        _run_plain(roots, keep_graph)
+        return []
     ready: list[tuple[int, Node]] = []
     buffers: dict[Node, list[Any]] = {}
-    plain = (
-        captures is None and not create_graph and not observers and not anomaly.state.enabled
-    )
     for (node, nr), gradient in roots:
-        if not ((plain and gradient.__class__ is ndarray) or isinstance(gradient, handed.Tensor)):
-            gradient = handed.wrap(gradient)
-        _add_to(buffers, node, nr, gradient)
+        _add_to(buffers, node, nr, _as_tensor(gradient))
     wanted: dict[Node, list[tuple[int, int]]] = {}
     captured: list[Any] = []
     if captures is not None:
@@ -65,8 +71,6 @@ def run_backward(
     if not cut:
         running.capturing = captures is not None
     try:
-        if plain:
-            _run_plain(ready, buffers, waiting, keep_graph)
         while ready:
             node = heappop(ready)[1]
             grads = buffers.pop(node, None) or [None] * node.n_outputs
@@ -115,16 +119,115 @@ def run_backward(
     return captured
 
 
-def _run_plain(
-    ready: list[tuple[int, Node]],
-    buffers: dict[Node, list[Any]],
-    waiting: dict[Node, int],
-    keep_graph: bool,
-) -> None:
-    """The loop of `run_backward` where every node runs and nothing is recorded: Note [Gradients over arrays]."""
+def _run_plain(roots: Sequence[tuple[Edge, Any]], keep_graph: bool) -> None:
+    """The pass where every node runs and nothing is recorded: Note [Gradients over arrays]."""
+    ready: list[tuple[int, Node]] = []
+    buffers: dict[Node, list[Any]] = {}
+    for (node, nr), gradient in roots:
+        if node not in buffers:
+            ready.append((-node.sequence_nr, node))
+        if gradient.__class__ is not ndarray:
+            gradient = _as_tensor(gradient)
+        _add_to(buffers, node, nr, gradient)
+    gradient = None
+    enabled, mode.enabled = mode.enabled, False
+    capturing = running.capturing
+    if capturing:
+        running.capturing = False
+    try:
+        if not _run_unplanned(ready, buffers, keep_graph):
+            _run_planned(ready, buffers, keep_graph)
+    finally:
+        mode.enabled = enabled
+        if capturing:
+            running.capturing = True
+
+
+def _run_unplanned(
+    ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool
+) -> bool:
+    """Run what needs no plan; whether that was everything.  What is left stands in `ready` and `buffers`.
+
+    Note [Passes without a plan]
+    The nodes that read a value are younger than the node that made it.  Taking the youngest first therefore never runs
+    a node before all its gradients are there, and nothing has to be counted.  Counting tells when the gradient of a
+    leaf is whole, so that it can be accumulated at once.  As long as all nodes compute over arrays, which are small,
+    leaves may wait for the end of the pass; at the first node of another kind, or leaf with hooks, the rest is planned.
+    """
+    if len(ready) > 1:
+        heapify(ready)
+    node = heappop(ready)[1]
+    following: Any  # the last to arrive: it waits outside the heap, which a chain never needs
     result: Any
-    leaves: list[Node] = []  # that have their whole gradient: they go first, as their sequence numbers say
-    following: Any = None  # what became ready last: it waits outside the heap, which a chain never needs
+    grads: Any
+    plan = False
+    while not plan:
+        grads = buffers[node]
+        edges = node.next_edges
+        if node.arrays is None or node._extra is not None or (result := node.arrays(grads, edges)) is None:
+            break
+        del buffers[node]
+        if not keep_graph and node.saved:
+            node.saved = None
+        following = None
+        for edge, gradient in zip(edges, result):
+            if edge is None:
+                continue
+            target, nr = edge
+            if target in buffers:
+                if gradient is not None:
+                    _add_to(buffers, target, nr, gradient)
+                continue
+            if target.n_outputs == 1:
+                buffers[target] = [gradient]
+            else:
+                _add_to(buffers, target, nr, gradient)
+            if target.__class__ is AccumulateGrad:
+                leaf = target.variable
+                if leaf._hooks or leaf._post_accumulate_hooks or target._extra is not None:
+                    plan = True
+            else:
+                if following is not None:
+                    heappush(ready, (-following.sequence_nr, following))
+                following = target
+        if following is None:
+            if not ready:  # all that is left are leaves
+                # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
+                result = gradient = grads = None
+                _run_leaves(list(buffers), buffers, keep_graph)
+                return True
+            node = heappop(ready)[1]
+        elif ready:
+            node = heappushpop(ready, (-following.sequence_nr, following))[1]
+        else:
+            node = following
+    heappush(ready, (-node.sequence_nr, node))
+    return False
+
+
+def _run_leaves(leaves: list[Any], buffers: dict[Node, list[Any]], keep_graph: bool) -> None:
+    """Accumulate the gradients of `leaves`, which they have whole."""
+    for leaf in leaves:
+        grads = buffers.pop(leaf)
+        if not accumulate_arrays(leaf, grads):
+            _run_node(leaf, _tensors(leaf, grads), (), keep_graph)
+
+
+def _run_planned(
+    ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool
+) -> None:
+    """Run the rest of the pass; leaves go first, as their sequence numbers say, once they have their whole gradient."""
+    waiting = _count([node for _, node in ready])
+    ready = [item for item in ready if item[1] not in waiting]
+    heapify(ready)
+    _run_leaves(
+        [n for n in buffers if n.__class__ is AccumulateGrad and n not in waiting],
+        buffers,
+        keep_graph,
+    )
+    result: Any
+    leaves: list[Node] = []  # that have their whole gradient
+    following: Any = None
     while ready or following is not None:
         if following is None:
             node = heappop(ready)[1]
@@ -139,7 +242,6 @@ def _run_plain(
             node.arrays is None
             or node._extra is not None
             or grads is None
-            or grads[0] is None
             or (result := node.arrays(grads, edges)) is None
         ):
             result = _run_node(
@@ -160,20 +262,22 @@ def _run_plain(
             if left:
                 waiting[target] = left
             elif target.__class__ is AccumulateGrad:
-                leaves.append(target)
+                if target in buffers:
+                    leaves.append(target)
             else:
                 if following is not None:
                     heappush(ready, (-following.sequence_nr, following))
                 following = target
         # no name may keep a gradient alive while AccumulateGrad looks whether it can have it
         result = gradient = edge = grads = None
-        while leaves:
-            target = leaves.pop()
-            grads = buffers.pop(target, None)
-            if grads is not None and (
-                target._extra is not None or target.arrays(grads, ()) is None
-            ):
-                _run_node(target, _tensors(target, grads), (), keep_graph)
+        if leaves:
+            target = None  # type: ignore[assignment]
+            _run_leaves(leaves, buffers, keep_graph)
+            leaves = []
+
+
+def _as_tensor(gradient: Any) -> Any:
+    return gradient if isinstance(gradient, handed.Tensor) else handed.wrap(gradient)
 
 
 def _tensors(node: Node, grads: list[Any] | None) -> list[Any]:
@@ -220,27 +324,35 @@ def _watched(node: Node, grads: list[Any], needs: Sequence[bool]) -> Any:
     return result
 
 
+def _count(roots: list[Node]) -> dict[Node, int]:
+    """How many nodes of the graph below `roots` feed each node."""
+    waiting: dict[Node, int] = {}
+    stack = list(roots)
+    seen = set(stack)
+    while stack:
+        for edge in stack.pop().next_edges:
+            if edge is not None:
+                node = edge[0]
+                count = waiting.get(node)
+                if count is not None:
+                    waiting[node] = count + 1
+                else:
+                    waiting[node] = 1
+                    if node not in seen:
+                        stack.append(node)
+    return waiting
+
+
 def _plan(
     roots: list[Node], wanted: dict[Node, list[tuple[int, int]]] | None, cut: bool = False
 ) -> tuple[dict[Node, int], set[Node] | None]:
     """How many nodes feed each node, and the nodes with a path to a wanted one (None = all)."""
+    if wanted is None:
+        return _count(roots), None
     waiting: dict[Node, int] = {}
     stack = list(roots)
     seen = set(stack)
     order: list[Node] = []
-    if wanted is None:
-        while stack:
-            for edge in stack.pop().next_edges:
-                if edge is not None:
-                    node = edge[0]
-                    count = waiting.get(node)
-                    if count is not None:
-                        waiting[node] = count + 1
-                    else:
-                        waiting[node] = 1
-                        if node not in seen:
-                            stack.append(node)
-        return waiting, None
     # A node is useful if a wanted node lies below it.  Two passes: collect, then mark upwards along reversed edges.
     parents: dict[Node, list[Node]] = {}
     while stack:

@@ -315,7 +315,7 @@ def _wrap_outputs(
                 out = done[id(t)]
                 nr = next(i for i, o in enumerate(outputs) if o is t)
                 entries.append(
-                    SavedResult(out._array, out._vc, nr)
+                    SavedResult(out._array, out._vc, out._vc[0], nr)
                     if out._requires_grad
                     else (out, out._vc[0])
                 )

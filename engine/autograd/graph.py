@@ -248,35 +248,37 @@ class AccumulateGrad(Node):
         return ()
 
 
-    def arrays(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any] | None:
-        """`apply` for an array that nothing but `grads` holds; None if it is none, or hooks want to see a Tensor."""
-        variable, array = self.variable, grads[0]
-        if (
-            array.__class__ is not ndarray
-            or variable._hooks
-            or variable._post_accumulate_hooks
-            or variable._array.dtype is not array.dtype
-        ):
-            return None
-        array = grads.pop()
-        with _accumulating:
-            had: Any = variable._grad
-            if had is not None:
-                if had.__class__ is not handed.Tensor or had._array.dtype is not array.dtype:
-                    handed.add_(had, handed.wrap(array))
-                else:
-                    total = had._array
-                    total += array
-                    had._vc[0] += 1
-            elif (
-                backends.owns(array)
-                and sys.getrefcount(array) == 2
-                and _same_layout(array, variable._array)
-            ):
-                variable._grad = handed.wrap(array)
+
+def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
+    """`leaf.apply` for an array that nothing but `grads` holds; False if it is none, or hooks want to see a Tensor."""
+    variable, array = leaf.variable, grads[0]
+    if (
+        array.__class__ is not ndarray
+        or leaf._extra is not None
+        or variable._hooks
+        or variable._post_accumulate_hooks
+        or (dtype := array.dtype) is not variable._array.dtype
+    ):
+        return False
+    with _accumulating:
+        had = variable._grad
+        if had is not None:
+            if had.__class__ is handed.Tensor and (total := had._array).dtype is dtype:
+                total += array
+                had._vc[0] += 1
             else:
-                variable._grad = handed.contiguous_copy(handed.wrap(array), variable)
-        return ()
+                handed.add_(had, handed.wrap(array))
+            return True
+        grads.clear()
+        if (
+            backends.owns(array)
+            and sys.getrefcount(array) == 2
+            and _same_layout(array, variable._array)
+        ):
+            variable._grad = handed.wrap(array)
+        else:
+            variable._grad = handed.contiguous_copy(handed.wrap(array), variable)
+    return True
 
 
 _LAST = 2**62  # later than any operation: runs as soon as it is ready

@@ -10,7 +10,7 @@ tie a cycle that only the garbage collector frees.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -25,13 +25,13 @@ def second_time() -> NoReturn:
     raise RuntimeError(SECOND_TIME)
 
 
-class SavedResult:
+class SavedResult(NamedTuple):
     """An output kept for backward: its array, version counter and version, and which output it is."""
 
-    __slots__ = ("array", "counter", "nr", "version")
-
-    def __init__(self, array: Any, counter: list[int], nr: int = 0) -> None:
-        self.array, self.counter, self.version, self.nr = array, counter, counter[0], nr
+    array: Any
+    counter: list[int]
+    version: int
+    nr: int
 
 
 def modified(described: str, origin: str, version: int, expected: int) -> NoReturn:

@@ -1,0 +1,104 @@
+"""Note [Passes without a plan]: what a pass does does not depend on when it is planned."""
+
+import itertools
+
+import pytest
+
+import engine
+from engine.autograd import engine as passes
+
+
+def leaf(*size: int, seed: int = 0) -> engine.Tensor:
+    g = engine.Generator().manual_seed(seed)
+    return engine.randn(*size, generator=g, dtype=engine.float64, requires_grad=True)
+
+
+def unusual(x: engine.Tensor) -> engine.Tensor:
+    """An op without formulas over arrays, from which on a pass is planned."""
+    return x.cumsum(0)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes were ready whenever a pass was planned."""
+    calls: list[int] = []
+    run = passes._run_planned
+
+    def counted(ready, buffers, keep_graph):
+        calls.append(len(ready))
+        run(ready, buffers, keep_graph)
+
+    monkeypatch.setattr(passes, "_run_planned", counted)
+    return calls
+
+
+STEPS = [lambda x, w: x * w, lambda x, w: (x + w).tanh(), lambda x, w: unusual(x) * w, lambda x, w: x / (w * w + 1)]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=lambda o: "".join(map(str, o)))
+def test_a_leaf_that_is_used_before_and_after_the_plan(order: tuple[int, ...], planned: list[int]) -> None:
+    x, w = leaf(3, seed=1), leaf(3, seed=2)
+    seen: list[list[float]] = []
+
+    def value(x, w):
+        y = x
+        for i in order:
+            y = STEPS[i](y, w) + y
+        return y.sum()
+
+    value(x, w).backward()
+    assert len(planned) == 1
+    expected = engine.autograd.grad(value(x, w), (x, w))
+    assert engine.allclose(x.grad, expected[0], rtol=1e-12)
+    assert engine.allclose(w.grad, expected[1], rtol=1e-12)
+    again = leaf(3, seed=2)
+    again.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+    value(x, again).backward()
+    assert seen == [again.grad.tolist()] == [pytest.approx(w.grad.tolist(), rel=1e-12)]
+
+
+def test_small_graphs_are_not_planned(planned: list[int]) -> None:
+    x, w, b = leaf(2, 3), leaf(3, 3), leaf(3)
+    for _ in range(2):
+        ((x @ w + b).tanh() * (x - b)).sum().backward()
+    assert not planned
+
+
+def test_a_watched_leaf_gets_its_gradient_before_older_nodes_run(planned: list[int]) -> None:
+    x, w = leaf(3, seed=1), leaf(3, seed=2)
+    seen: list[str] = []
+    w.register_post_accumulate_grad_hook(lambda t: seen.append("w"))
+    y = x * 2
+    y.register_hook(lambda g: seen.append("y"))
+    ((y * w) * w).sum().backward()
+    assert seen == ["w", "y"] and len(planned) == 1
+
+
+def test_a_hook_sees_the_leaves_that_are_done() -> None:
+    x, w = leaf(3, seed=1), leaf(3, seed=2)
+    y = x.exp()
+    seen: list[object] = []
+    y.register_hook(lambda g: seen.append(w.grad is not None))
+    (y * w).sum().backward()
+    assert seen == [True]
+
+
+def test_a_view_written_in_place_is_older_than_its_readers() -> None:
+    """The history of a stale view is made when it is asked for, by the node that reads it: it must be the older one."""
+    x = leaf(4)
+    base = x * 1
+    view = base[1:]
+    base.mul_(3)
+    (view * x[1:]).sum().backward()
+    assert x.grad.tolist() == pytest.approx([0.0, *(6 * x[1:]).tolist()])
+
+
+def test_a_failed_pass_leaves_gradients_alone() -> None:
+    x, w = leaf(3, seed=1), leaf(3, seed=2)
+    y = x.exp()
+    z = (y * w).sum()
+    y.sum().backward()
+    before = x.grad.tolist()
+    with pytest.raises(RuntimeError, match="second time"):
+        z.backward()
+    assert w.grad is None and x.grad.tolist() == before
