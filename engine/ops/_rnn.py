@@ -97,8 +97,8 @@ _FEW = 8  # rows
 
 
 def lstm_outputs(
-    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool, product: Any = None
-) -> Any:  # fmt: skip
+    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool
+) -> Any:
     """`lstm_forward` of `length` steps of the whole batch that keeps nothing -> output (rows, H), h, c.
 
     What steps cost here is calls.  The gates lie as i, f, o, g; with x the input's and the state's share,
@@ -118,10 +118,7 @@ def lstm_outputs(
     turned *= 0.5
     if count > _FEW:  # a product of few rows reads the weights as fast as they lie
         turned = xp.ascontiguousarray(turned)
-    if count == 1:
-        product = None  # BLAS's product with a vector asks for no second thread
-    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
-    add, multiply, tanh = xp.add, xp.multiply, xp.tanh
+    add, multiply, tanh, product = xp.add, xp.multiply, xp.tanh, xp.dot
     output = xp.empty((length, count, size), gates.dtype)
     act, t = xp.empty((count, 4 * size), gates.dtype), xp.empty(c0.shape, gates.dtype)
     sigmoids, (i, f, o, g) = (
@@ -130,7 +127,7 @@ def lstm_outputs(
     )
     h, c = h0 * 2, c0.copy()
     for step in range(length)[::-1] if reverse else range(length):
-        product(h, turned, act)
+        product(h, turned, out=act)
         add(act, shares[step], act)
         tanh(act, act)
         add(sigmoids, 1, sigmoids)

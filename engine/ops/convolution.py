@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import operator
-import sys
 import warnings
 from collections.abc import Iterable
 
-import numpy as np
-
-from engine import backends, dtypes
+from engine import dtypes
 from engine.autograd.graph import name_node
-from engine.binder import onednn_kernels
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import Laid, follow, plain
+from engine.layouts import follow, plain
 from engine.ops import _conv
-from engine.tensor import Tensor, hold_laid
+from engine.ops._weights import lay_weight
+from engine.tensor import Tensor
 
 _WORTH = 64  # elements of a weight from which packing it for every use is felt
 
@@ -397,25 +394,10 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
     else:
         padding = _each(padding, n, "padding")
     if not mode.enabled and weight._laid is None:
-        _lay_weight(weight)
+        lay_weight(weight, _WORTH)
     result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
     return result if batched else result.squeeze(0)
 
-
-def _lay_weight(weight):
-    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a laid one is kept.
-
-    It is laid in its own memory, unless somebody else holds its array or a part of it.
-    """
-    array = weight._array
-    if (
-        type(array) is np.ndarray and array.size >= _WORTH and array.dtype == np.float32 and array.flags.c_contiguous
-        # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
-        and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
-        and (array.shape[2:] == (3, 3) or onednn_kernels())
-    ):  # fmt: skip
-        hold_laid(weight, array.view(Laid))
-        del weight._array
 
 
 def _string_padding(input, weight, padding, stride, dilation):

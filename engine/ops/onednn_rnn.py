@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu import empty
 from engine.backends.cpu.fast import fast
-from engine.backends.onednn import arrays, library
+from engine.backends.onednn import arrays, library, recurrent
 from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
+from engine.layouts import plain
 from engine.ops import _rnn, rnn
 
 
@@ -48,11 +50,51 @@ def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=Fa
     )
 
 
+def _states(rows, length, *states):
+    """rows (length N, I) as (length, N, I); memory for the outputs and for the last states."""
+    count, size = states[0].shape
+    out = empty((length * count, size), np.float32)
+    x = np.ascontiguousarray(rows).reshape(length, count, -1)
+    return x, out, [np.ascontiguousarray(s) for s in states], [np.empty((count, size), np.float32) for s in states]
+
+
+def _share(rows, weight, bias):
+    """What the input adds to the gates: rows (n, I) @ weight (G, I).T + bias (G)."""
+    made = np.empty((len(rows), len(weight)), np.float32)
+    made[...] = bias
+    if not arrays.sgemm(rows, plain(weight).T, made, 1.0, 1.0):
+        made += rows.dot(plain(weight).T)
+    return made
+
+
 @kernel(rnn.lstm_inference, "onednn")
-def _lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
-    if not usable(gates, h0, c0, weight):
+def _lstm_inference(
+    xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, reverse=False
+):
+    if not usable(rows, h0, c0, weight_ih, weight_hh, bias):
         return NotImplemented
-    return _rnn.lstm_outputs(fast, gates, h0, c0, weight, length, reverse, _gemm(0.0))
+    x, out, states, last = _states(rows, length, h0, c0)
+    b = np.zeros(len(weight_ih), np.float32) if bias is None else bias
+    made = out.reshape(length, *h0.shape)
+    if recurrent.lstm(x, *states, weight_ih, weight_hh, b, made, *last, reverse):
+        return out, *last
+    gates = _share(rows, weight_ih, b)
+    return _rnn.lstm_outputs(fast, gates, h0, c0, plain(weight_hh), length, reverse)
+
+
+@kernel(rnn.gru_inference, "onednn")
+def _gru_inference(
+    xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False
+):
+    if not usable(rows, h0, weight_ih, weight_hh, bias_ih, bias_hh):
+        return NotImplemented
+    x, out, states, last = _states(rows, length, h0)
+    b, d = (np.zeros(len(weight_ih), np.float32) if a is None else a for a in (bias_ih, bias_hh))
+    made = out.reshape(length, *h0.shape)
+    if recurrent.gru(x, *states, weight_ih, weight_hh, b, d, made, *last, reverse):
+        return out, *last
+    gates, sizes = _share(rows, weight_ih, b), (len(h0),) * length
+    return _rnn.gru_forward(fast, gates, h0, plain(weight_hh), d, sizes, reverse, _gemm(0.0))[:2]
 
 
 @kernel(rnn.lstm_layer_backward, "onednn")

@@ -12,13 +12,17 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
+from engine.layouts import plain
 from engine.ops import _rnn
 from engine.ops._vjp import WHY, vjp
+from engine.ops._weights import lay_weight
 from engine.ops.activation import relu, sigmoid, tanh
 from engine.ops.blas import linear
 from engine.ops.dropout import dropout as _dropout
 from engine.ops.joining import cat, stack
 from engine.tensor import Tensor
+
+_WORTH = 1 << 13  # elements of a weight from which packing it for every use is felt
 
 
 def _wide(*arrays):
@@ -169,21 +173,51 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     return _like(_rnn.lstm_forward(xp, x, h, c, w, w_out, batch_sizes, reverse), dtype)
 
 
-@op(public=False, method=False, out=False, returns=("output", "h", "c"), tensors=("gates", "h0", "c0"), large=4096)
+@op(
+    public=False, method=False, out=False, returns=("output", "h", "c"), large=16, laid=True,
+    tensors=("rows", "h0", "c0", "weight_ih", "weight_hh"),
+)  # fmt: skip
 @samples(
     lambda t: [
-        (*map(t.constant, (t(6, 8), t(2, 2), t(2, 2), t(8, 2))), 3, False),
-        (*map(t.constant, (t(4, 8), t(1, 2), t(1, 2), t(8, 2))), 4, True),
-        (*map(t.constant, (t(0, 8), t(3, 2), t(3, 2), t(8, 2))), 0, True),
+        (*map(t.constant, (t(6, 3), t(2, 2), t(2, 2), t(8, 3), t(8, 2), t(8))), 3, False),
+        (*map(t.constant, (t(4, 2), t(1, 2), t(1, 2), t(8, 2), t(8, 2))), None, 4, True),
+        (*map(t.constant, (t(0, 3), t(3, 2), t(3, 2), t(8, 3), t(8, 2), t(8))), 0, True),
     ]
 )
-def lstm_inference(xp, gates, h0, c0, weight, length, reverse=False):
-    """`lstm_layer` without gradients: `length` steps of the whole batch, no projection.
+def lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, reverse=False):
+    """One direction of one LSTM layer without gradients: `length` steps of the whole batch, no projection.
 
-    gates (length N, 4H), h0 (N, H), c0 (N, H), weight (4H, H) -> output (length N, H), h (N, H), c (N, H).
+    rows (length N, I), h0 (N, H), c0 (N, H), weight_ih (4H, I), weight_hh (4H, H), bias (4H), the sum of both, or None
+    -> output (length N, H), h (N, H), c (N, H).
     """
-    x, h, c, w = _wide(gates, h0, c0, weight)
-    return _like(_rnn.lstm_outputs(xp, x, h, c, w, length, reverse), gates.dtype)
+    x, h, c, w, u = _wide(*map(plain, (rows, h0, c0, weight_ih, weight_hh)))
+    gates = x.dot(w.T) if bias is None else x.dot(w.T) + _wide(bias)[0]
+    return _like(_rnn.lstm_outputs(xp, gates, h, c, u, length, reverse), rows.dtype)
+
+
+@op(
+    public=False, method=False, out=False, returns=("output", "h"), large=16, laid=True,
+    tensors=("rows", "h0", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (*map(t.constant, (t(6, 3), t(2, 2), t(6, 3), t(6, 2), t(6), t(6))), 3, False),
+        (*map(t.constant, (t(4, 2), t(1, 2), t(6, 2), t(6, 2))), None, None, 4, True),
+        (*map(t.constant, (t(0, 3), t(3, 2), t(6, 3), t(6, 2), t(6), t(6))), 0, True),
+    ]
+)
+def gru_inference(
+    xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False
+):
+    """One direction of one GRU layer without gradients: `length` steps of the whole batch.
+
+    rows (length N, I), h0 (N, H), weight_ih (3H, I), weight_hh (3H, H), bias_ih, bias_hh (3H) or None
+    -> output (length N, H), h (N, H).
+    """
+    x, h, w, u, b, d = _wide(*map(plain, (rows, h0, weight_ih, weight_hh)), bias_ih, bias_hh)
+    gates = x.dot(w.T) if b is None else x.dot(w.T) + b
+    found = _rnn.gru_forward(xp, gates, h, u, d, (len(h),) * length, reverse)
+    return _like(found[:2], rows.dtype)
 
 
 @op(
@@ -304,19 +338,34 @@ def rnn_layer(xp, gates, h0, weight, how, batch_sizes, reverse):
 # --- whole networks
 
 
+def _plain(batch_sizes):
+    """Whether all of the batch goes all the way and nobody wants gradients."""
+    return not mode.enabled and len(set(batch_sizes)) == 1
+
+
+def _laid(weights):
+    for weight in weights[:2]:
+        if weight._laid is None:
+            lay_weight(weight, _WORTH)
+    return weights[:2]
+
+
 def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
     w_ih, w_hh = weights[:2]
     bias = weights[2] + weights[3] if has_biases else None
     projection = weights[-1] if len(weights) in (3, 5) else None
-    gates = linear(rows, w_ih, bias)
-    if not mode.enabled and projection is None and len(set(batch_sizes)) == 1:
-        found = lstm_inference(gates, *hx, w_hh, len(batch_sizes), reverse)
+    if projection is None and _plain(batch_sizes):
+        found = lstm_inference(rows, *hx, *_laid(weights), bias, len(batch_sizes), reverse)
     else:
-        found = lstm_layer(gates, *hx, w_hh, projection, batch_sizes, reverse)
+        found = lstm_layer(linear(rows, w_ih, bias), *hx, w_hh, projection, batch_sizes, reverse)
     return found[0], found[1:3]
 
 
 def _gru_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
+    if _plain(batch_sizes):
+        biases = weights[2:4] if has_biases else (None, None)
+        found = gru_inference(rows, *hx, *_laid(weights), *biases, len(batch_sizes), reverse)
+        return found[0], found[1:]
     gates = linear(rows, weights[0], weights[2] if has_biases else None)
     found = gru_layer(
         gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse

@@ -291,7 +291,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
 
     if not onednn.is_available():
         pytest.skip(onednn.describe())
-    from engine.backends.onednn import convolution
+    from engine.backends.onednn import packing
 
     layer = engine.nn.Conv2d(64, 64, 3, bias=False)
     images = [wrap(values(1, 64, n, n)) for n in (9, 12)]
@@ -299,7 +299,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         wanted = [layer(x).numpy() for x in images]
         for x, y in zip(images * 2, wanted * 2):  # two sizes in turn
             np.testing.assert_allclose(layer(x).numpy(), y, 1e-5)
-        assert layer.weight._laid.packed is not None and convolution._Kept.nbytes > 0
+        assert layer.weight._laid.packed is not None and packing._Kept.nbytes > 0
         for change in (lambda w: w.mul_(-1), lambda w: w.sub_(w + w), lambda w: w.neg_()):
             change(layer.weight)
             assert layer.weight._laid.packed is None
@@ -308,7 +308,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         address = layer.weight.data_ptr()
         layer(images[0])
         assert layer.weight.data_ptr() == address  # the memory is the same
-        monkeypatch.setattr(convolution, "_KEPT", 0)
+        monkeypatch.setattr(packing, "_KEPT", 0)
         np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
         assert layer.weight._laid.packed is None
 

@@ -78,6 +78,13 @@ int dnnl_reorder_primitive_desc_create(void **pd, const void *src, void *src_eng
     void *dst_engine, const void *attr);
 int dnnl_concat_primitive_desc_create(void **pd, void *engine, const void *dst, int n, int dim,
     void *const *srcs, const void *attr);
+int dnnl_lstm_forward_primitive_desc_create(void **pd, void *engine, int prop, int direction, const void *src_layer,
+    const void *src_iter, const void *src_iter_c, const void *weights_layer, const void *weights_iter,
+    const void *weights_peephole, const void *weights_projection, const void *bias, const void *dst_layer,
+    const void *dst_iter, const void *dst_iter_c, unsigned flags, const void *attr);
+int dnnl_lbr_gru_forward_primitive_desc_create(void **pd, void *engine, int prop, int direction, const void *src_layer,
+    const void *src_iter, const void *weights_layer, const void *weights_iter, const void *bias,
+    const void *dst_layer, const void *dst_iter, unsigned flags, const void *attr);
 int dnnl_sgemm(char transa, char transb, int64_t M, int64_t N, int64_t K, float alpha, const void *A, int64_t lda,
     const void *B, int64_t ldb, float beta, void *C, int64_t ldc);
 void omp_set_num_threads(int count);
@@ -107,10 +114,12 @@ RELU_RESULT, TANH_RESULT, LOGISTIC_RESULT = 0x100, 0x101, 0x104
 BINARY_ADD, BINARY_MUL, BINARY_SUB = 0x1FFF0, 0x1FFF1, 0x1FFF5
 GLOBAL_STATS, USE_SCALE, USE_SHIFT = 1, 2, 4
 USER_SCRATCHPAD = 1
+FORWARDS, BACKWARDS = 1, 2  # in time
 IMPLEMENTATION = 8  # queries
-WEIGHTS_MD, DIFF_WEIGHTS_MD, WORKSPACE_MD, SCRATCHPAD_MD = 131, 132, 135, 136
+WEIGHTS_MD, DIFF_WEIGHTS_MD, WORKSPACE_MD, SCRATCHPAD_MD, ARGUMENT_MD = 131, 132, 135, 136, 255
 # arguments of a primitive
 SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD = 64, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
 MULTIPLE_SRC, POST_OP = 1024, 32768
+SRC_2, DST_1, DST_2, WEIGHTS_1 = 3, 18, 19, 34

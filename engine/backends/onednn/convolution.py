@@ -13,39 +13,22 @@ from typing import Any
 import numpy as np
 
 from engine.backends.onednn import _abi
+from engine.backends.onednn.packing import Packing
 from engine.backends.onednn.primitives import (
-    Desc,
     Plan,
     Primitive,
     activation_desc,
     address,
-    aligned,
     any_desc,
     attributes,
     desc_of,
     null,
     primitive,
-    reorder_between,
     strides_of,
-    workspace,
 )
-from engine.layouts import Laid, empty_laid, lay, lies_channels_last
+from engine.layouts import empty_laid, lay, lies_channels_last
 
 _F32 = np.dtype("float32")
-_KEPT = 1 << 28  # bytes of packed weights that are kept
-
-
-class _Kept:
-    """A weight packed for the convolution `key`."""
-
-    nbytes = 0  # of all that live
-
-    def __init__(self, key: Hashable, buffer: np.ndarray) -> None:
-        self.key, self.buffer, self.address = key, buffer, address(buffer)
-        _Kept.nbytes += buffer.nbytes
-
-    def __del__(self) -> None:
-        _Kept.nbytes -= self.buffer.nbytes
 
 
 def _weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -77,20 +60,6 @@ class _Geometry:
         kernel = shape[-(x.ndim - 2) :]
         right = _right_padding(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
         self.windows = (list(stride), [d - 1 for d in dilation], list(padding), right)
-
-
-class _Packing:
-    """The copy of weights between the caller's layout and the one a primitive chose; none where they agree."""
-
-    def __init__(self, plain: Desc, packed: Desc, back: bool = False) -> None:
-        self.reorder: Primitive | None = None
-        self.nbytes = packed.nbytes
-        if not plain.same(packed):
-            self.reorder = reorder_between(*((packed, plain) if back else (plain, packed)))
-
-    def buffer(self) -> Any:
-        """Where the packed weights are put: one block for all, so it is in the cache."""
-        return address(workspace("weights", self.nbytes))
 
 
 def work(y: np.ndarray, w: np.ndarray) -> float:
@@ -126,41 +95,18 @@ class Forward:
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:
             descs[_abi.BIAS] = b
-        self._run = Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
+        self._run = Primitive(plan, descs, packing=Packing(desc_of(shape, strides), packed))
 
     def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         made = empty_laid(self._shape, _F32)
         run = self._run
         source = address(x if self._lies else lay(x))
-        weights = pack(run, w, self._key)
+        weights = run.extra["packing"].place(w, self._key)
         if bias is None:
             run(source, weights, address(made))
         else:
             run(source, weights, address(made), address(np.ascontiguousarray(bias)))
         return made if self._laid else made.view(np.ndarray)
-
-
-def pack(found: Primitive, w: np.ndarray, key: Hashable = None) -> Any:
-    """The address of the weights as `found` wants them, packed now if need be.
-
-    `key`: packed weights are kept with a laid `w`, which is not written to without its `packed` being taken away.
-    """
-    packing = found.extra["packing"]
-    if packing.reorder is None:
-        return address(w)
-    if key is None or type(w) is not Laid:
-        target = packing.buffer()
-        packing.reorder(address(w), target)
-        return target
-    kept = w.packed
-    if kept is None or (kept.key is not key and kept.key != key):
-        w.packed = kept = None
-        if _Kept.nbytes + packing.nbytes > _KEPT:
-            return pack(found, w)
-        buffer = aligned(packing.nbytes)
-        w.packed = kept = _Kept(key, buffer)
-        packing.reorder(address(w), kept.address)
-    return kept.address
 
 
 def backward_input(
@@ -181,12 +127,12 @@ def backward_input(
         )  # fmt: skip
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.DIFF_DST: y, _abi.WEIGHTS: packed, _abi.DIFF_SRC: x}
-        return Primitive(plan, descs, packing=_Packing(desc_of(shape, strides), packed))
+        return Primitive(plan, descs, packing=Packing(desc_of(shape, strides), packed))
 
     found = primitive(key, make)
     if found is None:
         return False
-    found(address(g), pack(found, w), address(out))
+    found(address(g), found.extra["packing"].place(w), address(out))
     return True
 
 
@@ -212,7 +158,7 @@ def backward_weight(
         if b is not None:
             descs[_abi.DIFF_BIAS] = b
         plain = desc_of(shape, strides)
-        return Primitive(plan, descs, packing=_Packing(plain, packed, back=True))
+        return Primitive(plan, descs, packing=Packing(plain, packed, back=True))
 
     found = primitive(key, make)
     if found is None:

@@ -180,11 +180,14 @@ def attributes(post: Sequence[tuple] = ()) -> Any:
 class Plan:
     """A primitive descriptor: what a primitive would be.  `name` is `convolution_forward` and the like.
 
-    `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.  `work`: see
-    `use_threads`; by default the elements of its largest memory.
+    `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.  `reference`: what is
+    called so is fast too (of recurrent layers it is made of products).  `work`: see `use_threads`; by default the
+    elements of its largest memory.
     """
 
-    def __init__(self, name: str, *args: Any, hint: bool = False, work: float | None = None) -> None:
+    def __init__(
+        self, name: str, *args: Any, hint: bool = False, reference: bool = False, work: float | None = None
+    ) -> None:  # fmt: skip
         if work is None:
             work = max((a.count for a in args if isinstance(a, Desc)), default=0)
         self.work = work
@@ -198,7 +201,7 @@ class Plan:
         lib, ffi = library.state.library, library.state.ffi
         self.handle = ffi.gc(handle, lib.dnnl_primitive_desc_destroy)
         self.implementation = self._implementation()
-        if self.implementation.startswith("ref") and not hint:
+        if self.implementation.startswith("ref") and not (hint or reference):
             raise Unsupported(f"oneDNN: {name} has only {self.implementation}")
 
     def _implementation(self) -> str:

@@ -61,36 +61,34 @@ def test_lstm_twins(sizes: tuple, reverse: bool, projected: bool) -> None:
     alike("lstm_layer_backward", *grads, *given, output, act, cells, w_out, sizes, reverse)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("count", [1, 5])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}])
-def test_lstm_gives_the_same_without_gradients(count: int, options: dict) -> None:
-    module = nn.LSTM(24, 40, 2, **options)
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}])
+def test_recurrent_layers_give_the_same_without_gradients(kind: Any, count: int, options: dict) -> None:
+    module = kind(24, 80, 2, **options)
     x = engine.from_numpy(rand(7, count, 24))
     layers = 4 if "bidirectional" in options else 2
     batch = 7 if "batch_first" in options else count
-    given = (
-        engine.from_numpy(rand(layers, batch, 40)),
-        engine.from_numpy(rand(layers, batch, 40)) * 2,
-    )
-    wanted = module(x, given)
-    with engine.no_grad():
-        found = module(x, given)
-    engine.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    state = engine.from_numpy(rand(layers, batch, 80))
+    given = (state, state * 2) if kind is nn.LSTM else state
+    for _ in range(3):
+        wanted = module(x, given)
+        with engine.no_grad():
+            found, again = module(x, given), module(x, given)  # the second time with weights that were kept
+            engine.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+            engine.testing.assert_close(again, wanted, rtol=1e-5, atol=1e-6)
+            module.weight_hh_l1.mul_(0.9)  # what was kept of it is void
 
 
 @needs_library
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("count", [1, 6])
-def test_lstm_inference_twins(count: int, reverse: bool) -> None:
-    alike(
-        "lstm_inference",
-        rand(5 * count, 32),
-        rand(count, 8),
-        rand(count, 8),
-        rand(32, 8),
-        5,
-        reverse,
-    )
+def test_inference_twins(count: int, reverse: bool) -> None:
+    x, h, c = rand(5 * count, 12), rand(count, 8), rand(count, 8)
+    alike("lstm_inference", x, h, c, rand(32, 12), rand(32, 8), rand(32), 5, reverse)
+    alike("lstm_inference", x, h, c, rand(32, 12), rand(32, 8), None, 5, reverse)
+    alike("gru_inference", x, h, rand(24, 12), rand(24, 8), rand(24), rand(24), 5, reverse)
+    alike("gru_inference", x, h, rand(24, 12), rand(24, 8), None, None, 5, reverse)
 
 
 @needs_library
