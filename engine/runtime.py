@@ -57,6 +57,12 @@ def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
     if isinstance(value, np.generic):
         made = tensor._array = np.asarray(value)
         return made
+    if (
+        value.__class__ is Laid is first.__class__ and value.strides == first.strides
+        and value.shape == first.shape and not value.flags.c_contiguous
+    ):  # fmt: skip
+        hold_laid(tensor, value)  # lies as its operand does
+        return value
     value = filed(xp, value, type(first) is Laid)
     if type(value) is Laid:
         hold_laid(tensor, value)

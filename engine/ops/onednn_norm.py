@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.ops import normalization, normalization_groups
 from engine.ops.normalization import _dot
 from engine.ops.onednn_activation import alike, dense, like
@@ -70,6 +70,8 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
 
 @kernel(normalization.batch_norm_eval, "onednn")
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
+    if input.size <= (normalization.FEW if input.ndim > 2 else normalization.FEW_ROWS):
+        return OPS["batch_norm_eval"].kernel(np, input, running_mean, running_var, weight, bias, eps)
     if not _norm_input(input) or not usable(running_mean, running_var, weight, bias):
         return NotImplemented
     channels = input.shape[1]
