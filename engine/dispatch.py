@@ -633,7 +633,7 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
 
 def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
     """Arrays and numbers cast to the type `record.promote` asks for; with each the dtype to cast gradients back to."""
-    kinds = {type(a) for a in arrays if hasattr(a, "ndim")}
+    kinds = {a.__class__ for a in arrays if hasattr(a, "ndim")}
     if Laid in kinds:
         arrays = _laid_alike(arrays)
     elif len(kinds) > 1:
@@ -668,11 +668,14 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
 def _laid_alike(arrays: list[Any]) -> list[Any]:
     """Laid operands together with contiguous ones: all laid.  Beside other strides, which decide those of the result,
     they are contiguous again."""
-    others = [a for a in arrays if hasattr(a, "ndim") and type(a) is not Laid]
-    if not all(type(a) is np.ndarray and a.flags.c_contiguous for a in others):
-        return _same_device([plain(a) for a in arrays])
-    shape = next(a.shape for a in arrays if type(a) is Laid)
-    return [lay(a) if type(a) is np.ndarray and a.shape == shape else a for a in arrays]
+    shape = None
+    for a in arrays:
+        kind = a.__class__
+        if kind is Laid:
+            shape = a.shape
+        elif hasattr(a, "ndim") and not (kind is np.ndarray and a.flags.c_contiguous):
+            return _same_device([plain(a) for a in arrays])
+    return [lay(a) if a.__class__ is np.ndarray and a.shape == shape else a for a in arrays]
 
 
 def _same_device(arrays: list[Any]) -> list[Any]:

@@ -265,6 +265,23 @@ def test_no_environment_reads_at_import() -> None:
     assert not found
 
 
+def test_no_name_of_a_module_is_given_twice() -> None:
+    """A second meaning further down silently replaces the first one for the functions above it, too."""
+
+    def given(node: ast.stmt) -> list[str]:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            return [node.name]
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        names = [name for target in targets for name in ast.walk(target)]
+        return [n.id for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+    found = []
+    for name, (_, tree) in modules().items():
+        names = [one for node in tree.body for one in given(node) if one != "_"]
+        found += [f"{name}: {one}" for one in sorted({one for one in names if names.count(one) > 1})]
+    assert not found
+
+
 def test_every_package_says_what_lives_there() -> None:
     missing = [
         name

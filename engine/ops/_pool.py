@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 _BLOCK = 1 << 17
+_SMALL = 1 << 12  # elements of which one block is made without memory of its own for the result
 
 
 def out_size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
@@ -46,8 +47,19 @@ def _along(ndim: int, axis: int, index: slice) -> tuple[Any, ...]:
 
 def _reduce_axis(xp: Any, x: Any, axis: int, kernel: int, stride: int, padding: int, dilation: int, out: int,
                  combine: Any, start: Any) -> Any:  # fmt: skip
+    n = x.shape[axis]
+    lead = (slice(None),) * axis
+    if not padding and (out - 1) * stride + (kernel - 1) * dilation < n:  # all windows are whole
+        span = (out - 1) * stride + 1
+        pieces = [x[(*lead, slice(i, i + span, stride))] for i in range(0, kernel * dilation, dilation)]
+        if kernel == 1:
+            return pieces[0]
+        result = combine(pieces[0], pieces[1])
+        for piece in pieces[2:]:
+            combine(result, piece, out=result)
+        return result
     shape = list(x.shape)
-    n, shape[axis] = shape[axis], out
+    shape[axis] = out
     result = xp.full(tuple(shape), start, x.dtype)
     for i in range(kernel):
         where = meets(n, out, i * dilation - padding, stride)
@@ -68,20 +80,28 @@ def reduce(
     xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any, largest: bool
 ) -> Any:
     """The maximum or the sum of each window.  x (N, C, *size) -> (N, C, *out)."""
-    result = made = xp.empty((*x.shape[:2], *out), x.dtype)
+    shape = (*x.shape[:2], *out)
     combine, start = (xp.maximum, lowest(xp, x.dtype)) if largest else (xp.add, 0)
-    if x.flags.c_contiguous and x.size:  # a block is of whole channels, then
-        x, made = x.reshape(-1, 1, *x.shape[2:]), result.reshape(-1, 1, *out)
+    contiguous = x.flags.c_contiguous and x.size
+    if contiguous:  # a block is of whole channels, then
+        x = x.reshape(-1, 1, *x.shape[2:])
     order = list(enumerate(zip(kernel, stride, padding, dilation, out)))
     # rows first: they lie together, and what steps along them is left with fewer.  (Sums keep their order of old.)
     order = order if largest else order[::-1]
 
-    def work(block: Any) -> None:
-        part = x[block]
+    def reduced(part: Any) -> Any:
         for a, (k, s, p, d, n) in order:
             if (k, s, p, n) != (1, 1, 0, part.shape[2 + a]):
                 part = _reduce_axis(xp, part, 2 + a, k, s, p, d, n, combine, start)
-        made[block] = part
+        return part
+
+    if contiguous and x.size <= _SMALL and builtins.max(kernel) > 1:
+        return reduced(x).reshape(shape)
+    result = xp.empty(shape, x.dtype)
+    made = result.reshape(-1, 1, *out) if contiguous else result
+
+    def work(block: Any) -> None:
+        made[block] = reduced(x[block])
 
     if x.size >= 1 << 16 and hasattr(xp, "share"):
         xp.share(work, x.shape[0], x.size)

@@ -68,8 +68,25 @@ def sigmoid_backward(xp, grad_output, output):
     return xp.multiply(grad_output, xp.multiply(output, xp.subtract(1, output)))
 
 
+_FEW = 4096  # elements below which numpy's maximum is faster than its clip
+# numpy's clip is three times as fast as its maximum, but np.clip takes longer to begin than a small array to do; where
+# a later numpy has moved the ufunc, that is what is left.
+_clip = getattr(sys.modules.get("numpy._core.umath"), "clip", None)
+_NATIVE = frozenset(map(np.dtype, ("float32", "float64")))
+
+
+@functools.lru_cache(256)
+def _bound(value: float, dtype: Any) -> Any:
+    return np.full((), value, dtype)  # beside an array this is faster than a number
+
+
 def logistic(xp, input):
     """1 / (1 + e ** -input) of a float array: right at both ends, since 1 / inf is 0."""
+    if xp is np and input.ndim and input.dtype in _NATIVE:
+        e = np.negative(input)
+        np.exp(e, e)
+        np.add(e, _bound(1, e.dtype), e)
+        return np.reciprocal(e, e)
     e = xp.exp(xp.negative(input))
     e += e.dtype.type(1)
     return xp.reciprocal(e)
@@ -85,18 +102,6 @@ def sigmoid(xp, input):
 
 
 # --- rectifiers
-
-_FEW = 4096  # elements below which numpy's maximum is faster than its clip
-# numpy's clip is three times as fast as its maximum, but np.clip takes longer to begin than a small array to do; where
-# a later numpy has moved the ufunc, that is what is left.
-_clip = getattr(sys.modules.get("numpy._core.umath"), "clip", None)
-_NATIVE = frozenset(map(np.dtype, ("float32", "float64")))
-
-
-@functools.lru_cache(256)
-def _bound(value: float, dtype: Any) -> Any:
-    return np.full((), value, dtype)  # without dims it is as fast as an array of x's own shape
-
 
 def between(xp, x, low, high):
     """A float array limited to [low, high]; nan stays."""

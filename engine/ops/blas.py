@@ -222,7 +222,10 @@ def mv(xp, input, vec):
 
     RuntimeError for other ranks, sizes that do not fit, or two dtypes.
     """
-    if input.dtype is not vec.dtype or input.dtype.kind != "f" or input.ndim != 2 or input.shape[1:] != vec.shape:
+    dtype = input.dtype
+    if (dtype is _F32 or dtype is _F64) and vec.dtype is dtype and input.ndim == 2 and input.shape[1:] == vec.shape:
+        return straight(xp, input).dot(vec)
+    if dtype is not vec.dtype or dtype.kind != "f" or input.ndim != 2 or input.shape[1:] != vec.shape:
         check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
     return product(xp, input, vec)
 
@@ -254,6 +257,9 @@ def dot(xp, input, tensor):
 
     RuntimeError for other ranks, two lengths or two dtypes.
     """
+    dtype = input.dtype
+    if (dtype is _F32 or dtype is _F64) and tensor.dtype is dtype and input.ndim == 1 and input.shape == tensor.shape:
+        return input.dot(tensor)
     _check_vectors(input, tensor)
     refuse_dtype(input, "dot")
     return product(xp, input, tensor)

@@ -19,6 +19,7 @@ from engine.ops.blas import (
     mH,
     mm,
     mv,
+    product,
     refuse_dtype,
     scalar_name,
     straight,
@@ -92,7 +93,7 @@ def addmm(xp, input, mat1, mat2, *, beta: complex = 1, alpha: complex = 1):
     refuse_dtype(mat1, "addmm_impl_cpu_")
     dtype = mat1.dtype
     input, mat1, mat2 = widened(input, mat1, mat2)
-    made = xp.matmul(straight(xp, mat1), straight(xp, mat2))
+    made = product(xp, mat1, mat2)
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 
@@ -119,7 +120,7 @@ def addmv(xp, input, mat, vec, *, beta: complex = 1, alpha: complex = 1):
     expandable(input, (mat.shape[0],))
     dtype = mat.dtype
     input, mat, vec = widened(input, mat, vec)
-    return accumulate(xp, input, xp.matmul(mat, vec), beta, alpha).astype(dtype, copy=False)
+    return accumulate(xp, input, product(xp, mat, vec), beta, alpha).astype(dtype, copy=False)
 
 
 def _check_scalar(name: str, target: Any, value: Any) -> None:
@@ -200,7 +201,7 @@ def addbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1):
     dtype = batch1.dtype
     input, batch1, batch2 = widened(input, batch1, batch2)
     (b, n, k), m = batch1.shape, batch2.shape[2]
-    made = xp.matmul(batch1.transpose(1, 0, 2).reshape(n, b * k), batch2.reshape(b * k, m))
+    made = product(xp, batch1.transpose(1, 0, 2).reshape(n, b * k), batch2.reshape(b * k, m))
     return accumulate(xp, input, made, beta, alpha).astype(dtype, copy=False)
 
 

@@ -152,7 +152,7 @@ def sub(xp, input, other, *, alpha: complex = 1):
 
 
 # Of the nodes of a tensor and a number that torch gives one edge: which operand is the tensor.
-_ONE = {
+_SIDE = {
     "RsubBackward1": 0, "PowBackward0": 0, "PowBackward2": 1, "FmodBackward0": 0, "RemainderBackward0": 0,
     "XlogyBackward1": 1, "XlogyBackward2": 0, "CopysignBackward1": 0, "ClampMinBackward0": 0, "ClampMaxBackward0": 0,
     "ClampBackward1": 0,
@@ -163,7 +163,7 @@ def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
     """`shows=` of an op whose form with a number has other inputs in torch."""
     if name == "MulBackward0":  # number / tensor: see `_rdiv_operator`
         return None if edges[1] is None else shown("ReciprocalBackward0", edges[1]), None
-    which = _ONE.get(name)
+    which = _SIDE.get(name)
     return edges if which is None else (edges[which],)
 
 
