@@ -20,6 +20,8 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,8 @@ from engine.tracing import Unsupported, mapped, record, tensors_in
 
 __all__ = ["OptimizedModule", "compile"]
 
+_values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
+_counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
 
@@ -132,36 +136,39 @@ class OptimizedModule(Module):
 
 
 class _State:
-    """The modules, parameters and buffers of a module, and what of them must not change."""
+    """The modules, parameters and buffers of a module, and what of them must not change.
+
+    It is compared at every call, so by functions that loop in C: a network has hundreds of each.
+    """
 
     def __init__(self, module: Module) -> None:
         self.modules = [m.__dict__ for m in module.modules()]
-        self.children: list[tuple[dict, str, Any]] = []
-        self.tensors: list[tuple[dict, str, Any, int, int]] = []
-        for m in module.modules():
-            self.children += [(m._modules, name, child) for name, child in m._modules.items()]
-            for table in (m._parameters, m._buffers):
-                for name, t in table.items():
-                    if t is not None:
-                        self.tensors.append((table, name, t, t._vc[0], t._replaced))
+        self.hooks = [own[name] for own in self.modules for name in ("_forward_hooks", "_forward_pre_hooks")]
+        self.tables = [own[name] for own in self.modules for name in ("_modules", "_parameters", "_buffers")]
+        self.entries = list(chain.from_iterable(map(_values, self.tables)))
+        self.tensors = [entry for entry in self.entries if isinstance(entry, Tensor)]
+        self.versions = self._versions()
         self.generation = library.state.generation
+
+    def _versions(self) -> list[Any]:
+        tensors = self.tensors
+        return [*map(_first, map(_counter, tensors)), *map(_replaced, tensors)]
 
     def plain(self) -> bool:
         """Whether all modules are in eval mode and without hooks."""
-        for own in self.modules:
-            if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"]:
-                return False
+        if any(map(_training, self.modules)) or any(self.hooks):
+            return False
         return not (_hooks.forward or _hooks.forward_pre)
 
     def holds(self) -> bool:
         """Whether all is as it was."""
-        for table, name, child in self.children:
-            if table.get(name) is not child:
-                return False
-        for table, name, t, version, replaced in self.tensors:
-            if table.get(name) is not t or t._vc[0] != version or t._replaced != replaced:
-                return False
-        return self.generation == library.state.generation
+        entries = self.entries
+        return (
+            sum(map(len, self.tables)) == len(entries)
+            and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
+            and self._versions() == self.versions
+            and self.generation == library.state.generation
+        )
 
     def same(self, other: _State | None) -> bool:
         """Whether nothing has changed since `other` was made."""

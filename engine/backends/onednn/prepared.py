@@ -1,6 +1,6 @@
 """Convolutions and products with weights packed once, for plans: what follows them is done in the same pass.
 
-A function here returns `run(x, out, *operands)` over addresses, or None where oneDNN has no fast kernel for all of it.
+A function here returns a `Prepared`, or None where oneDNN has no fast kernel for all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from engine.backends.onednn.primitives import (
 )
 
 
-def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Any:  # fmt: skip
+def _run(
+    plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence
+) -> Prepared:
     """The primitive of `plan` with weight and bias bound."""
     packed = plan.desc(_abi.WEIGHTS_MD)
     descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}
@@ -48,19 +50,32 @@ def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: An
     order = [_abi.SRC, _abi.DST, *[d for d in descs if d > _abi.POST_OP], _abi.WEIGHTS]
     if bias is not None:
         order.append(_abi.BIAS)
-    found = Primitive(plan, {number: descs[number] for number in order})
+    found = Primitive(plan, {number: descs[number] for number in order}, kept=kept)
+    return Prepared(found, bound)
 
-    def run(*pointers: Any, _kept: Any = kept) -> None:
+
+class Prepared:
+    """A primitive with its weights, called with the addresses of input, result and what is added to it."""
+
+    def __init__(self, primitive: Primitive, bound: Sequence[Any]) -> None:
+        self._primitive, self._bound = primitive, bound
+
+    def __call__(self, *pointers: Any) -> None:
         ready()  # a plan may run in another thread than the one it was made in
-        found(*pointers, *bound)
+        self._primitive(*pointers, *self._bound)
 
-    return run
+    def always(self, *pointers: Any) -> Callable[..., None]:
+        """The call with these addresses, given once; whoever calls it has called `ready` in this thread."""
+        placed = (*pointers, *self._bound)
+        self._primitive.place(placed)
+        self._primitive.extra["placed"] = placed  # they keep the memory
+        return self._primitive.again
 
 
 def convolution(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
     dilation: Any, groups: int, post: Sequence[tuple] = (),
-) -> Callable[..., None] | None:  # fmt: skip
+) -> Prepared | None:  # fmt: skip
     """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both as these lie.
 
     post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm): one more operand, lying as `out`.
@@ -75,14 +90,14 @@ def convolution(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
             *g.windows, attributes(_chain(post, g.y)), work=work(out, weight),
         )  # fmt: skip
-        return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)  # type: ignore[no-any-return]
+        return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)
     except Unsupported:
         return None
 
 
 def product(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = ()
-) -> Callable[..., None] | None:  # fmt: skip
+) -> Prepared | None:  # fmt: skip
     """out (n, m) = what `post` makes of x (n, k) @ weight (m, k).T + bias (m)."""
     if not ready():
         return None
@@ -95,7 +110,7 @@ def product(
             "matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)),
             work=out.size * x.shape[-1] / 32,
         )  # fmt: skip
-        return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)  # type: ignore[no-any-return]
+        return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)
     except Unsupported:
         return None
 

@@ -261,20 +261,28 @@ class Primitive:
 
     def __call__(self, *pointers: Any) -> None:
         """Run on memory at these addresses, in the order of `descs`."""
+        self.place(pointers)
+        self.again()
+
+    def place(self, pointers: Sequence[Any]) -> None:
+        """Say where the memory is, in the order of `descs`."""
+        place = self._set
+        for memory, pointer in zip(self._memories, pointers):
+            place(memory, pointer)
+
+    def again(self, *_: Any) -> None:
+        """Run on memory where it was said to be."""
         context = _context
         if context.threads != self._threads:
             library.set_threads(self._threads)
             context.threads = self._threads
-        place = self._set
-        for memory, pointer in zip(self._memories, pointers):
-            place(memory, pointer)
         if self.scratch:
             if context.scratch_size < self.scratch:
                 context.scratch = address(workspace("scratch", self.scratch))
                 context.scratch_size = workspace("scratch", 0).size
             if self._scratch is not context.scratch:
                 self._scratch = context.scratch
-                place(self._memories[-1], self._scratch)
+                self._set(self._memories[-1], self._scratch)
         status = self._execute(self._primitive, context.stream, self._count, self._args)
         if status:
             raise RuntimeError(f"oneDNN: {self.plan.implementation} gave status {status}")
