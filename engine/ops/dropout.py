@@ -6,8 +6,9 @@ import math
 
 from engine.backends import xp_of
 from engine.dispatch import composite, derivative, op, samples
+from engine.ops._draw import kept
 from engine.ops.creation import empty, inside
-from engine.ops.random import generator_of, kept
+from engine.ops.random import generator_of
 from engine.tensor import Tensor, lying, wrap
 
 

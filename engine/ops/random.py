@@ -14,20 +14,27 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine import random as source
-from engine._checks import broadcast_shapes, numel, size_of
+from engine._checks import broadcast_shapes, size_of
 from engine.arguments import argument_error, sizes_of
 from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
+from engine.ops._draw import (
+    below,
+    fill_normal,
+    fill_uniform,
+    integers,
+    line_of,
+    normal_array,
+    uniform,
+    uniform_array,
+)
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
 from engine.ops.creation import finish, inside, like_array, numpy_dtype, place_of
 from engine.tensor import Tensor, wrap
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 Generator = source.Generator
-
-
-# --- numbers from words
 
 
 def generator_of(generator: Any, array: Any = None, where: Any = None) -> Generator:
@@ -45,97 +52,6 @@ def generator_of(generator: Any, array: Any = None, where: Any = None) -> Genera
             else backends.of_array(array).device_of(array)
         )
     return source.default_for(where)
-
-
-def uniform(xp: Any, generator: Generator, count: int, dtype: Any) -> Any:
-    """`count` numbers in [0, 1), every multiple of 2**-bits equally likely (24 bits for float32, 53 for float64)."""
-    if dtype == _F64:
-        return (generator.words(xp, count) >> np.uint64(11)) * 2.0**-53
-    halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count]
-    if dtype == _F32:
-        return (halves >> np.uint32(8)).astype(_F32) * np.float32(2.0**-24)
-    bits = 11 if dtype.kind == "f" else 8
-    return ((halves >> np.uint32(32 - bits)).astype(_F32) * np.float32(2.0**-bits)).astype(dtype)
-
-
-def standard_normal(xp: Any, generator: Generator, count: int, dtype: Any) -> Any:
-    """`count` standard normal numbers, by Box and Muller's transform of pairs."""
-    work = dtype if dtype in (_F32, _F64) else _F32
-    half = (count + 1) // 2
-    draws = uniform(xp, generator, 2 * half, work)
-    radius = xp.sqrt(xp.log(1 - draws[:half]) * work.type(-2))
-    angle = draws[half:] * work.type(2 * math.pi)
-    result = xp.empty(2 * half, work)
-    xp.multiply(radius, xp.cos(angle), out=result[:half])
-    xp.multiply(radius, xp.sin(angle), out=result[half:])
-    return result[:count].astype(dtype, copy=False)
-
-
-def normal_array(xp: Any, generator: Generator, shape: Any, dtype: Any) -> Any:
-    """Standard normal numbers in a shape; complex ones have variance 1 in all."""
-    if dtype.kind == "c":
-        real = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
-        pairs = standard_normal(xp, generator, 2 * numel(shape), real) * real.type(math.sqrt(0.5))
-        return pairs.view(dtype).reshape(shape)
-    return standard_normal(xp, generator, numel(shape), dtype).reshape(shape)
-
-
-def uniform_array(xp: Any, generator: Generator, shape: Any, dtype: Any) -> Any:
-    """Numbers in [0, 1) in a shape; complex ones in the unit square."""
-    if dtype.kind == "c":
-        real = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
-        return uniform(xp, generator, 2 * numel(shape), real).view(dtype).reshape(shape)
-    return uniform(xp, generator, numel(shape), dtype).reshape(shape)
-
-
-def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
-    """A mask that is true with probability `p` (a number or an array)."""
-    count = numel(shape)
-    halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count].reshape(shape)
-    if isinstance(p, builtins.float | builtins.int):
-        return halves < np.uint64(min_(round(p * 2.0**32), 2**32))
-    return halves * 2.0**-32 < p.astype(_F64)
-
-
-def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any:
-    """1 / p with probability `p` > 0, else 0: what dropout multiplies with."""
-    count = numel(shape)
-    work = dtype if dtype in (_F32, _F64) else _F32
-    most = np.uint32(round(p * 2.0**32) - 1) if p * 2.0**32 >= 0.5 else None
-    scale = work.type(1) / work.type(p)
-    if xp is not np or count < _LARGE or most is None:
-        return (below(xp, generator, shape, p) * scale).astype(dtype, copy=False)
-    from engine.backends.cpu.fast import fast
-
-    draw, made = generator.reserve((count + 1) // 2), fast.empty(count, work)
-
-    def piece(eights: slice) -> None:  # four words are eight halves
-        start, stop = eights.start * 8, min_(eights.stop * 8, count)
-        halves = draw(start // 2, (stop + 1) // 2).view(np.uint32)[: stop - start]
-        np.multiply(halves <= most, scale, out=made[start:stop])
-
-    fast.share(piece, -(-count // 8), count)
-    return made.reshape(shape).astype(dtype, copy=False)
-
-
-_LARGE = 1 << 17  # numbers worth several threads
-min_ = builtins.min
-
-
-def integers(xp: Any, generator: Generator, low: int, high: int, shape: Any, dtype: Any) -> Any:
-    """Integers in [low, high)."""
-    count, span = numel(shape), high - low
-    if span <= 2**32:
-        halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count].astype(np.uint64)
-        drawn = (halves * np.uint64(span)) >> np.uint64(32)
-    else:
-        drawn = generator.words(xp, count)
-        if span < 2**64:
-            drawn = drawn % np.uint64(span)
-    drawn = drawn.astype(np.int64)
-    if low:
-        drawn = drawn + np.int64(low)
-    return drawn.astype(dtype).reshape(shape)
 
 
 # --- factories
@@ -481,7 +397,9 @@ def _filler(name: str, draw: Any, check: Any, doc: str, kinds: str = "fV") -> An
                 f"\"{_KERNELS.get(name, name)}\" not implemented for '{_scalar_name(array.dtype)}'"
             )
         array = writable(self)
-        array[...] = draw(backends.xp_of(array), generator_of(generator, array), array, *values)
+        found = draw(backends.xp_of(array), generator_of(generator, array), array, *values)
+        if found is not array:
+            array[...] = found
         overwrite(self, NODES[name])
         return self
 
@@ -539,6 +457,10 @@ def _check_uniform(low, high):
 
 
 def _uniform(xp, generator, array, low, high):
+    line = line_of(xp, array)
+    if line is not None:
+        fill_uniform(generator, line, low, high)
+        return array
     drawn = uniform_array(xp, generator, array.shape, array.dtype)
     return (
         drawn
@@ -552,6 +474,10 @@ def _check_normal(mean, std):
 
 
 def _normal(xp, generator, array, mean, std):
+    line = line_of(xp, array)
+    if line is not None:
+        fill_normal(generator, line, mean, std)
+        return array
     drawn = normal_array(xp, generator, array.shape, array.dtype)
     return (
         drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
