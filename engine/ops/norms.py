@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import wrap_dims
 from engine.dispatch import derivative, op, samples
 from engine.ops.blas import scalar_name
 from engine.tensor import Tensor
+
+_MANY = 1 << 10  # elements from which it is worth a look at how they lie
 
 
 def _slope(
@@ -107,6 +111,12 @@ def linalg_vector_norm(
             "operation does not have an identity"
         )
     target = dtypes.to_numpy(found.to_real())
+    if ord == 2 and type(input) is np.ndarray and input.size >= _MANY:
+        from engine.backends.cpu.reduce import sum_of_last
+
+        squares = sum_of_last(input, tuple(axes), keepdim, True)
+        if squares is not None:
+            return np.asarray(np.sqrt(squares))
     size = abs(input)
     if size.dtype.itemsize == 2:
         size = size.astype("float32")

@@ -14,7 +14,7 @@ import numpy as np
 from engine.backends.cpu import threads
 from engine.backends.cpu.allocator import LARGE, empty
 
-__all__ = ["reduced", "row_sums", "rows", "sum_of_last"]
+__all__ = ["reduced", "rows", "sum_of_last"]
 
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
 _RUN = 1 << 10  # elements of a row that are added one after the other in each lane
@@ -22,28 +22,51 @@ _PIECE = 1 << 19  # elements of a piece of a reduction by one ufunc
 _ROWS = 1 << 17  # elements of a piece of a kernel of several steps
 
 
-def row_sums(matrix: np.ndarray) -> np.ndarray:
-    """The sums of the rows of contiguous floats, (n, m) -> (n): as exact as numpy's add.reduce, which takes thrice as
-    long, since runs are short and their sums are added by it."""
+def _row_sums(matrix: np.ndarray, squares: bool) -> np.ndarray:
+    """The sums of the rows of contiguous floats, or of their squares.  (n, m) -> (n).
+
+    They are as exact as numpy's add.reduce, which takes thrice as long, since runs are short and their sums are added
+    by it.
+    """
     count, width = matrix.shape
+    short, long = ("ij,ij->i", "ijk,ijk->ij") if squares else ("ij->i", "ijk->ij")
+    twice = 2 if squares else 1
     if width <= 2 * _RUN:
-        return np.einsum("ij->i", matrix)
+        return np.einsum(short, *[matrix] * twice)
     whole = width // _RUN * _RUN
-    result = np.add.reduce(np.einsum("ijk->ij", matrix[:, :whole].reshape(count, -1, _RUN)), 1)
+    runs = matrix[:, :whole].reshape(count, -1, _RUN)
+    result = np.add.reduce(np.einsum(long, *[runs] * twice), 1)
     if whole < width:
-        result += np.einsum("ij->i", matrix[:, whole:])
+        result += np.einsum(short, *[matrix[:, whole:]] * twice)
     return result
 
 
-def sum_of_last(array: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray | None:
-    """The sum over `dims` (not negative), if those are the last ones of contiguous floats that have elements."""
+def sum_of_last(
+    array: np.ndarray, dims: tuple[int, ...], keepdim: bool, squares: bool = False
+) -> np.ndarray | None:
+    """The sum (of squares) over `dims`, not negative, if those are the last ones of contiguous floats with elements."""
     lead = array.ndim - len(dims)
     if not (array.dtype in _FLOATS and array.flags.c_contiguous and array.size and dims):
         return None
     if min(dims) != lead:
         return None
     shape = array.shape[:lead]
-    found = row_sums(array.reshape(math.prod(shape), -1))
+    matrix = array.reshape(math.prod(shape), -1)
+    pieces = _pieces(len(matrix) if lead else matrix.size, matrix.size, _PIECE)
+    if not squares or len(pieces) < 2:
+        found = _row_sums(matrix, squares)
+    else:
+        parts: list[Any] = [None] * len(pieces)
+
+        def work(at: int) -> None:
+            piece = matrix[pieces[at]] if lead else matrix[:, pieces[at]]
+            with np.errstate(all="ignore"):
+                parts[at] = _row_sums(piece, squares)
+
+        threads.run(work, list(range(len(pieces))))
+        found = np.concatenate(parts)
+        if not lead:
+            found = np.add.reduce(found, keepdims=True)
     return found.reshape((*shape, *(1,) * len(dims)) if keepdim else shape)
 
 
