@@ -7,6 +7,7 @@ padding instead of copying the input into a padded one.
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 from math import prod
 from typing import Any
@@ -25,6 +26,7 @@ def out_size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil
     return out
 
 
+@functools.lru_cache(4096)
 def meets(n: int, out: int, offset: int, stride: int) -> tuple[slice, slice] | None:
     """Along one dim, for the kernel element at `offset`: windows where it is inside, and what it meets there."""
     first = builtins.max(0, -(offset // stride))
@@ -49,23 +51,24 @@ def _reduce_axis(xp: Any, x: Any, axis: int, kernel: int, stride: int, padding: 
                  combine: Any, start: Any) -> Any:  # fmt: skip
     n = x.shape[axis]
     lead = (slice(None),) * axis
-    if not padding and (out - 1) * stride + (kernel - 1) * dilation < n:  # all windows are whole
-        span = (out - 1) * stride + 1
-        pieces = [x[(*lead, slice(i, i + span, stride))] for i in range(0, kernel * dilation, dilation)]
+    taps = [meets(n, out, i * dilation - padding, stride) for i in range(kernel)]
+    whole = [t for t in taps if t is not None and t[0] == slice(0, out)]  # what every window meets goes first
+    if whole:
+        pieces = [x[(*lead, t[1])] for t in whole]
         if kernel == 1:
             return pieces[0]
-        result = combine(pieces[0], pieces[1])
+        result = combine(pieces[0], pieces[1]) if len(pieces) > 1 else pieces[0].copy()
         for piece in pieces[2:]:
             combine(result, piece, out=result)
-        return result
-    shape = list(x.shape)
-    shape[axis] = out
-    result = xp.full(tuple(shape), start, x.dtype)
-    for i in range(kernel):
-        where = meets(n, out, i * dilation - padding, stride)
-        if where is not None:
-            target = result[_along(x.ndim, axis, where[0])]
-            combine(target, x[_along(x.ndim, axis, where[1])], out=target)
+        taps = [t for t in taps if t not in whole]
+    else:
+        shape = list(x.shape)
+        shape[axis] = out
+        result = xp.full(tuple(shape), start, x.dtype)
+    for tap in taps:
+        if tap is not None:
+            target = result[(*lead, tap[0])]
+            combine(target, x[(*lead, tap[1])], out=target)
     return result
 
 

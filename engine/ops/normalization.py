@@ -9,7 +9,8 @@ import builtins
 from math import prod
 
 from engine import dtypes
-from engine.dispatch import composite, joint_derivative, op, samples
+from engine.dispatch import OPS, composite, joint_derivative, op, samples
+from engine.grad_mode import mode
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
 from engine.tensor import Size, Tensor, lying
@@ -219,6 +220,20 @@ def native_layer_norm(
     return tuple(r.astype(input.dtype, copy=False) for r in results)
 
 
+@op(public=False, out=False, method=False, large=16)
+@samples(
+    lambda t: [
+        (t.constant(t(3, 4)), (4,), t.constant(t(4)), t.constant(t(4)), 1e-5),
+        (t.constant(t(2, 3, 4)), (3, 4), None, None, 0.1),
+    ]
+)
+def layer_norm_inference(
+    xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5
+):
+    """`native_layer_norm` without gradients and statistics.  input (*, S), weight (S), bias (S) -> (*, S)."""
+    return OPS["native_layer_norm"].kernel(xp, input, normalized_shape, weight, bias, eps)[0]
+
+
 def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
     dtype = input.dtype
     if (
@@ -257,9 +272,10 @@ def layer_norm(
     bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True
 ):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
-    return native_layer_norm(
-        input, tuple(normalized_shape), weight, bias, eps
-    )[0]
+    shape = tuple(normalized_shape)
+    if mode.enabled:
+        return native_layer_norm(input, shape, weight, bias, eps)[0]
+    return layer_norm_inference(input, shape, weight, bias, eps)
 
 
 @composite(method=False)

@@ -87,22 +87,37 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
 # --- layer norm
 
 
-@kernel(normalization.native_layer_norm, "onednn")
-def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def _normalized(input, normalized_shape, weight, bias, eps):
+    """(result, mean, variance) of layer norm, each contiguous, or None."""
     normalized_shape = tuple(normalized_shape)
     normalization.check_layer(input, normalized_shape, weight, bias)
     if not usable(input, weight, bias):
-        return NotImplemented
-    width, n = prod(normalized_shape), len(normalized_shape)
+        return None
+    width = prod(normalized_shape)
     made = empty(input.shape, input.dtype)
-    lead = (*input.shape[:-n], *(1,) * n)
-    mean, var = np.empty(lead, "float32"), np.empty(lead, "float32")
+    mean, var = np.empty((2, input.size // width), "float32")
     scale, shift = _ones(weight, width), _zeros(bias, width)
-    if not arrays.layer_norm(np.ascontiguousarray(input), made, mean, var, scale, shift, eps):
+    served = arrays.layer_norm(np.ascontiguousarray(input), made, mean, var, scale, shift, eps)
+    return (made, mean, var) if served else None
+
+
+@kernel(normalization.native_layer_norm, "onednn")
+def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    found = _normalized(input, normalized_shape, weight, bias, eps)
+    if found is None:
         return NotImplemented
+    made, mean, var = found
     var += eps
     np.sqrt(var, out=var)
-    return made, mean, np.reciprocal(var, out=var)
+    n = len(normalized_shape)
+    lead = (*input.shape[:-n], *(1,) * n)
+    return made, mean.reshape(lead), np.reciprocal(var, out=var).reshape(lead)
+
+
+@kernel(normalization.layer_norm_inference, "onednn")
+def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    found = _normalized(input, normalized_shape, weight, bias, eps)
+    return NotImplemented if found is None else found[0]
 
 
 @kernel(normalization.native_layer_norm_backward, "onednn")
