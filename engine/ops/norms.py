@@ -13,7 +13,7 @@ from engine.dispatch import derivative, op, samples
 from engine.ops.blas import scalar_name
 from engine.tensor import Tensor
 
-_MANY = 1 << 10  # elements from which it is worth a look at how they lie
+_MANY = 1 << 15  # elements from which it is worth a look at how they lie
 
 
 def _slope(

@@ -82,14 +82,16 @@ def int64_if_integer(array: Any) -> Any:
     return "int64" if array.dtype.kind in "iub" else None
 
 
-_MANY = 1 << 11  # elements from which sums of rows are worth a look at how they lie
+_MANY = 1 << 14  # elements from which sums of rows are worth a look at how they lie
+_MANY_IN_ONE = 1 << 16  # the same of one sum of all
 
 
 def total(xp: Any, array: Any, axis: Any, keepdim: bool) -> Any:
     """The sum along axes, accumulated in float32 for 16-bit floats."""
     to = wide(array)
     if to is None:
-        if xp is np and array.size >= _MANY and type(array) is np.ndarray:
+        many = _MANY_IN_ONE if axis is None else _MANY
+        if xp is np and array.size >= many and type(array) is np.ndarray:
             from engine.backends.cpu.reduce import sum_of_last
 
             dims = range(array.ndim) if axis is None else wrap_dims(axis, array.ndim)
@@ -132,7 +134,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
                     (t.integers(0, 9, 3),), (t.boolean(3),), (t.complex(3),)])  # fmt: skip
 def sum(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None):
     """Sum over `dim` (int, tuple or None = all); integers and bools sum in int64.  input (*) -> (* without dim)."""
-    if dim is None and dtype is None and input.dtype in NATIVE and input.size < _MANY:
+    if dim is None and dtype is None and input.dtype in NATIVE and input.size < _MANY_IN_ONE:
         return xp.add.reduce(input, None, keepdims=keepdim)
     axis = axis_of(dim, input.ndim)
     if dtype is not None:

@@ -18,6 +18,7 @@ __all__ = ["reduced", "rows", "sum_of_last"]
 
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
 _RUN = 1 << 10  # elements of a row that are added one after the other in each lane
+_FEW, _SHORT = 8, 1 << 16  # rows, and elements of them in all, that numpy's reduction adds sooner
 _PIECE = 1 << 19  # elements of a piece of a reduction by one ufunc
 _ROWS = 1 << 17  # elements of a piece of a kernel of several steps
 
@@ -52,6 +53,8 @@ def sum_of_last(
         return None
     shape = array.shape[:lead]
     matrix = array.reshape(math.prod(shape), -1)
+    if len(matrix) < _FEW and matrix.size < _SHORT:
+        return None
     pieces = _pieces(len(matrix) if lead else matrix.size, matrix.size, _PIECE)
     if not squares or len(pieces) < 2:
         found = _row_sums(matrix, squares)

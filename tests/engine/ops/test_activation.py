@@ -236,3 +236,25 @@ def gradient(call: Any, *values: Any) -> list[Any]:
 def test_gradients_at_ties_zeros_and_bounds(call: Any, values: Any, expected: Any) -> None:
     for found, want in zip(gradient(call, *values), expected):
         np.testing.assert_allclose(np.array(found), np.array(want), 1e-7, 1e-12)
+
+
+@pytest.mark.parametrize("count", [5, 5000, 70_000])
+def test_limits_without_numpys_own_clip(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a later numpy has moved the ufunc the public functions serve, with the same results."""
+    x = engine.linspace(-9, 9, count)
+    x[2], x[3] = nan, -inf
+    functions = (engine.relu, F.relu6, F.hardsigmoid, F.hardswish, lambda t: F.hardtanh(t, -2, 3), F.elu)
+    fast = [f(x) for f in functions]
+    monkeypatch.setattr("engine.ops.activation._clip", None)
+    for f, found in zip(functions, fast):
+        engine.testing.assert_close(f(x), found, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0, 1.5, 0.0, -0.5, nan, inf])
+def test_prelu_of_large_inputs(weight: float) -> None:
+    x = engine.linspace(-9, 9, 3000).reshape(1, 3, 1000)
+    x[0, 0, :3] = tensor([nan, inf, -inf])
+    weights = tensor([0.5, weight, 0.1])
+    found = engine.prelu(x, weights)
+    wanted = engine.where(x > 0, x, x * weights.reshape(3, 1))
+    engine.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)

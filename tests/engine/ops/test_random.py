@@ -144,3 +144,27 @@ def test_dropout_of_large_tensors_draws_as_that_of_small_ones(p: float) -> None:
     kept = large[large != 0]
     assert abs(kept.numel() / 300_003 - (1 - p)) < 0.01
     assert engine.equal(kept, engine.full_like(kept, 1) / (1 - p))
+
+
+DRAWS = {
+    "rand": lambda n, dtype: engine.rand(n, dtype=dtype),
+    "randn": lambda n, dtype: engine.randn(n, dtype=dtype),
+    "uniform_": lambda n, dtype: engine.empty(n, dtype=dtype).uniform_(-2, 3),
+    "normal_": lambda n, dtype: engine.empty(n, dtype=dtype).normal_(1, 2),
+    "strided": lambda n, dtype: engine.empty(n, 2, dtype=dtype).t().normal_(1, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("dtype", [engine.float32, engine.float64, engine.float16])
+@pytest.mark.parametrize("count", [1 << 17, (1 << 17) + 1, 300_007])
+def test_large_draws_are_those_of_small_ones(
+    name: str, dtype: Any, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place and by several threads: the same numbers, and the generator goes on from the same word."""
+    engine.manual_seed(5)
+    large = DRAWS[name](count, dtype), engine.rand(3)
+    monkeypatch.setattr("engine.ops._draw._LARGE", 1 << 30)
+    engine.manual_seed(5)
+    small = DRAWS[name](count, dtype), engine.rand(3)
+    assert all(engine.equal(a, b) for a, b in zip(large, small))
