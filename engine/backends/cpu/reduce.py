@@ -17,7 +17,7 @@ from engine.backends.cpu.allocator import LARGE, empty
 __all__ = ["reduced", "rows", "sum_of_last"]
 
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
-_RUN = 1 << 10  # elements of a row that are added one after the other in each lane
+_RUN, _RUN_OF_SQUARES = 1 << 10, 1 << 8  # elements of a row that einsum adds in a few lanes
 _FEW, _SHORT = 8, 1 << 16  # rows, and elements of them in all, that numpy's reduction adds sooner
 _PIECE = 1 << 19  # elements of a piece of a reduction by one ufunc
 _ROWS = 1 << 17  # elements of a piece of a kernel of several steps
@@ -31,11 +31,11 @@ def _row_sums(matrix: np.ndarray, squares: bool) -> np.ndarray:
     """
     count, width = matrix.shape
     short, long = ("ij,ij->i", "ijk,ijk->ij") if squares else ("ij->i", "ijk->ij")
-    twice = 2 if squares else 1
-    if width <= 2 * _RUN:
+    twice, run = (2, _RUN_OF_SQUARES) if squares else (1, _RUN)
+    if width <= 2 * run:
         return np.einsum(short, *[matrix] * twice)
-    whole = width // _RUN * _RUN
-    runs = matrix[:, :whole].reshape(count, -1, _RUN)
+    whole = width // run * run
+    runs = matrix[:, :whole].reshape(count, -1, run)
     result = np.add.reduce(np.einsum(long, *[runs] * twice), 1)
     if whole < width:
         result += np.einsum(short, *[matrix[:, whole:]] * twice)

@@ -9,7 +9,7 @@ import engine
 from engine.backends.cpu import reduce
 from engine.backends.cpu.reduce import sum_of_last
 
-SHAPES = [(3, 1), (3, 7), (5, 1024), (2, 2048), (2, 2049), (3, 5000), (700, 2000), (1, 1 << 20), (9, 2, 3000)]
+SHAPES = [(3, 1), (3, 7), (5, 512), (2, 513), (2, 2049), (3, 5000), (700, 2000), (1, 1 << 20), (9, 2, 3000)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
