@@ -20,17 +20,17 @@ from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, handed
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
-from engine.dispatch import (
-    Op,
+from engine.dispatch import Op
+from engine.dtypes import INEXACT
+from engine.grad_mode import mode
+from engine.layouts import Laid, is_channels_last
+from engine.promotion import (
     devices_error,
     plain_float_number,
     plain_number,
     prepare,
     promote_arrays,
 )
-from engine.dtypes import INEXACT
-from engine.grad_mode import mode
-from engine.layouts import Laid, is_channels_last
 from engine.tensor import Tensor, hold_laid, lying, rewrap, wrap
 
 

@@ -29,7 +29,7 @@ LAYERS = (
         "autograd.anomaly",
     ),
     ("tensor", "_tensor_str"),
-    ("arguments", "dispatch", "runtime", "gradient_text", "binder"),
+    ("arguments", "dispatch", "promotion", "runtime", "gradient_text", "binder"),
     ("ops",),
     (
         "autograd",

@@ -15,9 +15,10 @@ from engine import backends, dtypes, layouts
 from engine._checks import size_of
 from engine.arguments import argument_error, sizes_of
 from engine.device import CPU, device
-from engine.dispatch import composite, is_number
+from engine.dispatch import composite
 from engine.dtypes import INEXACT
 from engine.ops.copying import converted, number_for
+from engine.promotion import is_number
 from engine.tensor import Tensor, wrap
 
 _CPU_NP = (np, CPU)

@@ -129,8 +129,9 @@ def add(xp, input, other, *, alpha: complex = 1):
 
 
 def _check_sub(arrays: list[Any]) -> None:
-    if builtins.any(dtype_of(a) is dtypes.bool for a in arrays):
-        raise RuntimeError(_SUB_BOOL)
+    for a in arrays:
+        if a.dtype.kind == "b" if hasattr(a, "dtype") else a is True or a is False:
+            raise RuntimeError(_SUB_BOOL)
 
 
 @op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=((2, 4),))

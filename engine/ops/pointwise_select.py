@@ -10,9 +10,10 @@ from engine import backends, dtypes
 from engine._checks import broadcast_shapes
 from engine.arguments import combination_error
 from engine.autograd.graph import name_node
-from engine.dispatch import composite, derivative, op, overload, result_dtype, samples
+from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise import conj_if_complex as _conj
 from engine.ops.pointwise import keep_where, not_implemented, one_edge
+from engine.promotion import result_dtype
 from engine.tensor import Tensor, wrap
 
 # --- clamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from engine import dispatch, dtypes
+from engine import dtypes, promotion
 from engine.dispatch import composite
 from engine.storage import Memory, UntypedStorage
 from engine.tensor import Tensor
@@ -87,11 +87,11 @@ def can_cast(from_, to):
 def result_type(tensor1, tensor2):
     """The dtype of an operation on two tensors or numbers."""
     for i, x in enumerate((tensor1, tensor2)):
-        if not isinstance(x, Tensor) and not dispatch.is_number(x):
+        if not isinstance(x, Tensor) and not promotion.is_number(x):
             raise TypeError(
                 f"result_type(): argument 'tensor{i + 1}' (position {i + 1}) must be Tensor, not {type(x).__name__}"
             )
-    return dispatch.result_dtype([tensor1, tensor2])
+    return promotion.result_dtype([tensor1, tensor2])
 
 
 @composite(method=False)
