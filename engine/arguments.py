@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -216,6 +216,15 @@ def argument_error(name: str, position: int | None, param: str, word: str, value
     """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
     place = "" if position is None else f" (position {position})"
     return TypeError(f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}")
+
+
+def check_elements(tensors: Iterable[Any], position: int = 0) -> None:
+    """torch's error for a list of tensors of which one is none; `position`: of the list among the arguments, from 0."""
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument {position}, but got {type(x).__name__}"
+            )
 
 
 def sizes_error(name: str, param: str, sizes: Sequence[Any], position: int | None = 1) -> TypeError:

@@ -15,7 +15,14 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, size_of, wrap_dim
-from engine.arguments import MISSING, all_ints, argument_error, check_arguments, sizes_error
+from engine.arguments import (
+    MISSING,
+    all_ints,
+    argument_error,
+    check_arguments,
+    check_elements,
+    sizes_error,
+)
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, handed
 from engine.autograd.inplace import check_writable, rebase
@@ -269,11 +276,7 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
             p = record.lists[0]
             position = record.params.index(p) + 1
             raise argument_error(name, position, p, "tuple of Tensors", tensors) from None
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
-            )
+    check_elements(tensors)
     if not tensors:
         raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
     return list(tensors)

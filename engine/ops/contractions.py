@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
-from engine.arguments import argument_error
+from engine.arguments import argument_error, check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops import lapack
@@ -325,11 +325,7 @@ def einsum(*args):
             operands = list(operands[0])
     else:
         equation, operands = _sublists(args)
-    for i, x in enumerate(operands):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}"
-            )
+    check_elements(operands, 1)
     labels, out = _parse(equation, tuple(x._array.ndim for x in operands))
     _check_sizes(operands, labels)
     counts: dict[int, int] = {}
@@ -473,11 +469,7 @@ def multi_dot(tensors: tuple[Tensor, ...], *, out=None):
         return store(out, "multi_dot", multi_dot, tensors)
     chain = list(tensors)
     n = len(chain)
-    for i, x in enumerate(chain):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
-            )
+    check_elements(chain)
     if n < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {n}")
     first, last = chain[0]._array.ndim, chain[-1]._array.ndim

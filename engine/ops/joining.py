@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
+from engine.arguments import check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import mode
@@ -136,11 +137,7 @@ def _not_empty(name: str, tensors: Any, sentence: str) -> Any:
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}"
         )
-    for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
-            )
+    check_elements(tensors)
     return tensors
 
 
@@ -297,11 +294,8 @@ def meshgrid(*tensors, indexing=None):
         raise RuntimeError(
             f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
-    for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
-            )
+    check_elements(tensors)
+    for x in tensors:
         if x._array.ndim > 1:
             raise RuntimeError(
                 f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {_shown(x)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 
 from engine import dtypes
+from engine.arguments import check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
@@ -512,6 +513,9 @@ def lstm_cell(
     b_hh: Tensor | None = None
 ):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
+    check_elements(hx, 1)
+    if len(hx) != 2:
+        raise RuntimeError("lstm_cell expects two hidden states")
     _cell_check(input, hx[0], w_ih, w_hh, 4)
     i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
     c = sigmoid(f) * hx[1] + sigmoid(i) * tanh(g)
