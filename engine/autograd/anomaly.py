@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +21,8 @@ state = _State()
 
 def record(node: Node) -> None:
     """Remember where in the user's code `node` was made."""
+    import traceback  # late: a thirtieth of what `import engine` takes beyond numpy
+
     node._more().traceback = traceback.format_stack()[:-2]
 
 
