@@ -22,12 +22,6 @@ def _gemm(beta: float) -> Any:
     held: list[Any] = [None, None]
 
     def gemm(a: Any, b: Any, out: Any) -> None:
-        if b.flags.f_contiguous and a.flags.c_contiguous and out.flags.c_contiguous:
-            if held[0] is not b:
-                held[:] = b, address_of(b.T)
-            (n, k), m = a.shape, out.shape[1]
-            call(b"N", b"T", n, m, k, 1.0, address_of(a), k, held[1], k, beta, address_of(out), m)
-            return
         if not (a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous):
             if not arrays.sgemm(a, b, out, 1.0, beta):
                 found = np.matmul(a, b)
