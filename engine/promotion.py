@@ -14,7 +14,7 @@ from engine import backends, dtypes
 from engine.arguments import operand_error
 from engine.dtypes import INEXACT, NATIVE
 from engine.layouts import Laid, lay, plain
-from engine.tensor import Tensor
+from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from engine.dispatch import Op
@@ -87,8 +87,6 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif isinstance(x, np.generic):
             operands[i] = x.item()
         elif isinstance(x, np.ndarray):
-            from engine.tensor import wrap
-
             operands[i] = wrap(x)
             count += 1
         elif not isinstance(x, int | float | complex):

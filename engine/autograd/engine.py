@@ -1,7 +1,8 @@
 """The backward pass: one explicit heap of ready nodes, highest sequence number first.  No recursion.
 
 A node is ready when every node that feeds it has run; it then runs once, with the summed gradients of its
-outputs.  Graphs of 100,000 nodes neither recurse here nor when they are dropped.
+outputs.  Small graphs need no count of those: Note [Passes without a plan].  Graphs of 100,000 nodes neither recurse
+here nor when they are dropped.
 """
 
 from __future__ import annotations

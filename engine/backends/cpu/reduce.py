@@ -56,7 +56,7 @@ def sum_of_last(
     if len(matrix) < _FEW and matrix.size < _SHORT:
         return None
     pieces = _pieces(len(matrix) if lead else matrix.size, matrix.size, _PIECE)
-    if not squares or len(pieces) < 2:
+    if not squares or len(pieces) < 2:  # large sums come in pieces already: `reduced`
         found = _row_sums(matrix, squares)
     else:
         parts: list[Any] = [None] * len(pieces)
