@@ -60,8 +60,8 @@ sparse_bsc = layout("sparse_bsc")
 # their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
 # `runtime.hold` files the result.  Before the first laid tensor nobody asks: `Settle` comes to the class and those
 # ops are written anew (`binder.begin_laying`).
-# Weights of convolutions are laid as well, at the first use without gradients: in the same memory, but nobody can write
-# to it unseen, so what oneDNN made of them is kept with them (`Laid.packed`).
+# Weights of convolutions and of recurrent layers are laid as well, at the first use without gradients: in the same
+# memory, but nobody can write to it unseen, so what oneDNN made of them is kept with them (`Laid.packed`).
 # A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
 # nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
 
