@@ -22,8 +22,9 @@ test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a ma
 
 check: lint types test  ## everything a change must pass
 
-lint: $(STAMP)
+lint: $(STAMP)  ## rules and format; `ruff format .` puts the latter right
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet . || { echo "not formatted: run \`$(BIN)/ruff format .\`" >&2; exit 1; }
 
 types: $(STAMP)
 	$(BIN)/mypy

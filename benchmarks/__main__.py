@@ -26,9 +26,7 @@ def present() -> list[str]:
     return [n for n in ORDER if n in found] + sorted(found - set(ORDER))
 
 
-def arguments(
-    name: str, peers: list[str], corpus: Path | None, record: bool, rounds: int | None
-) -> list[str]:
+def arguments(name: str, peers: list[str], corpus: Path | None, record: bool, rounds: int | None) -> list[str]:
     """The options as that benchmark takes them."""
     text = (HERE / f"{name}.py").read_text()
     found = []
@@ -68,9 +66,7 @@ def main() -> int:
     failed = []
     for name in names:
         print(f"\n== {name}", flush=True)
-        more = arguments(
-            name, options.peer_python, options.corpus, options.record, options.rounds
-        )
+        more = arguments(name, options.peer_python, options.corpus, options.record, options.rounds)
         command = [sys.executable, "-m", f"benchmarks.{name}", *more]
         if subprocess.run(command, cwd=HERE.parent).returncode:
             failed.append(name)

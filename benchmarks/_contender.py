@@ -80,9 +80,7 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
     if task == "transformer":
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     else:
-        optimizer = torch.optim.SGD(
-            model.parameters(), lr=0.01, momentum=0.9 if task != "mlp" else 0
-        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9 if task != "mlp" else 0)
 
     def train() -> None:
         optimizer.zero_grad()
@@ -168,9 +166,7 @@ def onnx_step(name: str, workload: str, threads: int, model: str) -> Any:
     """A forward pass of the exported network."""
     import numpy as np
 
-    x = np.random.default_rng(0).standard_normal(
-        (int(workload.split()[2]), 3, 224, 224), np.float32
-    )
+    x = np.random.default_rng(0).standard_normal((int(workload.split()[2]), 3, 224, 224), np.float32)
     if name == "onnxruntime":
         import onnxruntime
 
@@ -263,9 +259,7 @@ def peer_step(name: str, workload: str) -> Any:
         def mlp() -> None:
             h = x
             for i in range(0, 6, 2):
-                h = F.matmul(h, variables[i]) + F.broadcast_to(
-                    variables[i + 1], (128, sizes[i // 2][1])
-                )
+                h = F.matmul(h, variables[i]) + F.broadcast_to(variables[i + 1], (128, sizes[i // 2][1]))
                 h = F.relu(h) if i < 4 else h
             for p in variables:
                 p.cleargrad()
@@ -369,9 +363,7 @@ def main() -> None:
             json.dumps({"times": times, "cpu": time.process_time() - used, "wall": now - start}),
             flush=True,
         )
-    print(
-        json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True
-    )
+    print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
 
 
 if __name__ == "__main__":

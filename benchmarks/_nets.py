@@ -125,9 +125,7 @@ def nets(torch: Any) -> SimpleNamespace:
         """784-512-512-10."""
 
         def __init__(self) -> None:
-            super().__init__(
-                nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-            )
+            super().__init__(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
     class Transformer(nn.Module):
         """Four encoder layers of width 256 on 8 sequences of 128 tokens: (N, L) -> (N, L, 1000)."""
@@ -135,9 +133,7 @@ def nets(torch: Any) -> SimpleNamespace:
         def __init__(self) -> None:
             super().__init__()
             self.embed = nn.Embedding(1000, 256)
-            layer = nn.TransformerEncoderLayer(
-                256, 4, 1024, dropout=0.1, activation="gelu", batch_first=True
-            )
+            layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.1, activation="gelu", batch_first=True)
             self.layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
             self.head = nn.Linear(256, 1000)
 

@@ -1,6 +1,6 @@
 """The tables of docs/performance.md, as Markdown, from the results that a run of `make bench` recorded.
 
-    python -m benchmarks._report
+python -m benchmarks._report
 """
 
 from __future__ import annotations

@@ -186,8 +186,7 @@ def main() -> int:
             "bytes": size,
             "machine": {"cores": os.cpu_count(), "kernel": platform.release()},
             "rows": [
-                {"case": label, "value": value, "limit": limit, "ok": value <= limit}
-                for label, value, limit in rows
+                {"case": label, "value": value, "limit": limit, "ok": value <= limit} for label, value, limit in rows
             ],
             "seconds": {"curl": curl, "hub": hub, "sha256sum": summed, "verify": verified},
         }

@@ -121,8 +121,7 @@ def main() -> int:
         document = {
             "rounds": options.rounds,
             "rows": [
-                {"case": label, "value": value, "limit": limit, "ok": value <= limit}
-                for label, value, limit in rows
+                {"case": label, "value": value, "limit": limit, "ok": value <= limit} for label, value, limit in rows
             ],
             "seconds": {"small": small, "large": large},
             "bytes": {"first": first, "second": second},

@@ -83,14 +83,8 @@ def main() -> int:
                 "ok": ok,
             }
         )
-        judged = (
-            ""
-            if name == "none"
-            else f"+{added:6.1f} ms  <= {LIMIT_MS:g}  {'ok' if ok else 'TOO SLOW'}"
-        )
-        print(
-            f"{name:12} {medians[name] * 1000:7.1f} ms  {rows[-1]['ratio']:5.2f}x  {judged}".rstrip()
-        )
+        judged = "" if name == "none" else f"+{added:6.1f} ms  <= {LIMIT_MS:g}  {'ok' if ok else 'TOO SLOW'}"
+        print(f"{name:12} {medians[name] * 1000:7.1f} ms  {rows[-1]['ratio']:5.2f}x  {judged}".rstrip())
     for name, reason in absent.items():
         print(f"{name}: not measured: {reason}")
     if options.json:

@@ -47,9 +47,7 @@ def fill(folder: Path, environment: dict[str, str]) -> None:
 def seconds(arguments: list[str], environment: dict[str, str]) -> float:
     """The time that one process takes from start to end."""
     start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 

@@ -109,9 +109,7 @@ def train(task: str, file: str) -> dict[str, Any]:
     model.train()
     for x, y in zip(data["x"], data["y"]):
         optimizer.zero_grad()
-        loss = F.cross_entropy(
-            model(torch.from_numpy(x)).flatten(0, y.ndim - 1), torch.from_numpy(y).flatten()
-        )
+        loss = F.cross_entropy(model(torch.from_numpy(x)).flatten(0, y.ndim - 1), torch.from_numpy(y).flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -191,9 +189,7 @@ def main() -> int:
         print("  engine / torch: final {:+.3%}, held out {:+.3%}".format(*differences))
     if options.out:
         options.out.write_text(json.dumps({"limit": LIMIT, "runs": rows}, indent=2) + "\n")
-    worst = max(
-        abs(row[f"{key}_difference"]) for row in rows for key in ("final_loss", "held_out_loss")
-    )
+    worst = max(abs(row[f"{key}_difference"]) for row in rows for key in ("final_loss", "held_out_loss"))
     return 1 if worst > LIMIT else 0
 
 

@@ -160,9 +160,7 @@ def open_side(name: str, workload: str, python: str, threads: int, extra: list[s
     return None
 
 
-def run(
-    workload: str, names: list[str], pythons: Pythons, options: argparse.Namespace
-) -> dict[str, Any]:
+def run(workload: str, names: list[str], pythons: Pythons, options: argparse.Namespace) -> dict[str, Any]:
     """Every contender's times at one workload, its rounds alternating."""
     sides = []
     with tempfile.TemporaryDirectory() as folder:
@@ -186,9 +184,7 @@ def run(
                     ]
                     subprocess.run(command, capture_output=True)
                 if not model.exists():
-                    print(
-                        f"   {name}: not measured (no ONNX file: it is exported by torch with the package onnx)"
-                    )
+                    print(f"   {name}: not measured (no ONNX file: it is exported by torch with the package onnx)")
                     continue
                 extra = [str(model)]
             side = open_side(name, workload, python, options.threads, extra)
@@ -199,10 +195,7 @@ def run(
                 side.measure(options.seconds, options.foreign, options.tries)
         for side in sides:
             side.close()
-    return {
-        s.name: {"ms": [t * 1e3 for t in s.medians], "peak": s.peak, "rejected": s.rejected}
-        for s in sides
-    }
+    return {s.name: {"ms": [t * 1e3 for t in s.medians], "peak": s.peak, "rejected": s.rejected} for s in sides}
 
 
 COLD = """
@@ -223,11 +216,7 @@ def cold_start(pythons: Pythons, options: argparse.Namespace) -> dict[str, Any]:
             python = pythons.of(name)
             if python is None:
                 continue
-            install = (
-                "import engine.torch_alias; engine.torch_alias.install()"
-                if name == "engine"
-                else ""
-            )
+            install = "import engine.torch_alias; engine.torch_alias.install()" if name == "engine" else ""
             env = environment(name, options.threads)
             env.pop("PYTHONDONTWRITEBYTECODE", None)
             start = time.perf_counter()
@@ -261,9 +250,7 @@ def summary(results: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for workload, ours, peer, limit in LIMITS:
         if workload == "corpus":
-            cases = {
-                n: ratios(t, ours, peer) for n, t in results.items() if n.startswith("corpus ")
-            }
+            cases = {n: ratios(t, ours, peer) for n, t in results.items() if n.startswith("corpus ")}
             per_case = [statistics.median(r) for r in cases.values() if r]
             found = [geometric(per_case)] if per_case else None
         else:
@@ -332,9 +319,7 @@ def about(pythons: Pythons) -> dict[str, Any]:
                 env=environment(name, 1),
             )
             versions[name] = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "?"
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE
-    ).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
     return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version(), "commit": commit,
             "date": time.strftime("%Y-%m-%d"), "versions": versions}  # fmt: skip
 
@@ -346,9 +331,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a contender in a round")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--foreign", type=float, default=0.1, help="cores that others may use in a round"
-    )
+    parser.add_argument("--foreign", type=float, default=0.1, help="cores that others may use in a round")
     parser.add_argument("--tries", type=int, default=4, help="times a round is repeated for that")
     parser.add_argument("--only", help="comma-separated beginnings of workloads")
     parser.add_argument("--corpus", type=Path)

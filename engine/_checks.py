@@ -22,18 +22,14 @@ def wrap_dim(dim: int, ndim: int) -> int:
         return dim
     limit = ndim or 1
     if not -limit <= dim < limit:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})"
-        )
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
     return dim + limit if dim < 0 else dim
 
 
 def own_dim(name: str, dim: int, ndim: int) -> int:
     """As `wrap_dim` for the sizes and strides of a tensor, of which one without dims has none."""
     if not isinstance(dim, builtins.int) and not hasattr(dim, "__index__"):
-        raise TypeError(
-            f"{name}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}"
-        )
+        raise TypeError(f"{name}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}")
     if not ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     return wrap_dim(dim, ndim)

@@ -21,9 +21,7 @@ def _each(value: Any, count: int) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         return [value] * count
     if len(value) != count:
-        raise RuntimeError(
-            f"Tensor lists must have the same number of tensors, got {count} and {len(value)}"
-        )
+        raise RuntimeError(f"Tensor lists must have the same number of tensors, got {count} and {len(value)}")
     return value
 
 

@@ -59,10 +59,7 @@ def set_printoptions(
 
 def get_printoptions() -> dict[str, Any]:
     """The present options, as keyword arguments of `set_printoptions`."""
-    return {
-        k: getattr(PRINT_OPTS, k)
-        for k in ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")
-    }
+    return {k: getattr(PRINT_OPTS, k) for k in ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")}
 
 
 @contextlib.contextmanager
@@ -152,8 +149,7 @@ def _nested(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
         rows = [_nested(array[i], indent + 1, summarize, formatter) for i in range(edge)]
         rows.append("...")
         rows += [
-            _nested(array[i], indent + 1, summarize, formatter)
-            for i in range(array.shape[0] - edge, array.shape[0])
+            _nested(array[i], indent + 1, summarize, formatter) for i in range(array.shape[0] - edge, array.shape[0])
         ]
     else:
         rows = [_nested(row, indent + 1, summarize, formatter) for row in array]

@@ -100,9 +100,7 @@ class Arguments(NamedTuple):
     def given(self, values: Sequence[Any]) -> list[str]:
         """What a call with these values gave, as far as they tell: types, and `name=type` of those by keyword."""
         pairs = list(zip(self.kinds, values))
-        named = sorted(
-            (k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default
-        )
+        named = sorted((k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default)
         pairs = [(k, v) for k, v in pairs if not k.keyword]
         while pairs and pairs[-1][1] is pairs[-1][0].default:
             pairs.pop()
@@ -187,18 +185,14 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> l
             continue
         if not any(FITS[a](value) for a in k.allowed):
             raise _refused(arguments, name, values, i + (name[-1:] != "_"), k, value)
-        if isinstance(value, np.generic) or (
-            isinstance(value, Tensor) and "Tensor" not in k.allowed
-        ):
+        if isinstance(value, np.generic) or (isinstance(value, Tensor) and "Tensor" not in k.allowed):
             found[i] = value.item()
         elif INTS in k.allowed and isinstance(value, tuple | list) and not all_ints(value):
             found[i] = tuple(map(operator.index, value))
     return found
 
 
-def _refused(
-    arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any
-) -> TypeError:
+def _refused(arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any) -> TypeError:
     if value is MISSING:
         return TypeError(f"{name}() missing 1 required positional argument: '{k.name}'")
     if INTS in k.allowed and isinstance(value, tuple | list) and _is_index(value[0]):
@@ -222,9 +216,7 @@ def check_elements(tensors: Iterable[Any], position: int = 0) -> None:
     """torch's error for a list of tensors of which one is none; `position`: of the list among the arguments, from 0."""
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument {position}, but got {type(x).__name__}"
-            )
+            raise TypeError(f"expected Tensor as element {i} in argument {position}, but got {type(x).__name__}")
 
 
 def sizes_error(name: str, param: str, sizes: Sequence[Any], position: int | None = 1) -> TypeError:
@@ -330,10 +322,7 @@ def _compile_into(
     defaults.update(function.__kwdefaults__ or {})
     stars = code.co_varnames[count + keyword] if code.co_flags & 0x08 else None
     arguments = Arguments(
-        tuple(
-            kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count)
-            for i, n in enumerate(names)
-        ),
+        tuple(kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count) for i, n in enumerate(names)),
         several,
     )
     head = [f"{n}=_d_{n}" if n in defaults else n for n in names]
@@ -361,6 +350,4 @@ def _compile_into(
     exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)
     made = scope["call"]
     public.__defaults__, public.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
-    public.__code__ = made.__code__.replace(
-        co_name=function.__name__, co_qualname=function.__qualname__
-    )
+    public.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)

@@ -57,9 +57,7 @@ def compile_into(
     made = scope["call"]
     function.__defaults__ = made.__defaults__
     function.__kwdefaults__ = made.__kwdefaults__
-    function.__code__ = made.__code__.replace(
-        co_name=function.__name__, co_qualname=function.__name__
-    )
+    function.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__name__)
     record.namespaces.append(namespace)
 
 
@@ -226,11 +224,7 @@ def source(record: Op, inplace: bool = False) -> str:
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
-    pick = (
-        "kernel"
-        if first is None
-        else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
-    )
+    pick = "kernel" if first is None else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
     if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
@@ -259,9 +253,7 @@ def source(record: Op, inplace: bool = False) -> str:
         if record.laid:
             w("_t = new(Tensor)")
             first = f"_a_{first}[0]" if lists else f"_a_{first}"
-            w(
-                f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})"
-            )
+            w(f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})")
             w("else:")
             deep = 1
         else:
@@ -367,9 +359,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
             w(_checking(record), 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
-            w(
-                f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})"
-            )
+            w(f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})")
     elif len(tensors) == 1:
         p = tensors[0]
         w(f"if isinstance({p}, Tensor):")
@@ -377,9 +367,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
         w("else:")
         w(_checking(record), 1)
         if record.promote == "float":
-            w(
-                f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})"
-            )
+            w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
     elif tensors:
         arrays = ", ".join(f"_a_{p}" for p in tensors)
         flags = ", ".join(f"_c_{p}" for p in tensors)
@@ -388,10 +376,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
             w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
         a0 = tensors[0]
         w(f"_d = _a_{a0}.dtype", 1)
-        tests = [
-            f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__"
-            for p in tensors[1:]
-        ]
+        tests = [f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__" for p in tensors[1:]]
         if record.promote == "float":
             tests.append("_d is not F32 and _d not in INEXACT")
         w(f"if {' or '.join(tests)}:", 1)
@@ -438,10 +423,7 @@ def _save(w: Text, record: Op, plan: Plan, deep: int, inplace: bool) -> None:
         saved = [s.replace("input._vc[0]", "(input._vc[0] - 1)") for s in saved]
         for p in plan.saved:
             if p != "input" and p not in record.lists:
-                saved = [
-                    s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))")
-                    for s in saved
-                ]
+                saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
     for name in plan.results:
         cond = plan.condition(name)
         nr = int(name[6:] or 0)
@@ -465,13 +447,10 @@ def _save(w: Text, record: Op, plan: Plan, deep: int, inplace: bool) -> None:
     args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"_a_{p}.shape if {p} is not None else None"
              if p in record.optional else f"_a_{p}.shape" for p in plan.shapes]  # fmt: skip
     args += [
-        f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype"
-        for p in plan.dtypes
+        f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype" for p in plan.dtypes
     ]
     args += plan.plain
-    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [
-        f"_c_{p}" for p in plan.back
-    ]
+    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [f"_c_{p}" for p in plan.back]
     w(f"_n.args = ({', '.join(args)}{',' if args else ''})", deep)
 
 

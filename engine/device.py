@@ -23,26 +23,18 @@ class device:
         elif isinstance(type, int) and not isinstance(type, bool):
             type, index = "cuda", type
         elif not isinstance(type, str):
-            raise TypeError(
-                f"device(): argument 'type' must be str or int, not {type.__class__.__name__}"
-            )
+            raise TypeError(f"device(): argument 'type' must be str or int, not {type.__class__.__name__}")
         elif ":" in type:
             if index is not None:
                 raise RuntimeError(
                     f"type (string) must not include an index because index was passed explicitly: {type}"
                 )
             name, _, number = type.partition(":")
-            if (
-                not number.isascii()
-                or not number.isdigit()
-                or (len(number) > 1 and number[0] == "0")
-            ):
+            if not number.isascii() or not number.isdigit() or (len(number) > 1 and number[0] == "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             type, index = name, int(number)
         if type not in _KINDS:
-            raise RuntimeError(
-                f"Expected one of cpu, cuda, meta device type at start of device string: {type}"
-            )
+            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {type}")
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "index", index)
 
@@ -51,9 +43,7 @@ class device:
 
     def __repr__(self) -> str:
         return (
-            f"device(type='{self.type}')"
-            if self.index is None
-            else f"device(type='{self.type}', index={self.index})"
+            f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
         )
 
     def __str__(self) -> str:

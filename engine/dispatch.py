@@ -70,11 +70,7 @@ def all_imported() -> None:
 def _late_attribute(owner: Any, name: str) -> Any:
     if name[:2] != "__" and import_late():
         return getattr(owner, name)
-    kind = (
-        f"type object '{owner.__name__}'"
-        if isinstance(owner, type)
-        else f"'{type(owner).__name__}' object"
-    )
+    kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"
     raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
 
 
@@ -300,9 +296,7 @@ class Op:
         if self.keyword:
             if not self.varargs:
                 parts.append("*")
-            parts += [
-                f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword
-            ]
+            parts += [f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword]
         return ", ".join(parts)
 
     def choose(self, kind: str) -> Callable[..., Any]:
@@ -324,9 +318,7 @@ def in_single(function: Any) -> Any:
             dtype = getattr(args[0], "dtype", None)
         if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
             return function(xp, first, *args, **kwargs)
-        wide = [
-            a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)
-        ]
+        wide = [a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
         found = function(xp, *wide, **kwargs)
         if isinstance(found, tuple):
             return tuple(f.astype(dtype) if f.dtype == "float32" else f for f in found)

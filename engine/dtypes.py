@@ -69,9 +69,7 @@ class dtype:
         "rank",
     )  # fmt: skip
 
-    def __init__(
-        self, name: str, category: _int, itemsize: _int, rank: _int, signed: _bool = True
-    ) -> None:
+    def __init__(self, name: str, category: _int, itemsize: _int, rank: _int, signed: _bool = True) -> None:
         self.name = name
         self.category = category
         self.itemsize = itemsize
@@ -142,9 +140,7 @@ ALL = (
 )  # fmt: skip
 
 _FROM_NUMPY: dict[Any, dtype] = {}
-INEXACT: set[Any] = (
-    set()
-)  # numpy dtypes that can require grad; bfloat16's joins when it is first used
+INEXACT: set[Any] = set()  # numpy dtypes that can require grad; bfloat16's joins when it is first used
 NATIVE: set[Any] = set()  # those of them that numpy itself has: Python numbers are weak beside them
 for _d in ALL:
     if _d is not bfloat16:
@@ -203,9 +199,7 @@ def get_default_dtype() -> dtype:
 def set_default_dtype(d: dtype) -> None:
     """Set the default floating dtype.  Raises TypeError unless `d` is floating point."""
     if not isinstance(d, dtype) or not d.is_floating_point:
-        raise TypeError(
-            "invalid dtype object: only floating-point types are supported as the default type"
-        )
+        raise TypeError("invalid dtype object: only floating-point types are supported as the default type")
     _default[0] = d
 
 
@@ -280,9 +274,7 @@ class finfo:
     def __init__(self, type: dtype | None = None) -> None:
         type = get_default_dtype() if type is None else type
         if not (type.is_floating_point or type.is_complex):
-            raise TypeError(
-                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'"
-            )
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'")
         real = type.to_real()
         if real is bfloat16 or real.itemsize == 1:
             import ml_dtypes
@@ -308,9 +300,7 @@ class iinfo:
 
     def __init__(self, type: dtype) -> None:
         if type.category not in (INTEGER, BOOL) or type is bool:
-            raise TypeError(
-                f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'"
-            )
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'")
         info = np.iinfo(to_numpy(type))
         self.bits, self.min, self.max, self.dtype = (
             info.bits,

@@ -66,9 +66,7 @@ def _points(n: int) -> int:
     return n
 
 
-def _one(
-    name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int, norm: str | None
-) -> Tensor:
+def _one(name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int, norm: str | None) -> Tensor:
     """A transform over one dim.  kind: "c2c", "r2c" or "c2r"."""
     if kind == "r2c" and x.dtype.is_complex:
         raise RuntimeError(f"{name} expects a real input tensor, but got {scalar_name(x._array)}")
@@ -109,9 +107,7 @@ def _sizes(x: Tensor, s: _Dims, dim: _Dims) -> tuple[list[int], list[int | None]
         if dim is not None and len(dim) != len(s):
             raise RuntimeError("When given, dim and shape arguments must have the same length")
         if len(s) > array.ndim:
-            raise RuntimeError(
-                f"Got shape with {len(s)} values but input tensor only has {array.ndim} dimensions."
-            )
+            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {array.ndim} dimensions.")
         if dim is None:
             dims = list(range(array.ndim - len(s), array.ndim))
         sizes: list[int | None] = [None if n == -1 else n for n in s]
@@ -142,9 +138,7 @@ def _many_c2c(x: Tensor, s: _Dims, dim: _Dims, norm: str | None, forward: bool) 
 
 def _many_r2c(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: str | None) -> Tensor:
     if x.dtype.is_complex:
-        raise RuntimeError(
-            f"{name} expects a real-valued input tensor, but got {scalar_name(x._array)}"
-        )
+        raise RuntimeError(f"{name} expects a real-valued input tensor, but got {scalar_name(x._array)}")
     x = _as_float(x)
     dims, sizes = _sizes(x, s, dim)
     if not dims:
@@ -186,9 +180,7 @@ def _many_hermitian(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: str | None
 def _many_inverse_hermitian(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: str | None) -> Tensor:
     """Inverse of `_many_hermitian`: real values to a half spectrum."""
     if x.dtype.is_complex:
-        raise RuntimeError(
-            f"Only supports floating-point dtypes, but found: {scalar_name(x._array)}"
-        )
+        raise RuntimeError(f"Only supports floating-point dtypes, but found: {scalar_name(x._array)}")
     x = _as_float(x)
     dims, sizes = _sizes(x, s, dim)
     if not dims:
@@ -203,86 +195,62 @@ def _with_out(name: str, out: Any, make: Any) -> Any:
     return make() if out is None else store(out, name, make)
 
 
-def fft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform over `dim`, cut or filled with zeros to n points.  input (*) -> (*) complex."""
     return _with_out("fft", out, lambda: _one("fft", "c2c", True, input, n, dim, norm))
 
 
-def ifft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `fft`.  input (*) -> (*) complex."""
     return _with_out("ifft", out, lambda: _one("ifft", "c2c", False, input, n, dim, norm))
 
 
-def rfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The n // 2 + 1 first points of the transform of real values.  input (*) real -> (*) complex."""
     return _with_out("rfft", out, lambda: _one("rfft", "r2c", True, input, n, dim, norm))
 
 
-def irfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfft`; n defaults to 2 (m - 1).  input (*) -> (*) real."""
     return _with_out("irfft", out, lambda: _one("irfft", "c2r", False, input, n, dim, norm))
 
 
-def hfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of a Hermitian signal given by its first half.  input (*) -> (*) real."""
     return _with_out("hfft", out, lambda: _one("hfft", "c2r", True, input, n, dim, norm))
 
 
-def ihfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfft`.  input (*) real -> (*) complex."""
     return _with_out("ihfft", out, lambda: _one("ihfft", "r2c", False, input, n, dim, norm))
 
 
-def fftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def fftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform over several dims (all by default).  input (*) -> (*) complex."""
     return _with_out("fftn", out, lambda: _many_c2c(input, s, dim, norm, True))
 
 
-def ifftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def ifftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `fftn`.  input (*) -> (*) complex."""
     return _with_out("ifftn", out, lambda: _many_c2c(input, s, dim, norm, False))
 
 
-def rfftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def rfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of real values over several dims; the last keeps n // 2 + 1.  input (*) real -> (*) complex."""
     return _with_out("rfftn", out, lambda: _many_r2c("rfftn", input, s, dim, norm))
 
 
-def irfftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def irfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfftn`.  input (*) -> (*) real."""
     return _with_out("irfftn", out, lambda: _many_c2r("irfftn", input, s, dim, norm))
 
 
-def hfftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def hfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of a Hermitian signal, given by half, over several dims.  input (*) -> (*) real."""
     return _with_out("hfftn", out, lambda: _many_hermitian("hfftn", input, s, dim, norm))
 
 
-def ihfftn(
-    input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:
+def ihfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfftn`.  input (*) real -> (*) complex."""
     return _with_out("ihfftn", out, lambda: _many_inverse_hermitian("ihfftn", input, s, dim, norm))
 
@@ -359,9 +327,7 @@ def ihfft2(
     return ihfftn(input, s, dim, norm, out=out)
 
 
-def _frequencies(
-    name: str, n: Any, d: float, half: bool, dtype: Any, device: Any, requires_grad: bool
-) -> Tensor:
+def _frequencies(name: str, n: Any, d: float, half: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     n = operator.index(n)
     target = dtypes.get_default_dtype() if dtype is None else dtype
     if target.category < dtypes.FLOATING:
@@ -369,9 +335,7 @@ def _frequencies(
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     order = (
-        np.arange(n // 2 + 1, dtype=np.float64)
-        if half
-        else np.fft.ifftshift(np.arange(-(n // 2), n - n // 2) * 1.0)
+        np.arange(n // 2 + 1, dtype=np.float64) if half else np.fft.ifftshift(np.arange(-(n // 2), n - n // 2) * 1.0)
     )
     with np.errstate(all="ignore"):
         values = order * np.float64(1.0) / (np.float64(n) * np.float64(d))
@@ -386,9 +350,7 @@ def fftfreq(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of `fft`'s points, 1 / (n d) apart, negative ones last.  () -> (n)."""
-    return _with_out(
-        "fftfreq", out, lambda: _frequencies("fftfreq", n, d, False, dtype, device, requires_grad)
-    )
+    return _with_out("fftfreq", out, lambda: _frequencies("fftfreq", n, d, False, dtype, device, requires_grad))
 
 
 def rfftfreq(
@@ -396,18 +358,12 @@ def rfftfreq(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of `rfft`'s points, 1 / (n d) apart.  () -> (n // 2 + 1)."""
-    return _with_out(
-        "rfftfreq", out, lambda: _frequencies("rfftfreq", n, d, True, dtype, device, requires_grad)
-    )
+    return _with_out("rfftfreq", out, lambda: _frequencies("rfftfreq", n, d, True, dtype, device, requires_grad))
 
 
 def _shifted(x: Tensor, dim: _Dims, back: bool) -> Tensor:
     ndim = x._array.ndim
-    dims = (
-        list(range(ndim))
-        if dim is None
-        else [wrap_dim(d, ndim) for d in ([dim] if isinstance(dim, int) else dim)]
-    )
+    dims = list(range(ndim)) if dim is None else [wrap_dim(d, ndim) for d in ([dim] if isinstance(dim, int) else dim)]
     sizes = [x._array.shape[d] for d in dims]
     return PUBLIC["roll"](x, [(n + 1) // 2 if back else n // 2 for n in sizes], dims)
 

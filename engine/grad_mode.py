@@ -117,8 +117,7 @@ class set_grad_enabled(_GradContext):
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool):
             raise TypeError(
-                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
-                + type(mode).__name__
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not " + type(mode).__name__
             )
         self._value = mode
         self._previous = [globals()["mode"].enabled]

@@ -40,9 +40,7 @@ class Plan:
 
     def __init__(self, record: Op) -> None:
         readers: dict[str, set[str]] = {}
-        formulas = (
-            [(p, record.formulas[p]) for p in record.differentiable] if not record.joint else []
-        )
+        formulas = [(p, record.formulas[p]) for p in record.differentiable] if not record.joint else []
         if record.joint:
             formulas = [(p, record.joint[1]) for p in record.differentiable]
         for p, formula in formulas:
@@ -51,9 +49,7 @@ class Plan:
         self.readers = readers
         tensors = (*record.lists, *record.tensors)
         self.saved = [p for p in tensors if p in readers]
-        self.results = [
-            n for n in readers if n.startswith("result") and (n == "result" or n[6:].isdigit())
-        ]
+        self.results = [n for n in readers if n.startswith("result") and (n == "result" or n[6:].isdigit())]
         self.shapes = [p for p in tensors if f"{p}_shape" in readers]
         self.dtypes = [p for p in tensors if f"{p}_dtype" in readers]
         self.plain = [p for p in record.params if p in readers and p not in tensors]
@@ -65,9 +61,7 @@ class Plan:
             raise TypeError(
                 f"op {record.name}: a formula reads {sorted(unknown)}, which is no input, argument or result"
             )
-        self.mixed = (
-            record.promote is not None and len(record.tensors) > 1
-        )  # operands may be numbers
+        self.mixed = record.promote is not None and len(record.tensors) > 1  # operands may be numbers
         # shapes to sum gradients back to, and dtypes to cast them back to
         self.back = [p for p in record.differentiable if self.mixed and p in record.tensors]
 
@@ -77,11 +71,7 @@ class Plan:
     def arg_names(self) -> list[str]:
         """The entries of node.args, in order (names as in `apply`)."""
         names = [f"n_{p}" for p in self.saved if self.mixed]
-        names += (
-            [f"{p}_shape" for p in self.shapes]
-            + [f"{p}_dtype" for p in self.dtypes]
-            + list(self.plain)
-        )
+        names += [f"{p}_shape" for p in self.shapes] + [f"{p}_dtype" for p in self.dtypes] + list(self.plain)
         names += [f"s_{p}" for p in self.back] + [f"c_{p}" for p in self.back]
         return names
 
@@ -144,11 +134,7 @@ def apply_source(record: Op) -> str:
             if p in record.lists:
                 w(f"g_{p} = _f_{p}({arguments}) if any(needs) else [None] * len(needs)")
             else:
-                index = (
-                    f"needs[{i - 1} - {len(record.differentiable) - 1}]"
-                    if list_first
-                    else f"needs[{i}]"
-                )
+                index = f"needs[{i - 1} - {len(record.differentiable) - 1}]" if list_first else f"needs[{i}]"
                 w(f"g_{p} = _f_{p}({arguments}) if {index} else None")
     for p in plan.back:
         w(f"if g_{p} is not None:")
@@ -167,9 +153,7 @@ def arrays_source(record: Op) -> str:
     """The Python text of the backward of an op over arrays: Note [Gradients over arrays]."""
     plan = Plan(record)
     if record.lists or record.joint or record.outputs or record.many:
-        raise TypeError(
-            f"op {record.name}: array_derivative is for ops with one output and no lists"
-        )
+        raise TypeError(f"op {record.name}: array_derivative is for ops with one output and no lists")
     w = Text()
     w("def arrays(self, grads, needs):")
     w.depth = 1

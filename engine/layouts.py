@@ -218,9 +218,7 @@ def dense_order(array: Any) -> tuple[int, ...]:
     return tuple(reversed(order))
 
 
-def empty_ordered(
-    xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None
-) -> Any:
+def empty_ordered(xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None) -> Any:
     """A new array with dims laid out in `order` (outermost first)."""
     make = xp.empty if fill is None else xp.zeros
     back = [0] * len(order)
@@ -251,17 +249,13 @@ def copy_preserved(xp: Any, array: Any) -> Any:
 def check_rank(ndim: int, wanted: memory_format) -> None:
     """torch's errors for what is no memory format, and for channels_last of a tensor without the dims for it."""
     if not isinstance(wanted, memory_format):
-        raise TypeError(
-            f"argument 'memory_format' must be torch.memory_format, not {type(wanted).__name__}"
-        )
+        raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type(wanted).__name__}")
     order = _ORDERS.get(wanted)
     if order is not None and len(order) != ndim:
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
 
 
-def empty_in_format(
-    xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None
-) -> Any:
+def empty_in_format(xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None) -> Any:
     """A new array in a memory format; None and preserve_format follow `like`."""
     if wanted is None or wanted is preserve_format:
         if like is not None and like.shape == tuple(shape):
@@ -284,9 +278,7 @@ def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
     return result
 
 
-def restride(
-    xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0
-) -> Any:
+def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
     """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's.
 
     Its `.base` leads to the same root as that of `array`: numpy's as_strided would break the chain that Storage
@@ -310,9 +302,7 @@ def restride(
     return over_buffer(whole, array.dtype, shape, strides, offset)
 
 
-def over_buffer(
-    whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int
-) -> Any:
+def over_buffer(whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
     """np.ndarray over the memory of a contiguous array; bfloat16, which has no buffer protocol, by way of uint16."""
     if dtype.kind == "V":
         return np.ndarray(shape, np.uint16, whole.view(np.uint16), offset, strides).view(dtype)
@@ -328,9 +318,7 @@ def empty_strided(xp: Any, shape: Sequence[int], strides: Sequence[int], dtype: 
     return restride(xp, xp.empty(reach, dtype), shape, strides)
 
 
-def view_strides(
-    shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
-) -> tuple[int, ...] | None:
+def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
     """Strides that show an array of `shape` and `strides` under the sizes `new`; None if only a copy could."""
     if 0 in shape:
         return (0,) * len(new)

@@ -44,9 +44,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
     return lapack_factor.linalg_cholesky(A, upper=upper, out=out)
 
 
-def cholesky_ex(
-    A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None
-) -> Any:
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """The factor, and instead of an error the order of the minor that is not positive.
 
     A (*, n, n) -> (*, n, n), (*).
@@ -76,9 +74,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
 _LUFactor = namedtuple("linalg_lu_factor", ("LU", "pivots"))
 
 
-def lu_factor_ex(
-    A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None
-) -> Any:
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """As `lu_factor`, with the first zero pivot instead of an error.  A (*, m, n) -> (*, m, n), (*, k), (*)."""
     return lapack.linalg_lu_factor_ex(A, pivot=pivot, check_errors=check_errors, out=out)
 
@@ -110,9 +106,7 @@ def lu_solve(
     out: Any = None,
 ) -> Tensor:
     """X of A X = B from the factors of A.  LU (*, n, n), pivots (*, n), B (*, n, k) -> (*, n, k)."""
-    return _out(
-        out, "linalg_lu_solve", lapack.linalg_lu_solve, LU, pivots, B, left=left, adjoint=adjoint
-    )
+    return _out(out, "linalg_lu_solve", lapack.linalg_lu_solve, LU, pivots, B, left=left, adjoint=adjoint)
 
 
 def inv(A: Tensor, *, out: Any = None) -> Tensor:
@@ -133,13 +127,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor
     return lapack.linalg_solve(A, B, left=left, out=out)
 
 
-def solve_ex(
-    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None
-) -> Any:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """As `solve`, with the first zero pivot instead of an error.  A (*, n, n), B (*, n, k) or (*, n) -> as B, (*)."""
-    return _out(
-        out, "linalg_solve_ex", lapack.linalg_solve_ex, A, B, left=left, check_errors=check_errors
-    )
+    return _out(out, "linalg_solve_ex", lapack.linalg_solve_ex, A, B, left=left, check_errors=check_errors)
 
 
 def solve_triangular(
@@ -157,9 +147,7 @@ def solve_triangular(
     """
     if isinstance(A, Tensor) and isinstance(B, Tensor) and B.dtype is not A.dtype:
         B = (B if A.is_complex() or not B.is_complex() else B.real).to(A.dtype)
-    return lapack.linalg_solve_triangular(
-        A, B, upper=upper, left=left, unitriangular=unitriangular, out=out
-    )
+    return lapack.linalg_solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular, out=out)
 
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -188,9 +176,7 @@ def slogdet(A: Tensor, *, out: Any = None) -> Any:
     return lapack.linalg_slogdet(A, out=out)
 
 
-def svd(
-    A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Any = None
-) -> Any:
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Any = None) -> Any:
     """U, S, Vh of A = U diag(S) Vh.  A (*, m, n) -> (*, m, m), (*, k), (*, n, n); reduced unless full_matrices."""
     return lapack_spectral.linalg_svd(A, full_matrices, driver=driver, out=out)
 
@@ -230,9 +216,7 @@ def pinv(
     out: Any = None,
 ) -> Tensor:
     """The Moore-Penrose inverse.  A (*, m, n) -> (*, n, m)."""
-    return _out(
-        out, "linalg_pinv", lapack_spectral.linalg_pinv, A, rcond, hermitian, atol=atol, rtol=rtol
-    )
+    return _out(out, "linalg_pinv", lapack_spectral.linalg_pinv, A, rcond, hermitian, atol=atol, rtol=rtol)
 
 
 def matrix_rank(
@@ -289,9 +273,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The sum of conj(x) * y along `dim`.  x (*), y (*) -> (* without dim), broadcast."""
     a, b = x._array, y._array
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING:
-        raise RuntimeError(
-            f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {scalar_name(a)}"
-        )
+        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {scalar_name(a)}")
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
@@ -340,9 +322,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     )
 
 
-def tensorsolve(
-    A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Any = None
-) -> Tensor:
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Any = None) -> Tensor:
     """X of tensordot(A, X) = B.  A (*b, *x), B (*b), prod b = prod x -> (*x)."""
     if dims is not None:
         ndim = A._array.ndim
@@ -410,9 +390,7 @@ def matrix_norm(
         raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
     found = dtypes.from_numpy(array.dtype)
     if found.category < dtypes.FLOATING:
-        raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(array)}"
-        )
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(array)}")
     if isinstance(ord, str) and ord not in ("fro", "nuc"):
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     if not isinstance(ord, str) and ord not in _ORDERS:
@@ -429,9 +407,7 @@ def matrix_norm(
         if not values._array.shape[-1] and ord == 2:
             result = values.detach().sum(-1)
         else:
-            result = (
-                values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
-            )
+            result = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
         return result.unsqueeze(low).unsqueeze(high) if keepdim else result
     columns, rows = (first, second) if abs(ord) == 1 else (second, first)
     sums = linalg_vector_norm(A, 1, columns, True)
@@ -461,9 +437,7 @@ def norm(
     if dim is not None:
         dim = (dim,) if isinstance(dim, int) else tuple(dim)
         if len(dim) not in (1, 2):
-            raise RuntimeError(
-                f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}"
-            )
+            raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     elif A._array.ndim not in (1, 2):
         raise RuntimeError(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A._array.ndim}D."
@@ -520,6 +494,4 @@ _INPUT = frozenset(
 )  # fmt: skip
 for _name in __all__:  # arguments are checked against the annotations, under torch's inner names
     if isinstance(globals()[_name], FunctionType):
-        globals()[_name] = checked(
-            globals()[_name], name="linalg_" + _name, first="input" * (_name in _INPUT)
-        )
+        globals()[_name] = checked(globals()[_name], name="linalg_" + _name, first="input" * (_name in _INPUT))

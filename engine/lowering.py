@@ -299,9 +299,7 @@ _ACTIVATIONS: dict[str, Callable[[dict], tuple]] = {
     "elu": lambda a: ("ELU" if a["scale"] == a["input_scale"] == 1 else None, a["alpha"], 0),
 }
 _LAYERS = frozenset(["convolution", "linear"])
-_POOLS = frozenset(
-    ["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values", "avg_pool3d_values"]
-)
+_POOLS = frozenset(["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values", "avg_pool3d_values"])
 
 
 def _pooling(call: Call) -> tuple | None:
@@ -427,9 +425,7 @@ class _Lowering:
                 fused.out, fused.position = before
                 break
             self.taken.add(uses[0])
-        if not fused.post and (
-            self._prepared(fused, *self._examples(fused), ()) is None
-        ):  # else tried already
+        if not fused.post and (self._prepared(fused, *self._examples(fused), ()) is None):  # else tried already
             return None
         return fused
 
@@ -453,9 +449,7 @@ class _Lowering:
         read = {groups[n] for n in fused.reads}
         return any(
             call.inplace and groups[call.refs[0]] in read
-            for i, call in enumerate(
-                self.graph.calls[fused.position + 1 : until], fused.position + 1
-            )
+            for i, call in enumerate(self.graph.calls[fused.position + 1 : until], fused.position + 1)
             if i not in self.taken
         )
 

@@ -61,9 +61,7 @@ class OptimizedModule(Module):
         self.training = module.training
         own = self.__dict__
         own["_verify"] = verify
-        own["_plans"] = (
-            OrderedDict()
-        )  # by signature: a Plan, or the sentence that says why there is none
+        own["_plans"] = OrderedDict()  # by signature: a Plan, or the sentence that says why there is none
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
@@ -102,9 +100,7 @@ class OptimizedModule(Module):
         if mode.enabled or not (self._state or _State(module)).plain():
             return module(*args, **kwargs)
         key = _signature((args, kwargs))
-        if key is None or not self._busy.acquire(
-            blocking=False
-        ):  # a plan's memory serves one call at a time
+        if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time
             return module(*args, **kwargs)
         try:
             return self._planned(key, args, kwargs)
@@ -265,9 +261,7 @@ def _compare(found: Any, wanted: Any, where: str) -> None:
     for a, b in pairs:
         x, y = a._array, b._array
         if x.shape != y.shape or x.dtype != y.dtype:
-            raise Unsupported(
-                f"a plan gives {x.dtype} {list(x.shape)} {where}, op by op {y.dtype} {list(y.shape)}"
-            )
+            raise Unsupported(f"a plan gives {x.dtype} {list(x.shape)} {where}, op by op {y.dtype} {list(y.shape)}")
         if x.dtype.kind not in "fcV":
             if not np.array_equal(x, y):
                 raise Unsupported(f"a plan gives other integers {where} than op by op")

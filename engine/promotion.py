@@ -134,9 +134,7 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
                 flags[i] = a.dtype
                 result[i] = a.astype(np_target)
         elif target.category >= dtypes.FLOATING and target is not dtypes.bfloat16:
-            result[i] = (
-                a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
-            )
+            result[i] = a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
         elif target.category < dtypes.FLOATING:
             result[i] = np.array(a).astype(np_target)[()]
         else:

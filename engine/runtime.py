@@ -194,10 +194,7 @@ def refused(record: Op, error: Exception, *operands: Any) -> None:
     """Raise torch's error for one that numpy raised in a kernel; a kernel's own errors pass."""
     arrays = [x for x in operands if hasattr(x, "dtype")]
     text = str(error)
-    if (
-        text.startswith(("ufunc '", "did not contain a loop"))
-        or type(error).__name__ == "_UFuncNoLoopError"
-    ):
+    if text.startswith(("ufunc '", "did not contain a loop")) or type(error).__name__ == "_UFuncNoLoopError":
         for x in arrays:
             found = dtypes.scalar_name(dtypes.from_numpy(x.dtype))
             raise NotImplementedError(f"\"{record.label}\" not implemented for '{found}'") from None
@@ -302,10 +299,7 @@ def any_requires_grad(tensors: list[Tensor]) -> bool:
 
 def edges_of(tensors: list[Tensor]) -> list[Any]:
     """An edge for each tensor that requires grad, else None."""
-    return [
-        (t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None
-        for t in tensors
-    ]
+    return [(t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None for t in tensors]
 
 
 def pick(function: Any, index: int) -> Any:
@@ -331,9 +325,7 @@ def write(name: str, target: Any, result: Any) -> None:
         return
     shape = getattr(result, "shape", ())
     if shape != target.shape and broadcast_shapes(shape, target.shape) != target.shape:
-        raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
-        )
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
     if result.dtype != target.dtype:
         have, want = dtypes.from_numpy(result.dtype), dtypes.from_numpy(target.dtype)
         if not dtypes.can_cast(have, want):

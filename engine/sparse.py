@@ -120,17 +120,13 @@ class SparseTensor(Tensor):
     def indices(self) -> Tensor:
         """The coordinates, (sparse_dim, nnz).  RuntimeError unless coalesced."""
         if not self._coalesced:
-            raise RuntimeError(
-                "Cannot get indices on an uncoalesced tensor, please call .coalesce() first"
-            )
+            raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
         return self._i
 
     def values(self) -> Tensor:
         """The values, (nnz, *).  RuntimeError unless coalesced."""
         if not self._coalesced:
-            raise RuntimeError(
-                "Cannot get values on an uncoalesced tensor, please call .coalesce() first"
-            )
+            raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
         return self._v
 
     # --- forms
@@ -155,20 +151,14 @@ class SparseTensor(Tensor):
         array = self._i._array
         xp = backends.xp_of(array)
         sizes = self._size[:d]
-        if array.size and (
-            bool((array < 0).any()) or bool((array.max(1) >= xp.asarray(sizes)).any())
-        ):
+        if array.size and (bool((array < 0).any()) or bool((array.max(1) >= xp.asarray(sizes)).any())):
             raise RuntimeError("size is inconsistent with indices: an index lies outside of it")
         dense = group_sum(self._v, wrap(linear_index(xp, array, sizes)), numel(sizes)).view(self._size)
         return dense if dtype is None else dense.to(dtype)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
         """Itself."""
-        return (
-            self
-            if sparse_dim in (None, self.sparse_dim())
-            else to_sparse(self.to_dense(), sparse_dim)
-        )
+        return self if sparse_dim in (None, self.sparse_dim()) else to_sparse(self.to_dense(), sparse_dim)
 
     def _with(self, values: Tensor) -> SparseTensor:
         return _make(self._i, values, self._size, self._coalesced)
@@ -188,11 +178,7 @@ class SparseTensor(Tensor):
 
     def type(self, dtype: Any = None) -> Any:
         """The name of the type, or the values in another dtype."""
-        return (
-            dtypes.tensor_type(self.dtype).replace("torch.", "torch.sparse.")
-            if dtype is None
-            else self.to(dtype)
-        )
+        return dtypes.tensor_type(self.dtype).replace("torch.", "torch.sparse.") if dtype is None else self.to(dtype)
 
     def cpu(self) -> SparseTensor:
         """On the CPU."""
@@ -276,15 +262,11 @@ class SparseTensor(Tensor):
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
         """self + alpha * other, both sparse."""
-        return (
-            _joined(self, other, alpha) if isinstance(other, SparseTensor) else self.__add__(other)
-        )
+        return _joined(self, other, alpha) if isinstance(other, SparseTensor) else self.__add__(other)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Any:
         """self - alpha * other, both sparse."""
-        return (
-            _joined(self, other, -alpha) if isinstance(other, SparseTensor) else self.__add__(other)
-        )
+        return _joined(self, other, -alpha) if isinstance(other, SparseTensor) else self.__add__(other)
 
     mul, div, neg, pow, mm, matmul = __mul__, __truediv__, __neg__, __pow__, __matmul__, __matmul__
     mv = __matmul__
@@ -362,9 +344,7 @@ class SparseTensor(Tensor):
     def __deepcopy__(self, memo: dict) -> SparseTensor:
         import copy
 
-        return _make(
-            copy.deepcopy(self._i, memo), copy.deepcopy(self._v, memo), self._size, self._coalesced
-        )
+        return _make(copy.deepcopy(self._i, memo), copy.deepcopy(self._v, memo), self._size, self._coalesced)
 
     def __bool__(self) -> bool:
         return bool(self.to_dense())
@@ -397,9 +377,7 @@ def _indented(text: str, more: int) -> str:
     return text.replace("\n", "\n" + " " * more)
 
 
-def _make(
-    indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False
-) -> SparseTensor:
+def _make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> SparseTensor:
     result = object.__new__(SparseTensor)
     result.__dict__.update(_i=indices, _v=values, _size=tuple(size), _coalesced=coalesced, _vc=[0])
     return result
@@ -489,9 +467,7 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
     array = input._array
     d = array.ndim if sparse_dim is None else sparse_dim
     if not 0 < d <= array.ndim:
-        raise RuntimeError(
-            f"to_sparse: sparse_dim argument must be in >=0 and <={array.ndim} range, but {d} is given"
-        )
+        raise RuntimeError(f"to_sparse: sparse_dim argument must be in >=0 and <={array.ndim} range, but {d} is given")
     xp = backends.xp_of(array)
     some = array != 0
     if d < array.ndim:
@@ -572,9 +548,7 @@ def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
     return _make(indices, found._v.reshape(-1), found._size, True)
 
 
-def sspaddmm(
-    input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1
-) -> SparseTensor:
+def sspaddmm(input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> SparseTensor:
     """beta * input + alpha * `smm(mat1, mat2)`.  input (n, m) sparse, mat1 (n, k) sparse, mat2 (k, m) -> (n, m)."""
     return _joined(input if beta == 1 else input * beta, smm(mat1, mat2), alpha)
 
@@ -629,9 +603,7 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: Any = None) -> SparseTe
     return _normalised(input, dim, dtype, True)
 
 
-def spdiags(
-    diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None
-) -> SparseTensor:
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> SparseTensor:
     """A sparse matrix from the rows of `diagonals`, column j of a row at column j.
 
     diagonals (k, n), offsets (k) -> (*shape).

@@ -102,9 +102,7 @@ def relocate(memory: Memory, root: Any) -> None:
 def _rebuild_memory(data: bytes, where: str) -> Memory:
     array = np.frombuffer(bytearray(data), np.uint8) if data else np.zeros(0, np.uint8)
     target = device(where)
-    return Memory.of(
-        array if target.type == "cpu" else backends.of_device(target).from_host(array, target)
-    )
+    return Memory.of(array if target.type == "cpu" else backends.of_device(target).from_host(array, target))
 
 
 def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
@@ -115,17 +113,11 @@ def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: 
     dtype = dtypes.from_numpy(array.dtype)
     flat = Memory.of(array).flat(dtype)
     if len(size) != len(stride):
-        raise RuntimeError(
-            f"mismatch in length of strides and shape: {list(stride)} and {list(size)}"
-        )
+        raise RuntimeError(f"mismatch in length of strides and shape: {list(stride)} and {list(size)}")
     if any(s < 0 for s in stride):
-        raise RuntimeError(
-            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
-        )
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
     if any(s < 0 for s in size) or offset < 0:
-        raise RuntimeError(
-            f"as_strided: negative sizes or offset: size {list(size)}, storage_offset {offset}"
-        )
+        raise RuntimeError(f"as_strided: negative sizes or offset: size {list(size)}, storage_offset {offset}")
     item = dtype.itemsize
     reach = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if offset + reach > flat.size and reach:
@@ -233,11 +225,7 @@ class UntypedStorage:
         return UntypedStorage(self._memory)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, UntypedStorage)
-            and self._memory is other._memory
-            and self._dtype is other._dtype
-        )
+        return isinstance(other, UntypedStorage) and self._memory is other._memory and self._dtype is other._dtype
 
     def __hash__(self) -> int:
         return hash((id(self._memory), self._dtype))

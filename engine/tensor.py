@@ -247,9 +247,7 @@ class Tensor(metaclass=_TensorMeta):
         if not isinstance(source, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
         if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
-            raise RuntimeError(
-                "data set to a tensor that requires gradients must be floating point or complex dtype"
-            )
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array, self._laid = source._array, None
         self._replaced += 1
 
@@ -386,9 +384,7 @@ class Tensor(metaclass=_TensorMeta):
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if self.grad_fn is not None:
-            raise RuntimeError(
-                "post accumulate grad hooks cannot be registered on non-leaf tensors"
-            )
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         hooks = self._post_accumulate_hooks
         if hooks is None:
             hooks = self._post_accumulate_hooks = HookDict()
@@ -454,9 +450,7 @@ class Tensor(metaclass=_TensorMeta):
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
         value = array.item()
-        return (
-            value if isinstance(value, int | float | complex) else float(value)
-        )  # bfloat16 gives its own scalar
+        return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-dim tensor."""
@@ -498,9 +492,7 @@ class Tensor(metaclass=_TensorMeta):
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor | int | float | complex):
             return bool((self == element)._array.any())
-        raise RuntimeError(
-            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
-        )
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
     def __iter__(self) -> Any:
         if not self._array.ndim:
@@ -663,9 +655,7 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
             try:
                 array = np.array(source, dtype=np_dtype)
             except OverflowError:
-                raise RuntimeError(
-                    f"value cannot be converted to type {dtype.name} without overflow"
-                ) from None
+                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
     elif any(not isinstance(s, int) for s in data):
         raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
     else:

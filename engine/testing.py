@@ -116,9 +116,7 @@ def make_tensor(
         )
     whole = dtype.category < dtypes.FLOATING
     if requires_grad and whole:
-        raise ValueError(
-            f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}"
-        )
+        raise ValueError(f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}")
     low, high = _limits(dtype, low, high)
     spread = noncontiguous and math.prod(sizes) > 1
     if spread:

@@ -55,9 +55,7 @@ class Call:
 
     __slots__ = ("args", "function", "inplace", "kwargs", "outputs")
 
-    def __init__(
-        self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool
-    ) -> None:
+    def __init__(self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.outputs, self.inplace = outputs, inplace
 
@@ -146,16 +144,10 @@ class Trace:
         self.inside = False
         self.result: Any = None  # what the run returned, with Refs
         self.versions: list[tuple[Tensor, int]] = []  # of the constants, when they were met
-        self.created: set[int] = (
-            set()
-        )  # ids of tensors that came up during the run, and not out of an op
+        self.created: set[int] = set()  # ids of tensors that came up during the run, and not out of an op
         self.held: list[Tensor] = []
-        self.originals: dict[Any, Any] = {
-            _setitem: _setitem
-        }  # op functions as they are without a trace
-        self.expected: dict[
-            int, int
-        ] = {}  # id of a version counter -> the version after the last call
+        self.originals: dict[Any, Any] = {_setitem: _setitem}  # op functions as they are without a trace
+        self.expected: dict[int, int] = {}  # id of a version counter -> the version after the last call
         self.fresh: dict[int, Any] = {}  # number of such a constant -> its elements when it was met
         self.failure: Unsupported | None = None
 
@@ -341,9 +333,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
             for name in _READS:
                 setattr(Tensor, name, kept[name])
     if trace.failure is None and reads:
-        trace.failure = Unsupported(
-            f"the values of a tensor are read in Python (Tensor.{reads[0]})"
-        )
+        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{reads[0]})")
     if trace.failure is None and not _equal(seed, default_generator.get_state()):
         trace.failure = Unsupported("it draws random numbers")
     if trace.failure is None and any(t._vc[0] != version for t, version in trace.versions):

@@ -68,9 +68,7 @@ def _mutates_locals(node: ast.AST) -> bool:
         return len(node.args) < 2 or any(
             _is_call(argument, {"globals", "locals", "vars"}) for argument in node.args[1:]
         )
-    if isinstance(node, ast.Assign) and any(
-        _is_call(node.value, {kind}) for kind in ("globals", "locals", "vars")
-    ):
+    if isinstance(node, ast.Assign) and any(_is_call(node.value, {kind}) for kind in ("globals", "locals", "vars")):
         return True  # g = globals(): whatever is done to g is done to the namespace
     if isinstance(node, ast.Assign) and _is_own_module(node.value):
         return True

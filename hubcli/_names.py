@@ -310,11 +310,7 @@ class Reader:
         found = self._methods.get(id(node))
         if found is None:
             self.spend(len(node.body))
-            found = {
-                item.name: item
-                for item in node.body
-                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
+            found = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
             self._methods[id(node)] = found
         return found
 
@@ -326,9 +322,7 @@ class Reader:
             self._made[id(function)] = made
         return made
 
-    def _find_returned(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
-    ) -> Value:
+    def _find_returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
         nodes = list(ast.walk(function))
         self.spend(len(nodes))
         nested = {

@@ -155,9 +155,7 @@ def check(
     return made()
 
 
-def _read(
-    checkout: Checkout, plan: Plan, chosen: Mechanism
-) -> tuple[HubConf | None, str | None, float]:
+def _read(checkout: Checkout, plan: Plan, chosen: Mechanism) -> tuple[HubConf | None, str | None, float]:
     started = time.monotonic()
     try:
         conf = hubconf.read(checkout.path)
@@ -166,9 +164,7 @@ def _read(
             from hubcli.broker import Broker
 
             job = jobs.Job("list", checkout, framework=plan.framework)
-            conf = jobs.listing(
-                job, chosen, Broker(checkout, "", framework=plan.framework), seconds=plan.timeout
-            )
+            conf = jobs.listing(job, chosen, Broker(checkout, "", framework=plan.framework), seconds=plan.timeout)
     except RepositoryCodeError as error:
         return None, error.message, time.monotonic() - started
     return conf, None, time.monotonic() - started
@@ -239,9 +235,7 @@ def _run(
     )
     events: list[Mapping[str, Any]] = []
     with sandbox.session() as here:
-        broker = Broker(
-            checkout, entry.name, framework=plan.framework, fresh=plan.fresh, inbox=here.inbox
-        )
+        broker = Broker(checkout, entry.name, framework=plan.framework, fresh=plan.fresh, inbox=here.inbox)
         outcome = sandbox.perform(
             job,
             chosen,

@@ -106,12 +106,8 @@ _SHARED = (
     "shmget shmat shmctl semget semctl semop semtimedop msgget msgctl msgsnd msgrcv "
     "mq_open mq_unlink"
 )
-_METADATA = (
-    "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
-)
-_ATTRIBUTES = (
-    "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr setxattrat removexattrat"
-)
+_METADATA = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
+_ATTRIBUTES = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr setxattrat removexattrat"
 _OTHERS = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
 _SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
@@ -313,9 +309,7 @@ def _program(alone: bool) -> Iterator[bytes]:
     yield from refuse(_OFFLINE, errno.ENETUNREACH)
     yield from refuse(_FORBIDDEN, errno.EPERM)
     yield from check("clone", 0, [step(_ANY, _NAMESPACES, 0, 1)], errno.EPERM)
-    yield from check(
-        "ioctl", 1, [step(_EQUAL, _TIOCSTI, 0, 1), step(_EQUAL, _TIOCLINUX, 0, 1)], errno.EPERM
-    )
+    yield from check("ioctl", 1, [step(_EQUAL, _TIOCSTI, 0, 1), step(_EQUAL, _TIOCLINUX, 0, 1)], errno.EPERM)
     yield from only("socketpair", 0, (_UNIX,), errno.ENETUNREACH)
     if alone:
         own = (0, os.getpid())

@@ -18,9 +18,7 @@ from pathlib import Path
 from hubcli.errors import DependencyError
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
-_SAFE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?\Z"
-)
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?\Z")
 
 # Import names that differ from the name to install by.
 _INSTALL_NAMES = {
@@ -108,9 +106,7 @@ class Report:
     def require(self, spec: str | None = None) -> None:
         """Raise DependencyError, with torch.hub's sentence, if anything is missing."""
         if self.missing:
-            raise DependencyError(
-                f"Missing dependencies: {', '.join(self.missing)}", hint=self.hint, spec=spec
-            )
+            raise DependencyError(f"Missing dependencies: {', '.join(self.missing)}", hint=self.hint, spec=spec)
 
 
 def check(names: Sequence[str], *, root: Path | None = None, framework: str = "engine") -> Report:

@@ -134,14 +134,8 @@ def as_document(error: HubError) -> dict[str, Any]:
 
 def as_error(document: Mapping[str, Any]) -> HubError:
     """The error that `as_document` was made of; what another process sent is cut, not believed."""
-    kinds = {
-        kind.code: kind
-        for kind in globals().values()
-        if isinstance(kind, type) and issubclass(kind, HubError)
-    }
+    kinds = {kind.code: kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, HubError)}
     kinds[NotFoundError.code] = NotFoundError
-    texts = {
-        name: value[:2000] if isinstance(value, str) else None for name, value in document.items()
-    }
+    texts = {name: value[:2000] if isinstance(value, str) else None for name, value in document.items()}
     kind = kinds.get(texts.get("code") or "", HubError)
     return kind(texts.get("message") or "", hint=texts.get("hint"), spec=texts.get("spec"))

@@ -171,9 +171,7 @@ class Remote:
             return Resolved("branch", short, branch, found[branch], ambiguous=tag in found)
         if tag in found:
             return Resolved("tag", short, tag, found.get(f"{tag}^{{}}", found[tag]))
-        raise NotFoundError(
-            f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short)
-        )
+        raise NotFoundError(f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short))
 
     def _default(self) -> Resolved:
         found, head = self.refs("HEAD", "refs/heads/master", "refs/heads/main")
@@ -199,9 +197,7 @@ class Remote:
             return f"did you mean {' or '.join(close)}?"
         return f"there are {', '.join(sorted(names)[:5])}" if names else "the repository is empty"
 
-    def fetch(
-        self, db: Path, refspec: str, *options: str, progress: Progress | None = None
-    ) -> None:
+    def fetch(self, db: Path, refspec: str, *options: str, progress: Progress | None = None) -> None:
         """Fetch `refspec` into the bare repository `db`, telling `progress` how far it is."""
         fixed = [
             "fetch",
@@ -405,9 +401,7 @@ def _launcher() -> type[Git]:
     return Git
 
 
-def _execute(
-    command: Sequence[str], environment: Mapping[str, str], stdin: str = ""
-) -> tuple[int, str, str]:
+def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> tuple[int, str, str]:
     """Run a quick command to its end: status, stdout (file names as the system has them), stderr."""
     launcher = _launcher()
     read, write = os.pipe()  # a pipe holds the few lines that there ever are
@@ -571,9 +565,7 @@ _UNWRITABLE = (
     "write error",
     "index-pack died",
 )
-_REFUSED = re.compile(
-    r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path"
-)
+_REFUSED = re.compile(r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path")
 _UNREACHABLE = (
     "could not resolve host",
     "failed to connect",
@@ -637,9 +629,7 @@ def _failure(stderr: str, url: str | None) -> HubError:
         return NotFoundError(f"{detail} in {where}", hint="it was deleted just now; try again")
     if "redirect" in low or "returned error: 3" in low:
         kept = ", and HUB_TOKEN is sent to no second host" if settings.current().token else ""
-        return NetworkError(
-            f"{where} redirects elsewhere{kept}: {detail}", hint="use the repository's own address"
-        )
+        return NetworkError(f"{where} redirects elsewhere{kept}: {detail}", hint="use the repository's own address")
     if has(_UNREACHABLE):
         return NetworkError(
             f"cannot reach {where}: {detail}",

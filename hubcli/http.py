@@ -142,10 +142,8 @@ def fetch(
             fetched = _attempts(request, url, partial)
         if pinned not in (None, fetched.sha256):
             raise LockMismatchError(
-                f"{public(url)} is not what the lock file says: sha256 must be {pinned}, "
-                f"is {fetched.sha256}",
-                hint="what the URL names has changed, or the lock file was changed by hand; "
-                "hub lock pins anew",
+                f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
+                hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
             )
         return fetched
     except BaseException as error:
@@ -199,8 +197,7 @@ def refuse_credentials(url: str) -> None:
     if "@" in parts.netloc and parts.scheme != "file":
         raise UsageError(
             f"{public(url)} carries credentials",
-            hint="leave them out of the URL; set HUB_TOKEN, or use ~/.netrc or git's credential "
-            "helper",
+            hint="leave them out of the URL; set HUB_TOKEN, or use ~/.netrc or git's credential helper",
         )
 
 
@@ -217,11 +214,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
         partial.restart()  # nothing says whether the file is still the same
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_full_said(partial.path.parent))
-        answer = (
-            _open_file(target, stack)
-            if target.startswith("file://")
-            else _open(target, request, partial, stack)
-        )
+        answer = _open_file(target, stack) if target.startswith("file://") else _open(target, request, partial, stack)
         if answer.start == 0 and partial.size:
             partial.restart()  # the file has changed, or the server gives no ranges
         if request.refuse_html and answer.html:
@@ -254,13 +247,9 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
                 _check_size(target, partial.size)
             bar.update(len(part))
         if answer.length is not None and partial.size != answer.length:
-            raise _TryAgain(
-                f"the connection broke off after {partial.size} of {answer.length} bytes"
-            )
+            raise _TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
         partial.sync()
-    return Fetched(
-        partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial
-    )
+    return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
 
 def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
@@ -358,9 +347,7 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
         raise NetworkError(f"{public(target)}: {_reason(error)}") from None
 
 
-def _answer(
-    url: str, response: requests.Response, partial: Partial, range_start: int | None
-) -> _Answer:
+def _answer(url: str, response: requests.Response, partial: Partial, range_start: int | None) -> _Answer:
     status = response.status_code
     if status == 416 and range_start is not None:
         raise _StartAnew("the server does not have the rest")
@@ -394,13 +381,9 @@ def _range_start(partial: Partial) -> int | None:
     return partial.size - (partial.size == partial.origin.total)
 
 
-def _content_range(
-    response: requests.Response, partial: Partial, wanted: int
-) -> tuple[int, int | None]:
+def _content_range(response: requests.Response, partial: Partial, wanted: int) -> tuple[int, int | None]:
     """Start and whole length of a 206, which must be what was asked for of the same file."""
-    found = re.fullmatch(
-        r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", response.headers.get("Content-Range", "")
-    )
+    found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", response.headers.get("Content-Range", ""))
     if found is None or int(found.group(1)) != wanted:
         raise _StartAnew("the server answers with another range")
     total = None if found.group(3) == "*" else int(found.group(3))
@@ -473,9 +456,7 @@ def _redirected(url: str, location: str) -> str:
     try:
         settings.check_scheme(target)
     except UsageError as error:
-        raise NetworkError(
-            f"{public(url)} redirects to {public(target)}: {error.message}", hint=error.hint
-        ) from None
+        raise NetworkError(f"{public(url)} redirects to {public(target)}: {error.message}", hint=error.hint) from None
     return target
 
 
@@ -488,9 +469,7 @@ def _check_status(url: str, response: requests.Response, *, ranged: bool) -> Non
         raise _TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
     if status in (401, 403, 404, 410):
         private = "" if settings.current().token else ": set HUB_TOKEN if it is private"
-        raise NotFoundError(
-            f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}"
-        )
+        raise NotFoundError(f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}")
     raise NetworkError(f"{public(url)}: {reason}")
 
 

@@ -106,9 +106,7 @@ def read(path: Path) -> HubConf:
     reader = Reader(path)
     try:
         module = reader.load(file)
-        names = {
-            name: (reader.resolve(value), source) for name, (value, source) in module.names.items()
-        }
+        names = {name: (reader.resolve(value), source) for name, (value, source) in module.names.items()}
         entries = (
             _entrypoint(reader, name, value, source)
             for name, (value, source) in sorted(names.items())

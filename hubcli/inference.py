@@ -174,9 +174,7 @@ def _npy(file: Any, name: str) -> Array:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"{name} cannot be read as .npy: {error}", hint="write it with numpy.save"
-        ) from None
+        raise UsageError(f"{name} cannot be read as .npy: {error}", hint="write it with numpy.save") from None
 
 
 def _plain(array: Any, name: str) -> Array:
@@ -194,9 +192,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     """
     model = result.value
     if not callable(model):
-        raise UsageError(
-            f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called"
-        )
+        raise UsageError(f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called")
     framework = isolation.import_framework(result.framework)
     if invoke.is_module(model):
         model.eval()
@@ -210,9 +206,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
         outputs = tuple(Output(name, _array(one)) for name, one in tensors(returned, "out"))
         seconds = time.perf_counter() - started
     if not outputs:
-        raise RepositoryCodeError(
-            f"{result.entrypoint} returned {type(returned).__name__} without any tensor"
-        )
+        raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
     return Pass(outputs, seconds)
 
 

@@ -266,11 +266,7 @@ def _function(checkout: Checkout, namespace: Namespace, entrypoint: str) -> Any:
     module = _import(checkout, namespace)
     function = getattr(module, entrypoint, None) if entrypoint in dir(module) else None
     if not callable(function):
-        names = [
-            name
-            for name in dir(module)
-            if not name.startswith("_") and callable(getattr(module, name, None))
-        ]
+        names = [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name, None))]
         hint = hubconf.near_names(entrypoint, names)
         raise hubconf.missing_callable(entrypoint, hint, str(checkout.spec))
     return function
@@ -285,9 +281,7 @@ def _declared(module: ModuleType) -> tuple[str, ...]:
     return tuple(name for name in declared if isinstance(name, str))
 
 
-def _check_arguments(
-    function: Any, entrypoint: str, args: Sequence[Any], kwargs: Mapping[str, Any], spec: str
-) -> None:
+def _check_arguments(function: Any, entrypoint: str, args: Sequence[Any], kwargs: Mapping[str, Any], spec: str) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C: the call itself will tell
@@ -335,9 +329,7 @@ def _warn(text: str, command: bool) -> None:
         warnings.warn(text, stacklevel=4)
 
 
-def _as_repository_error(
-    error: BaseException, namespace: Namespace, spec: str
-) -> RepositoryCodeError:
+def _as_repository_error(error: BaseException, namespace: Namespace, spec: str) -> RepositoryCodeError:
     """One line, `file:line: Type: message`, where the repository's own code stood last."""
     where = _place(error, namespace)
     text = " ".join(str(error).split()) or "no message"

@@ -87,9 +87,7 @@ class Namespace:
             return True
         if not top or top == "torch" or top.startswith(PREFIX):
             return False
-        if top in sys.builtin_module_names or (
-            top in sys.stdlib_module_names and top in sys.modules
-        ):
+        if top in sys.builtin_module_names or (top in sys.stdlib_module_names and top in sys.modules):
             return False
         self._adopt_sys_path()
         spec = self.find(self.qualified(top), self.search)
@@ -105,9 +103,7 @@ class Namespace:
         whole = os.path.abspath(path)
         roots = {str(self.root), os.path.realpath(self.root)}
         return any(
-            one == root or one.startswith(root + os.sep)
-            for root in roots
-            for one in (whole, os.path.realpath(whole))
+            one == root or one.startswith(root + os.sep) for root in roots for one in (whole, os.path.realpath(whole))
         )
 
     def find(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:
@@ -117,9 +113,7 @@ class Namespace:
             finder = self._finders.get(entry)
             if finder is None:
                 loader: Any = partial(_SourceLoader, self)
-                finder = FileFinder(
-                    entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (loader, [".py"])
-                )
+                finder = FileFinder(entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (loader, [".py"]))
                 self._finders[entry] = finder
             spec = finder.find_spec(fullname)
             if spec is not None and spec.loader is not None:
@@ -176,9 +170,7 @@ class Namespace:
             if level == 0 and isinstance(name, str):
                 # C code (pickle) passes an empty list and then asks sys.modules for the plain name.
                 if fromlist != [] and self.owns(name):
-                    module = builtins.__import__(
-                        self.qualified(name), globals, locals, fromlist or (), 0
-                    )
+                    module = builtins.__import__(self.qualified(name), globals, locals, fromlist or (), 0)
                     top = self.qualified(name.partition(".")[0])
                     return module if fromlist else sys.modules[top]
                 if name == "torch" or name.startswith("torch."):
@@ -213,9 +205,7 @@ class Namespace:
             return name, package
         return (self.qualified(name) if self.owns(name) else name), package
 
-    def _spec_from_file_location(
-        self, name: str, location: Any = None, **options: Any
-    ) -> ModuleSpec | None:
+    def _spec_from_file_location(self, name: str, location: Any = None, **options: Any) -> ModuleSpec | None:
         path = os.fspath(location) if location is not None else None
         if options.get("loader") is None and self.contains(path) and str(path).endswith(".py"):
             options["loader"] = _SourceLoader(self, name, str(path))
@@ -227,9 +217,7 @@ class Namespace:
             return module
         if not self._proxies:
             util = _Proxy(importlib.util)
-            vars(util).update(
-                find_spec=self._find_spec, spec_from_file_location=self._spec_from_file_location
-            )
+            vars(util).update(find_spec=self._find_spec, spec_from_file_location=self._spec_from_file_location)
             top = _Proxy(importlib)
             vars(top).update(import_module=self._import_module, __import__=self._import, util=util)
             self._proxies = {"importlib": top, "importlib.util": util}
@@ -264,11 +252,7 @@ class Namespace:
 
     def modules(self) -> list[str]:
         """The names of the namespace in `sys.modules`."""
-        return [
-            name
-            for name in list(sys.modules)
-            if name == self.prefix or name.startswith(self.prefix + ".")
-        ]
+        return [name for name in list(sys.modules) if name == self.prefix or name.startswith(self.prefix + ".")]
 
     def move(self, root: Path) -> None:
         """Go on with another generation of the same commit; the loaded modules follow."""
@@ -377,9 +361,7 @@ def choose_framework(wanted: str = "auto") -> str:
     if wanted == "auto":
         return loaded or "engine"
     if wanted not in settings.FRAMEWORKS:
-        raise UsageError(
-            f"unknown framework {wanted!r}", hint=f"one of auto, {', '.join(settings.FRAMEWORKS)}"
-        )
+        raise UsageError(f"unknown framework {wanted!r}", hint=f"one of auto, {', '.join(settings.FRAMEWORKS)}")
     if loaded not in (None, wanted):
         raise HubError(
             f"this process has loaded {loaded} as `torch`; it cannot run code on {wanted} too",

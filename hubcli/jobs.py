@@ -199,9 +199,7 @@ def _round_trip(result: invoke.Result, scratch: Path) -> None:
             raise RepositoryCodeError(f"{name!r} comes back with other values")
 
 
-def _forward(
-    result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device: str | None
-) -> list[Any]:
+def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
     """The tensors that the model makes of random inputs, in eval mode."""
     model = result.value.eval()
     inputs = random_inputs(result.framework, shapes, device)
@@ -209,15 +207,11 @@ def _forward(
         returned = model(*inputs)
     tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
     if not tensors:
-        raise RepositoryCodeError(
-            f"{result.entrypoint} returned {type(returned).__name__} without any tensor"
-        )
+        raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
     return tensors
 
 
-def random_inputs(
-    framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None
-) -> list[Any]:
+def random_inputs(framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
     """One tensor a shape: uniform in 0..1, integers 0 or 1, always the same."""
     torch = isolation.import_framework(framework)
     torch.manual_seed(0)
@@ -225,11 +219,7 @@ def random_inputs(
     for one in shapes:
         dtype = getattr(torch, one["dtype"])
         floating = one["dtype"].startswith(("float", "bfloat"))
-        tensor = (
-            torch.rand(*one["shape"]).to(dtype)
-            if floating
-            else torch.randint(0, 2, tuple(one["shape"])).to(dtype)
-        )
+        tensor = torch.rand(*one["shape"]).to(dtype) if floating else torch.randint(0, 2, tuple(one["shape"])).to(dtype)
         made.append(tensor.to(device) if device else tensor)
     return made
 
@@ -275,13 +265,9 @@ def _pack(file: Path, named: Sequence[Input | Output]) -> list[dict[str, Any]]:
     described, arrays = [], {}
     for index, one in enumerate(named):
         array = np.ascontiguousarray(one.array)
-        described.append(
-            {"name": one.name, "shape": list(one.array.shape), "dtype": str(array.dtype)}
-        )
+        described.append({"name": one.name, "shape": list(one.array.shape), "dtype": str(array.dtype)})
         # the format lacks complex128, and numpy's files of other types
-        arrays[str(index)] = (
-            array.reshape(-1).view("float64") if array.dtype.str[1:] == "c16" else array
-        )
+        arrays[str(index)] = array.reshape(-1).view("float64") if array.dtype.str[1:] == "c16" else array
     serialization.save_safetensors(arrays, file)
     return described
 
@@ -302,17 +288,13 @@ def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
     except HubError:
         raise
     except Exception as error:  # hostile in every way: whatever is wrong is wrong with the file
-        raise IntegrityError(
-            f"the sandboxed process left tensors that cannot be read: {str(error)[:200]}"
-        ) from None
+        raise IntegrityError(f"the sandboxed process left tensors that cannot be read: {str(error)[:200]}") from None
 
 
 # In the process of the command
 
 
-def listing(
-    job: Job, chosen: Mechanism, broker: Broker, *, seconds: float | None = None
-) -> HubConf:
+def listing(job: Job, chosen: Mechanism, broker: Broker, *, seconds: float | None = None) -> HubConf:
     """What the hubconf defines when it runs, found out in a child, within `seconds`."""
     with sandbox.session() as here:
         result = _result(job, chosen, here, broker, seconds)
@@ -375,9 +357,7 @@ def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
         return _result(job, chosen, here, broker)
 
 
-def _result(
-    job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds: float | None = None
-) -> dict[str, Any]:
+def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds: float | None = None) -> dict[str, Any]:
     """The result of a job that is a command's only one; its failures are the command's."""
     broker.inbox = here.inbox
     limits = sandbox.default_limits(seconds)
@@ -387,9 +367,7 @@ def _result(
     if outcome.ended is not None or outcome.result is None:
         text = outcome.ended.text if outcome.ended else "there is no result"
         what = f"{job.entrypoint}: " if job.entrypoint else ""
-        raise RepositoryCodeError(
-            f"{what}the sandboxed process was ended: {text}", spec=str(job.checkout.spec)
-        )
+        raise RepositoryCodeError(f"{what}the sandboxed process was ended: {text}", spec=str(job.checkout.spec))
     return outcome.result
 
 
@@ -404,9 +382,7 @@ def _entry(one: Mapping[str, Any]) -> EntryPoint:
     name, signature = _text(one["name"]), _text(one["signature"])
     if name is None:
         raise TypeError("an entrypoint without a name")
-    return EntryPoint(
-        name, hubconf.summary_line(doc), doc, signature, "exec", bool(one["external"])
-    )
+    return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", bool(one["external"]))
 
 
 def _text(value: object) -> str | None:

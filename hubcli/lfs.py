@@ -89,9 +89,7 @@ def _actions(url: str, pointers: list[Pointer]) -> Iterator[tuple[Pointer, str, 
                 action = item["actions"]["download"]
                 yield pointer, _address(endpoint, action), _headers(action)
         except (KeyError, TypeError, AttributeError) as error:
-            raise NetworkError(
-                f"{http.public(endpoint)}: the answer is none of the LFS batch API: {error!r}"
-            ) from None
+            raise NetworkError(f"{http.public(endpoint)}: the answer is none of the LFS batch API: {error!r}") from None
         if some:
             missing = ", ".join(one.path for one in some.values())
             raise NotFoundError(f"the LFS server says nothing of {missing}")

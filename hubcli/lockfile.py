@@ -58,9 +58,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DIRHASH = re.compile(r"h1:[A-Za-z0-9+/]{43}=\Z")
 _USER = re.compile(r".+#[^\W\d]\w*\Z")
-_SIGNED = re.compile(
-    r"(?i)(^|[-_])(sig|signature|token|credential|expires|key|secret|auth|password)($|[-_])"
-)
+_SIGNED = re.compile(r"(?i)(^|[-_])(sig|signature|token|credential|expires|key|secret|auth|password)($|[-_])")
 
 
 @dataclass(frozen=True)
@@ -79,9 +77,7 @@ class Repo:
     def of(cls, checkout: Checkout) -> Repo:
         """The pin that a published tree deserves."""
         if checkout.commit is None or checkout.tree is None or checkout.ref is None:
-            raise UsageError(
-                f"{checkout.spec} is a folder: it has no commit to lock", spec=str(checkout.spec)
-            )
+            raise UsageError(f"{checkout.spec} is a folder: it has no commit to lock", spec=str(checkout.spec))
         found = trees.identity(checkout.path)
         if found != checkout.tree:
             raise IntegrityError(
@@ -108,8 +104,7 @@ class Repo:
         ):
             if wanted != found:
                 raise LockMismatchError(
-                    f"{self.spec} is not what the lock file says: {what} must be {wanted}, "
-                    f"is {found}",
+                    f"{self.spec} is not what the lock file says: {what} must be {wanted}, is {found}",
                     hint="the cache or the lock file was changed by hand: hub cache verify --repair "
                     f"mends the cache, hub lock {shlex.quote(self.spec)} pins anew",
                     spec=self.spec,
@@ -168,9 +163,7 @@ class Lock:
         for one in self.repos:
             if spec.is_commit and (one.url, one.commit) == (spec.url, spec.ref):
                 return replace(one, spec=text, kind="commit", ref=one.commit)
-        raise LockMismatchError(
-            f"{text} is not in {self.path}", hint=f"hub lock {shlex.quote(text)}", spec=text
-        )
+        raise LockMismatchError(f"{text} is not in {self.path}", hint=f"hub lock {shlex.quote(text)}", spec=text)
 
     def weight(self, url: str, shown: str) -> Weights:
         """The pin of the weights at `url`, which may be shown as `shown`."""
@@ -187,12 +180,9 @@ class Lock:
         return {
             "path": str(self.path),
             "repos": [
-                {"spec": one.spec, "commit": one.commit, "tree": one.tree, "dirhash": one.dirhash}
-                for one in self.repos
+                {"spec": one.spec, "commit": one.commit, "tree": one.tree, "dirhash": one.dirhash} for one in self.repos
             ],
-            "weights": [
-                {"url": one.url, "sha256": one.sha256, "size": one.size} for one in self.weights
-            ],
+            "weights": [{"url": one.url, "sha256": one.sha256, "size": one.size} for one in self.weights],
         }
 
 
@@ -263,9 +253,7 @@ def require(path: Path) -> Lock:
     if lock is None:
         raise LockMismatchError(f"there is no {path}", hint="make it with hub lock SPEC...")
     for name in (*lock.wanted, *lock.wanted_weights):
-        raise LockMismatchError(
-            f"{path} would change: {name} is not pinned yet", hint="run hub sync without --locked"
-        )
+        raise LockMismatchError(f"{path} would change: {name} is not pinned yet", hint="run hub sync without --locked")
     return lock
 
 
@@ -500,14 +488,9 @@ def _differing(old: Repo | Weights, new: Repo | Weights) -> str:
 
 def complete(lock: Lock) -> Lock:
     """Pin what is wanted: the specs at what they mean now, the weights as they are served now."""
-    checkouts = [
-        store.ensure(RepoSpec.parse(spec), refresh=not settings.current().offline)
-        for spec in lock.wanted
-    ]
+    checkouts = [store.ensure(RepoSpec.parse(spec), refresh=not settings.current().offline) for spec in lock.wanted]
     new = lock_repos(lock, checkouts)
-    fetched = _parallel(
-        lambda url: _obtain(lock, url, None, ()), [url for url in new.wanted_weights]
-    )
+    fetched = _parallel(lambda url: _obtain(lock, url, None, ()), [url for url in new.wanted_weights])
     known = {(pin.url, pin.file) for pin in new.weights}
     added = [Weights.of(one) for one in fetched if (one.url, one.file) not in known]
     return _sorted(new.path, new.repos, [*new.weights, *added])

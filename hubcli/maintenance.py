@@ -324,9 +324,7 @@ def verify(*, repair: bool = False) -> Verified:
             tables = reftable.load(file)
         except ValueError as error:
             what = f"damaged: {error}"
-            problems.append(
-                Problem("record", file.stem, file, what, repair=partial(paths.discard, file))
-            )
+            problems.append(Problem("record", file.stem, file, what, repair=partial(paths.discard, file)))
             continue
         for url, table in tables.items():
             spec = store.spec_of(url, table)
@@ -343,9 +341,7 @@ def verify(*, repair: bool = False) -> Verified:
     for file in sorted(records.folder().glob("*.json")):
         record = records.parse(file)
         if record is None:
-            problems.append(
-                Problem("record", file.stem, file, "damaged", repair=partial(paths.discard, file))
-            )
+            problems.append(Problem("record", file.stem, file, "damaged", repair=partial(paths.discard, file)))
         else:
             contents.setdefault(record.content(), []).append((file, record))
     tasks += [_WeightsCheck(path, found) for path, found in contents.items()]

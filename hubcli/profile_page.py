@@ -44,14 +44,10 @@ def page(profile: Profile, title: str, what: str) -> str:
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body>",
         f'<h1>{_text(title)}</h1><p class="what">{_text(what)}</p><div class="figures">',
-        *(
-            f"<div><b>{_text(value)}</b><span>{_text(label)}</span></div>"
-            for value, label in figures
-        ),
+        *(f"<div><b>{_text(value)}</b><span>{_text(label)}</span></div>" for value, label in figures),
         "</div>",
         "<h2>Time in ops, without what runs inside them</h2>",
         _bars([(one.name, one.self_us, duration(one.self_us)) for one in ops[:15]]),
@@ -145,9 +141,7 @@ def _drawn(events: Sequence[Event], least: float) -> Iterator[Event]:
 def _table(totals: Sequence[Total], wall: float, by: str, prefix: str = "") -> str:
     head = "".join(
         f"<th{' class=n' if index else ''}>{title}</th>"
-        for index, title in enumerate(
-            ("name", "calls", "self", "total", f"share ({by})", "results")
-        )
+        for index, title in enumerate(("name", "calls", "self", "total", f"share ({by})", "results"))
     )
     rows = []
     for one in totals[:300]:

@@ -78,9 +78,7 @@ class Profile:
                 for name, start, end, depth, thread, self_us, size in document["events"]
             )
             wall = float(document["wall_us"])
-            if not all(
-                0 <= one.start <= one.end < 1e15 and 0 <= one.depth < 1000 for one in events
-            ):
+            if not all(0 <= one.start <= one.end < 1e15 and 0 <= one.depth < 1000 for one in events):
                 raise ValueError("times out of order")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RepositoryCodeError(f"the profile makes no sense: {str(error)[:200]}") from None
@@ -102,8 +100,7 @@ class Profile:
             for index, value in enumerate((1, one.self_us, one.end - one.start, one.bytes)):
                 entry[index] += value
         made = [
-            Total(name, int(calls), self_us, total, int(size))
-            for name, (calls, self_us, total, size) in sums.items()
+            Total(name, int(calls), self_us, total, int(size)) for name, (calls, self_us, total, size) in sums.items()
         ]
         return sorted(made, key=lambda one: -one.self_us)
 
@@ -137,9 +134,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
     torch = isolation.import_framework(result.framework)
     model = result.value
     if not callable(model):
-        raise RepositoryCodeError(
-            f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called"
-        )
+        raise RepositoryCodeError(f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called")
     device, backward = options.get("device"), bool(options.get("backward"))
     if invoke.is_module(model):
         if device:
@@ -164,9 +159,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
         handles = _label_modules(model, profiler) if invoke.is_module(model) else []
         try:
             use_cuda = bool(device) and not str(device).startswith("cpu")
-            with profiler.profile(
-                profile_memory=True, use_device="cuda" if use_cuda else None
-            ) as p:
+            with profiler.profile(profile_memory=True, use_device="cuda" if use_cuda else None) as p:
                 started = time.perf_counter_ns()
                 one_pass()
                 wall = (time.perf_counter_ns() - started) / 1e3

@@ -68,9 +68,7 @@ class Session:
         try:
             opened = os.open(self.scratch / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise RepositoryCodeError(
-                f"the sandboxed process has left no result: {error.strerror}"
-            ) from None
+            raise RepositoryCodeError(f"the sandboxed process has left no result: {error.strerror}") from None
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
             raise RepositoryCodeError("the sandboxed process has left no result: not a plain file")
@@ -96,23 +94,17 @@ def mechanism(name: str) -> Mechanism:
     if name == "best-effort":
         layers = (*filters, "limits")
         more = "no network, " if filters else ""
-        return Mechanism(
-            "best-effort", layers, f"best effort ({more}limits; files of yours can be read)"
-        )
+        return Mechanism("best-effort", layers, f"best effort ({more}limits; files of yours can be read)")
     reason = reasons()[name]
     if reason is not None:
         raise HubError(f"the sandbox {name} cannot be used here: {reason}")
     if name == "bubblewrap":
-        return Mechanism(
-            "bubblewrap", (*filters, "limits"), "bubblewrap (namespaces, limits)", _bwrap()
-        )
+        return Mechanism("bubblewrap", (*filters, "limits"), "bubblewrap (namespaces, limits)", _bwrap())
     says = f"Landlock {confine.landlock_abi()} with seccomp and limits"
     return Mechanism("landlock", ("landlock", "seccomp", "limits"), says)
 
 
-def choose(
-    wanted: str | None, *, default: bool, local: bool, framework: str, device: str | None = None
-) -> Mechanism:
+def choose(wanted: str | None, *, default: bool, local: bool, framework: str, device: str | None = None) -> Mechanism:
     """The mechanism for a command; `wanted` is the option, `default` what the command does without.
 
     Without the option, an accelerator and torch itself run unconfined, and a folder of one's own by
@@ -130,8 +122,7 @@ def choose(
     if found is None:
         if wanted != "best-effort" and not (wanted is None and local):
             raise HubError(
-                "this machine has no sandbox: "
-                + "; ".join(f"{name}: {reason}" for name, reason in reasons().items()),
+                "this machine has no sandbox: " + "; ".join(f"{name}: {reason}" for name, reason in reasons().items()),
                 hint="install bubblewrap (pip install 'hubcli[sandbox]'), or say "
                 "--sandbox=best-effort, or --no-sandbox where you trust the code",
             )
@@ -163,9 +154,7 @@ def _bubblewrap_reason() -> str | None:
     command = [program, *_NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
     command += [shutil.which("true") or "/bin/true"]
     try:
-        tried = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False
-        )
+        tried = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return " ".join(str(error).split())[:200]
     if tried.returncode == 0:
@@ -242,9 +231,7 @@ def confinement(
         everything += [f"/proc/{name}" for name in _PROC]
         everything += ["/proc/driver"] if accelerator else []
     devices = tuple(f"/dev/{name}" for name in _DEV) + tuple(accelerator)
-    return Confinement(
-        chosen.layers, (*everything, str(session.inbox)), (str(session.scratch),), devices, limits
-    )
+    return Confinement(chosen.layers, (*everything, str(session.inbox)), (str(session.scratch),), devices, limits)
 
 
 def _accelerator(device: str | None) -> list[str]:
@@ -253,9 +240,7 @@ def _accelerator(device: str | None) -> list[str]:
     return [str(path) for path in sorted(Path("/dev").glob("nvidia*"))]
 
 
-def _bubblewrap_command(
-    chosen: Mechanism, session: Session, read: list[str], device: str | None
-) -> list[str]:
+def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], device: str | None) -> list[str]:
     """bwrap and its options: an empty root with what is needed, all of it read-only but scratch."""
     command = [str(chosen.bwrap), *_NAMESPACES, "--proc", "/proc", "--dev", "/dev"]
     for path in _SYSTEM:
@@ -374,9 +359,7 @@ def perform(
     sandbox itself cannot be set up: then nothing of the repository has run.
     """
     if os.name != "posix":
-        raise HubError(
-            f"a child process is not set up on {sys.platform}", hint="use Linux or macOS"
-        )
+        raise HubError(f"a child process is not set up on {sys.platform}", hint="use Linux or macOS")
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
@@ -388,9 +371,7 @@ def perform(
         "brokered": chosen.name != "none",
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
-        "settings": {
-            name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")
-        },
+        "settings": {name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")},
         "lock": _lock_text() if chosen.name == "none" else None,
     }
     (here.inbox / "job.json").write_text(json.dumps(document), encoding="utf-8")

@@ -50,10 +50,7 @@ class Settings:
     lock: Lock | None = None
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={'***' if name == 'token' and value else repr(value)}"
-            for name, value in vars(self).items()
-        )
+        shown = (f"{name}={'***' if name == 'token' and value else repr(value)}" for name, value in vars(self).items())
         return f"Settings({', '.join(shown)})"
 
 
@@ -196,9 +193,7 @@ def _read_config(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     unknown = sorted(set(document) - set(_SOURCES))
     if unknown:
-        raise UsageError(
-            f"{path}: no setting named {unknown[0]!r}", hint=f"known: {', '.join(_SOURCES)}"
-        )
+        raise UsageError(f"{path}: no setting named {unknown[0]!r}", hint=f"known: {', '.join(_SOURCES)}")
     return document
 
 

@@ -45,9 +45,7 @@ def describe(tag: bytes, name: str, allowed_signers: str | None) -> str:
     elif kind == "SSH":
         phrase = _ssh(payload, signature, said, allowed_signers)
     else:
-        phrase = (
-            f"signed by {said}, so the tag says (X.509); not verified: hub checks no certificates"
-        )
+        phrase = f"signed by {said}, so the tag says (X.509); not verified: hub checks no certificates"
     if named != name:
         phrase += f"; the signature is for a tag named {named!r}"
     return phrase
@@ -121,9 +119,7 @@ def _ssh(payload: bytes, signature: bytes, said: str, allowed_signers: str | Non
             checked = _run([*verify, "-I", principal, "-s", str(file)], payload)
             if checked is not None and checked[0] == 0:
                 return f"signed by {principal} ({key}), verified by your allowed signers"
-    return (
-        f"signed by {said}, so the tag says ({key}); not verified: not among your allowed signers"
-    )
+    return f"signed by {said}, so the tag says ({key}); not verified: not among your allowed signers"
 
 
 def _run(command: Sequence[str], stdin: bytes) -> tuple[int, str] | None:

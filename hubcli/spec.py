@@ -135,9 +135,7 @@ class RepoSpec:
         _check(_HOST, host, "host", text)
         segments = path.rstrip("/").split("/")
         if not slash or not _URL_PATH.match(path) or not segments[-1]:
-            raise UsageError(
-                f"spec {text!r}: {path!r} is no repository path", hint=_HINT, spec=text
-            )
+            raise UsageError(f"spec {text!r}: {path!r} is no repository path", hint=_HINT, spec=text)
         names = [unquote(segment) for segment in segments]
         for name in names:
             if name in ("", ".", "..") or name.startswith("-") or "/" in name or "\\" in name:
@@ -202,9 +200,7 @@ def _check_ref(ref: str, text: str) -> None:
         or any(part.startswith(".") or part.endswith(".lock") for part in ref.split("/"))
     )
     if bad:
-        raise UsageError(
-            f"spec {text!r}: {ref!r} is not a valid branch, tag or commit", hint=_HINT, spec=text
-        )
+        raise UsageError(f"spec {text!r}: {ref!r} is not a valid branch, tag or commit", hint=_HINT, spec=text)
     if ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/")):
         raise UsageError(
             f"spec {text!r}: {ref!r} is neither a branch nor a tag",

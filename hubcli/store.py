@@ -122,9 +122,7 @@ def ensure(
     return found
 
 
-def _ensure(
-    spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
-) -> Checkout:
+def _ensure(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None) -> Checkout:
     for last in (False, False, True):
         try:
             checkout = _found_or_fetched(spec, force_reload, refresh, progress)
@@ -142,9 +140,7 @@ def _ensure(
     return checkout
 
 
-def _found_or_fetched(
-    spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None
-) -> Checkout:
+def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None) -> Checkout:
     anew = (force_reload or refresh) and spec.kind == "remote"
     found = None if anew else lookup(spec)
     if found is not None:
@@ -220,9 +216,7 @@ def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
     refs = sorted(table.entries) if spec.ref is None else [spec.ref]
     missing = not refs or any(ref not in table.entries for ref in refs)
     if missing:
-        raise NotFoundError(
-            f"{spec} is not in the cache", hint="`hub cache ls` lists what is", spec=str(spec)
-        )
+        raise NotFoundError(f"{spec} is not in the cache", hint="`hub cache ls` lists what is", spec=str(spec))
     rest = {ref: entry for ref, entry in table.entries.items() if ref not in refs}
     gone = {table.entries[ref].commit for ref in refs} - {one.commit for one in rest.values()}
     folder = paths.checkouts(table.key)
@@ -315,9 +309,7 @@ def republish(spec: RepoSpec, entry: Published) -> None:
             made = _write(spec, table, resolved, entry.verdict, db, entry.commit, True)
         if made is None or trees.identity(table.path(made)) != entry.tree:
             if settings.current().offline:
-                raise OfflineError(
-                    f"{spec} cannot be fetched offline", hint="run without --offline"
-                )
+                raise OfflineError(f"{spec} cannot be fetched offline", hint="run without --offline")
             paths.discard(db)
             remote = git.Remote.of(spec.url)
             with _bar(spec) as bar:
@@ -467,9 +459,7 @@ def _obtain(
     return published
 
 
-def _verify_commit(
-    spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path
-) -> str:
+def _verify_commit(spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path) -> str:
     """How it is known that the repository has the commit itself, not a fork of it alone."""
     if resolved.kind != "commit":
         return "ref"
@@ -583,9 +573,7 @@ def _write(
             f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; "
             "hub pull --lfs fetches what they stand for"
         )
-    return Published(
-        resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict
-    )
+    return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
 
 
 # Names and small things

@@ -78,9 +78,7 @@ def list(
 
     `hub list` and `hubcli.hubconf.read` do the same without running code.
     """
-    checkout = _checkout(
-        _given(repo_or_dir, github, "list"), source, force_reload, trust_repo, verbose, "list"
-    )
+    checkout = _checkout(_given(repo_or_dir, github, "list"), source, force_reload, trust_repo, verbose, "list")
     return [entry.name for entry in invoke.listing(checkout, framework=framework).entrypoints]
 
 
@@ -104,9 +102,7 @@ def help(
     for entry in found:
         if entry.name == model:
             return entry.doc
-    raise missing_callable(
-        model, near_names(model, [entry.name for entry in found]), str(checkout.spec)
-    )
+    raise missing_callable(model, near_names(model, [entry.name for entry in found]), str(checkout.spec))
 
 
 def load(
@@ -135,9 +131,7 @@ def load(
     repo_or_dir = _given(repo_or_dir, _MISSING, "load")
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
-    checkout = _checkout(
-        repo_or_dir, source, force_reload, trust_repo, verbose, "load", entrypoint=model
-    )
+    checkout = _checkout(repo_or_dir, source, force_reload, trust_repo, verbose, "load", entrypoint=model)
     result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
     return result.value
 
@@ -158,13 +152,9 @@ def load_state_dict_from_url(
     only where torch itself is the framework.
     """
     for last in (False, False, True):
-        weight, path = weights.obtain(
-            url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
-        )
+        weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
         try:
-            return weights.read_state_dict(
-                path, weight.file, map_location, weights_only=weights_only
-            )
+            return weights.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():
                 raise

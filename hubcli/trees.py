@@ -25,9 +25,7 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
     limit = settings.current().size_limit
     if limit is not None and size > limit:
         why = f"the limit is {output.size(limit)}; raise --size-limit if you want it"
-        raise IntegrityError(
-            f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec)
-        )
+        raise IntegrityError(f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec))
     free = shutil.disk_usage(paths.hub_dir()).free
     if size > free:
         raise HubError(
@@ -87,9 +85,7 @@ def seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
         os.chmod(parent, 0o755)
         paths.sync(Path(parent))
     filtered = any(
-        b"filter=lfs" in Path(path).read_bytes()
-        for path, _ in files
-        if os.path.basename(path) == ".gitattributes"
+        b"filter=lfs" in Path(path).read_bytes() for path, _ in files if os.path.basename(path) == ".gitattributes"
     )
     return [entry.path for entry in listing if _is_pointer(folder, entry)] if filtered else []
 
@@ -124,9 +120,7 @@ def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str]) -> dict[st
 
 
 def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"{spec} is refused: {what}", hint=f"{why}; tell the publisher", spec=str(spec)
-    )
+    return IntegrityError(f"{spec} is refused: {what}", hint=f"{why}; tell the publisher", spec=str(spec))
 
 
 def identity(folder: Path) -> str:
@@ -149,9 +143,7 @@ def lfs_pointers(folder: Path) -> dict[str, str]:
 
 def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
     with os.scandir(folder) as found:
-        entries = sorted(
-            found, key=lambda one: os.fsencode(one.name) + b"/" * one.is_dir(follow_symlinks=False)
-        )
+        entries = sorted(found, key=lambda one: os.fsencode(one.name) + b"/" * one.is_dir(follow_symlinks=False))
     lines = []
     for entry in entries:
         mode = entry.stat(follow_symlinks=False).st_mode

@@ -57,9 +57,7 @@ def entries() -> tuple[Trusted, ...]:
     except FileNotFoundError:
         return ()
     except (ValueError, TypeError, KeyError) as error:
-        raise HubError(
-            f"{file} cannot be read: {error}", hint="remove it; every consent is asked for again"
-        ) from None
+        raise HubError(f"{file} cannot be read: {error}", hint="remove it; every consent is asked for again") from None
 
 
 def lookup(spec: RepoSpec, commit: str | None) -> Trusted | None:
@@ -95,15 +93,9 @@ def remove(spec: RepoSpec, commit: str | None = None) -> tuple[Trusted, ...]:
     """Take back the consent for the repository: all of it, or that for one commit."""
     with store.exclusive("trust", "the list of trusted repositories"):
         everything = entries()
-        gone = tuple(
-            one
-            for one in everything
-            if one.repo == _repo(spec) and (commit is None or one.commit == commit)
-        )
+        gone = tuple(one for one in everything if one.repo == _repo(spec) and (commit is None or one.commit == commit))
         if not gone:
-            raise NotFoundError(
-                f"{spec} is not trusted", hint="`hub trust ls` lists what is", spec=str(spec)
-            )
+            raise NotFoundError(f"{spec} is not trusted", hint="`hub trust ls` lists what is", spec=str(spec))
         _write([one for one in everything if one not in gone])
     return gone
 
@@ -142,9 +134,7 @@ def require(checkout: Checkout, entrypoint: str, option: str | None = None) -> N
 def _apply(checkout: Checkout, choice: str, how: str) -> None:
     """Record a consent; it is made once only, and `once` is not recorded."""
     commit = None if choice == "repo" else checkout.commit
-    if choice == "once" or any(
-        one.repo == _repo(checkout.spec) and one.commit == commit for one in entries()
-    ):
+    if choice == "once" or any(one.repo == _repo(checkout.spec) and one.commit == commit for one in entries()):
         return
     add(checkout.spec, commit, how)
 
@@ -170,8 +160,7 @@ def _untrusted(checkout: Checkout) -> UntrustedError:
     exact = shlex.quote(str(checkout.spec.at(checkout.commit)))  # a branch may move meanwhile
     return UntrustedError(
         f"{checkout.spec} at commit {checkout.commit} is not trusted to run code{instead}",
-        hint=f"read it in {checkout.path}, then allow it: "
-        f"hub trust add {exact} (or run again with --trust once)",
+        hint=f"read it in {checkout.path}, then allow it: hub trust add {exact} (or run again with --trust once)",
         spec=str(checkout.spec),
     )
 
@@ -257,9 +246,7 @@ def _summary(changes: tuple[tuple[str, str], ...] | None) -> str:
 
 def _shown(changes: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
     """At most ten, hubconf.py and other code first."""
-    ranked = sorted(
-        changes, key=lambda one: (one[1] != "hubconf.py", not one[1].endswith(".py"), one[1])
-    )
+    ranked = sorted(changes, key=lambda one: (one[1] != "hubconf.py", not one[1].endswith(".py"), one[1]))
     more = [("", f"and {len(ranked) - 10} more")] if len(ranked) > 10 else []
     return [*ranked[:10], *more]
 
@@ -273,9 +260,7 @@ def _line(text: str) -> str:
 def _last_trusted(checkout: Checkout) -> Trusted | None:
     """The youngest consent for another commit of the repository."""
     others = [
-        one
-        for one in entries()
-        if one.repo == _repo(checkout.spec) and one.commit not in (None, checkout.commit)
+        one for one in entries() if one.repo == _repo(checkout.spec) and one.commit not in (None, checkout.commit)
     ]
     return others[-1] if others else None
 
@@ -290,9 +275,7 @@ def import_list(file: Path) -> tuple[Trusted, ...]:
         with file.open("rb") as opened:
             lines = opened.read(1 << 20).decode().splitlines()
     except FileNotFoundError:
-        raise NotFoundError(
-            f"there is no {file}", hint="torch keeps it in its hub folder"
-        ) from None
+        raise NotFoundError(f"there is no {file}", hint="torch keeps it in its hub folder") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file} is no list of repositories: it is not text") from None
     specs = []
@@ -332,9 +315,7 @@ def consent(
     if spec.kind == "local":
         return
     if trust_repo not in (None, True, False, "check"):
-        raise UsageError(
-            f"trust_repo must be True, False, 'check' or None, not {trust_repo!r}", spec=str(spec)
-        )
+        raise UsageError(f"trust_repo must be True, False, 'check' or None, not {trust_repo!r}", spec=str(spec))
     setting = settings.current().trust
     if trust_repo is None and setting == "strict":
         trust_repo = "check"

@@ -115,9 +115,7 @@ def _obtain(
     return _note_use(record).weight(), record.content()
 
 
-def _locked(
-    pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool
-) -> tuple[Weight, Path]:
+def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool) -> tuple[Weight, Path]:
     """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
     require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
     record = records.read(target, pin.url)
@@ -132,8 +130,7 @@ def _locked(
     except IntegrityError as error:
         raise LockMismatchError(
             f"{target.name} is not what the lock file says: {error.message}",
-            hint=f"the file at {http.public(pin.url)}, the cache or the lock file was changed; "
-            "hub lock pins anew",
+            hint=f"the file at {http.public(pin.url)}, the cache or the lock file was changed; hub lock pins anew",
         ) from None
     if record.size != pin.size:
         raise LockMismatchError(
@@ -143,9 +140,7 @@ def _locked(
     return _note_use(record).weight(), record.content()
 
 
-def read_state_dict(
-    path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None
-) -> Any:
+def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
     """Read the checkpoint `name` at `path`: by the engine's safe reader, or by torch under torch."""
     from hubcli import isolation
 
@@ -219,16 +214,10 @@ def remove(file: str, *, dry_run: bool = False) -> int:
     everything = list(records.every())
     leaving = [(path, record) for path, record in everything if record.file == file]
     if not leaving:
-        raise NotFoundError(
-            f"no weight file {file!r} in the cache", hint="`hub cache ls` lists what is there"
-        )
+        raise NotFoundError(f"no weight file {file!r} in the cache", hint="`hub cache ls` lists what is there")
     shared = {record.content() for _, record in everything if record.file != file}
     contents = {record.content(): record for _, record in leaving}
-    freed = sum(
-        record.size
-        for content, record in contents.items()
-        if content not in shared and content.is_file()
-    )
+    freed = sum(record.size for content, record in contents.items() if content not in shared and content.is_file())
     if dry_run:
         return freed
     for path, _ in leaving:
@@ -305,8 +294,7 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
     digest = digest_of(content)
     if digest != record.sha256:
         raise IntegrityError(
-            f"{content} has changed since it was fetched: "
-            f'expected sha256 "{record.sha256}", got "{digest}"',
+            f'{content} has changed since it was fetched: expected sha256 "{record.sha256}", got "{digest}"',
             hint=f"remove the file, or run `hub cache rm {record.file}`; it is fetched at next use",
         )
     require_prefix(digest, prefix, record.file)
@@ -370,8 +358,7 @@ def _refuse_changed(url: str, digest: str) -> None:
                 accept = f"remove {firstseen.file('weights', url)}"
             raise IntegrityError(
                 f"{was}; it has changed to {digest}",
-                hint="what a URL names should stay: ask the publisher why it changed; "
-                f"to accept it: {accept}",
+                hint=f"what a URL names should stay: ask the publisher why it changed; to accept it: {accept}",
             )
         output.message(f"{was}; accepted: it has {digest} now")
     firstseen.note("weights", url, None, digest, http.public(url))
@@ -474,9 +461,7 @@ def refetch(record: Record) -> None:
     assert record.url is not None
     target = paths.hub_dir() / record.path
     with store.exclusive(f"weights-{records.key(target, record.url)}", target.name):
-        fetched = http.fetch(
-            record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob
-        )
+        fetched = http.fetch(record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob)
         try:
             require_prefix(fetched.sha256, record.sha256, http.public(record.url))
             if record.blob:

@@ -184,12 +184,8 @@ def _replace(parent: Parent, scratch: Path) -> None:
         if model_dir is not None:
             name = file_name or url.partition("?")[0].rpartition("/")[2]
             if Path(model_dir, name).is_file():
-                return own_obtain(
-                    url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name
-                )
-        answer = parent.ask(
-            "weights", url=url, progress=progress, check_hash=check_hash, file_name=file_name
-        )
+                return own_obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
+        answer = parent.ask("weights", url=url, progress=progress, check_hash=check_hash, file_name=file_name)
         weight, path = jobs.as_weight(answer["weight"]), Path(answer["path"])
         if model_dir is not None:  # code may look there afterwards; if it cannot be, so be it
             with contextlib.suppress(OSError):
@@ -210,9 +206,7 @@ def _replace(parent: Parent, scratch: Path) -> None:
         **others: Any,
     ) -> Given:
         """`http.fetch`: a copy of what the parent fetched."""
-        answer = parent.ask(
-            "fetch", url=url, refuse_html=refuse_html, progress=progress, expected=expected
-        )
+        answer = parent.ask("fetch", url=url, refuse_html=refuse_html, progress=progress, expected=expected)
         own = beside.with_name(f"{beside.name}.{os.urandom(4).hex()}.partial")
         shutil.copyfile(answer["path"], own)
         return Given(own, url, answer["size"], answer["sha256"], answer["etag"])
@@ -224,9 +218,7 @@ def _replace(parent: Parent, scratch: Path) -> None:
         answer = parent.ask("checkout", spec=str(spec), force_reload=force_reload)
         return jobs.as_checkout(answer)
 
-    def urlretrieve(
-        url: Any, filename: Any = None, reporthook: Any = None, data: Any = None
-    ) -> tuple[str, Any]:
+    def urlretrieve(url: Any, filename: Any = None, reporthook: Any = None, data: Any = None) -> tuple[str, Any]:
         """`urllib.request.urlretrieve`; the headers are empty."""
         import email.message
 

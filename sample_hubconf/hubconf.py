@@ -20,9 +20,7 @@ def _load(model, name, pretrained):
         path = _os.path.join(_os.path.dirname(__file__), "weights", _WEIGHTS[name])
         state = _torch.load(path, map_location="cpu", weights_only=True)
     else:
-        state = _torch.hub.load_state_dict_from_url(
-            _RELEASE + _WEIGHTS[name], map_location="cpu", check_hash=True
-        )
+        state = _torch.hub.load_state_dict_from_url(_RELEASE + _WEIGHTS[name], map_location="cpu", check_hash=True)
     model.load_state_dict(state)
     return model.eval()
 

@@ -105,15 +105,9 @@ def save(model, name, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="MODEL", help="digits_mlp, digits_cnn (default: both)"
-    )
-    parser.add_argument(
-        "--out", default=os.path.join(HERE, "weights"), help="folder for the weights and the log"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="MODEL", help="digits_mlp, digits_cnn (default: both)")
+    parser.add_argument("--out", default=os.path.join(HERE, "weights"), help="folder for the weights and the log")
     options = parser.parse_args()
     log = {"framework": str(torch.__version__), "models": {}}
     for name in options.names or sorted(RECIPES):

@@ -133,9 +133,7 @@ def main() -> None:
             share = np.exp(logits[index] - logits[index].max())
             share /= share.sum()
             print(picture(images[index, 0]))
-            print(
-                f"    predicted {predicted[index]} ({share.max():.1%}), labelled {labels[index]}\n"
-            )
+            print(f"    predicted {predicted[index]} ({share.max():.1%}), labelled {labels[index]}\n")
         right = int((predicted == labels).sum())
         accuracy = right / len(labels)
         print(f"accuracy on the held-out digits: {right} of {len(labels)} = {accuracy:.4f}")

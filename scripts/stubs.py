@@ -154,16 +154,10 @@ def of_function(function: Any, method: bool) -> tuple[list[str], str]:
     for i, p in enumerate(found):
         if method and i == 0 and p.kind in (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD):
             parts.append("self")
-            if p.kind is P.POSITIONAL_ONLY and (
-                len(found) == 1 or found[1].kind is not P.POSITIONAL_ONLY
-            ):
+            if p.kind is P.POSITIONAL_ONLY and (len(found) == 1 or found[1].kind is not P.POSITIONAL_ONLY):
                 parts.append("/")
             continue
-        kind = (
-            "Tensor"
-            if p.name == "input" and p.annotation is p.default is empty
-            else annotation(p.annotation)
-        )
+        kind = "Tensor" if p.name == "input" and p.annotation is p.default is empty else annotation(p.annotation)
         if p.kind is P.KEYWORD_ONLY and not star:
             parts.append("*")
             star = True
@@ -174,9 +168,7 @@ def of_function(function: Any, method: bool) -> tuple[list[str], str]:
             parts.append(f"**{p.name}: {kind}")
         else:
             parts.append(parameter(p.name, kind, p.default))
-        if p.kind is P.POSITIONAL_ONLY and (
-            i + 1 == len(found) or found[i + 1].kind is not P.POSITIONAL_ONLY
-        ):
+        if p.kind is P.POSITIONAL_ONLY and (i + 1 == len(found) or found[i + 1].kind is not P.POSITIONAL_ONLY):
             parts.append("/")
     return parts, annotation(inspect.signature(function).return_annotation)
 
@@ -272,11 +264,7 @@ def class_body(cls: type) -> list[str]:
 def tensor_stub() -> str:
     """The text of engine/tensor.pyi."""
     module = importlib.import_module("engine.tensor")
-    text = [
-        HEAD
-        + FROM
-        + "from collections.abc import Callable, Iterator, Sequence\nfrom typing import Any"
-    ]
+    text = [HEAD + FROM + "from collections.abc import Callable, Iterator, Sequence\nfrom typing import Any"]
     for name in sorted(vars(module)):
         value = vars(module)[name]
         if name.startswith("__") or getattr(value, "__module__", None) != module.__name__:
@@ -335,18 +323,14 @@ def stale() -> str:
     for path, text in stubs().items():
         have = path.read_text() if path.exists() else ""
         name = str(path.relative_to(ROOT))
-        parts += difflib.unified_diff(
-            have.splitlines(True), text.splitlines(True), name, name + " (from the registry)"
-        )
+        parts += difflib.unified_diff(have.splitlines(True), text.splitlines(True), name, name + " (from the registry)")
     return "".join(parts)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write, or compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--check", action="store_true", help="exit 1 where the committed stubs are stale"
-    )
+    parser.add_argument("--check", action="store_true", help="exit 1 where the committed stubs are stale")
     if parser.parse_args(arguments).check:
         difference = stale()
         sys.stdout.write(difference)

@@ -161,9 +161,7 @@ class _GitHandler(_Handler):
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
             "REMOTE_ADDR": self.client_address[0],
         }
-        result = subprocess.run(
-            ["git", "http-backend"], input=body, env=environment, capture_output=True, check=False
-        )
+        result = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
         head, _, content = result.stdout.partition(b"\r\n\r\n")
         headers = {}
         for line in head.decode().splitlines():
@@ -361,9 +359,7 @@ class Repository:
             raise RuntimeError(f"git {' '.join(command)}: {result.stderr}")
         return result.stdout.strip()
 
-    def commit(
-        self, files: Mapping[str, str | bytes], *, tag: str | None = None, message: str = "commit"
-    ) -> str:
+    def commit(self, files: Mapping[str, str | bytes], *, tag: str | None = None, message: str = "commit") -> str:
         """Write `files`, commit everything, push the branch (and `tag`); the commit's id."""
         for name, content in files.items():
             path = self.work / name

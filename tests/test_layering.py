@@ -181,13 +181,7 @@ def test_the_engines_layers() -> None:
 
 
 def test_the_engine_never_imports_the_hub() -> None:
-    complain(
-        [
-            one
-            for one in all_imports()
-            if is_within(one.importer, "engine") and is_within(one.imported, "hubcli")
-        ]
-    )
+    complain([one for one in all_imports() if is_within(one.importer, "engine") and is_within(one.imported, "hubcli")])
 
 
 def test_the_hub_uses_the_engine_in_few_places_and_late() -> None:
@@ -219,11 +213,7 @@ def test_packages_with_one_home(package: str) -> None:
 def test_optional_and_heavy_packages_come_late() -> None:
     heavy = ("cupy", "cffi", "git", "rich", "filelock", "platformdirs", "PIL", "mpi4py")
     complain(
-        [
-            one
-            for one in all_imports()
-            if one.where == "module" and any(is_within(one.imported, name) for name in heavy)
-        ]
+        [one for one in all_imports() if one.where == "module" and any(is_within(one.imported, name) for name in heavy)]
     )
 
 
@@ -232,8 +222,7 @@ def test_the_core_does_not_know_the_commands() -> None:
         [
             one
             for one in all_imports()
-            if is_within(one.imported, "hubcli.commands")
-            and not is_within(one.importer, "hubcli.commands")
+            if is_within(one.imported, "hubcli.commands") and not is_within(one.importer, "hubcli.commands")
         ]
     )
 
@@ -284,17 +273,13 @@ def test_no_name_of_a_module_is_given_twice() -> None:
 
 def test_every_package_says_what_lives_there() -> None:
     missing = [
-        name
-        for name, (path, tree) in modules().items()
-        if path.name == "__init__.py" and not ast.get_docstring(tree)
+        name for name, (path, tree) in modules().items() if path.name == "__init__.py" and not ast.get_docstring(tree)
     ]
     assert not missing
 
 
 def test_no_file_of_the_hub_is_too_long() -> None:
     lengths = {
-        name: len(path.read_text().splitlines())
-        for name, (path, _) in modules().items()
-        if is_within(name, "hubcli")
+        name: len(path.read_text().splitlines()) for name, (path, _) in modules().items() if is_within(name, "hubcli")
     }
     assert not {name: length for name, length in lengths.items() if length > 700}

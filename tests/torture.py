@@ -113,9 +113,7 @@ class Torture:
         """Another commit with a manifest of all its files."""
         contents: dict[str, bytes] = {"hubconf.py": HUBCONF.encode()}
         for number in range(12):
-            contents[f"data/{number % 3}/{number}.bin"] = noise.randbytes(
-                noise.choice((10, 2000, 60_000))
-            )
+            contents[f"data/{number % 3}/{number}.bin"] = noise.randbytes(noise.choice((10, 2000, 60_000)))
         lines = [f"{n} {hashlib.sha256(c).hexdigest()}\n" for n, c in contents.items()]
         repo.commit({**contents, "manifest": "".join(lines)}, tag=tag)
 
@@ -246,9 +244,7 @@ class Torture:
         stdin, stdout = process.stdin, process.stdout
         out, err = self.folder / f"out{id(process)}", self.folder / f"err{id(process)}"
 
-        def run(
-            arguments: list[str], delay: float | None, limit: int | None, group: bool
-        ) -> tuple[int, str, str]:
+        def run(arguments: list[str], delay: float | None, limit: int | None, group: bool) -> tuple[int, str, str]:
             request = {"arguments": arguments, "out": str(out), "err": str(err), "limit": limit}
             stdin.write(json.dumps(request) + "\n")
             stdin.flush()
@@ -269,9 +265,7 @@ class Torture:
             stdin.close()
             process.wait()
 
-    def judge(
-        self, arguments: list[str], status: int, out: str, err: str, *, limited: bool
-    ) -> None:
+    def judge(self, arguments: list[str], status: int, out: str, err: str, *, limited: bool) -> None:
         """Count how a command has ended, and say so if it should not have ended like that."""
         verb = " ".join(arguments[:2]) if arguments[0] == "cache" else arguments[0]
         self.count("operations", verb)
@@ -281,10 +275,7 @@ class Torture:
         if status > 0:
             with contextlib.suppress(ValueError, KeyError):
                 code = json.loads(out)["error"]["code"]
-        full = (
-            re.search(r"[Nn]o space|File too large|disk full|quota|index-pack failed", text)
-            is not None
-        )
+        full = re.search(r"[Nn]o space|File too large|disk full|quota|index-pack failed", text) is not None
         problems: list[str] = []
         with contextlib.suppress(ValueError, KeyError):
             problems = [one["problem"] for one in json.loads(out)["problems"]]

@@ -47,8 +47,7 @@ def explain(node: Node) -> None:
         )
     else:
         warnings.warn(
-            f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-            + "".join(lines),
+            f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n" + "".join(lines),
             stacklevel=2,
         )
 

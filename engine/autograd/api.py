@@ -41,18 +41,13 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
     if not isinstance(output, Tensor):
         raise TypeError(f"expected a Tensor as output {i}, got {type(output).__name__}")
     if output._requires_grad is not True and not requires_grad_of(output):
-        raise RuntimeError(
-            f"element {i} of tensors does not require grad and does not have a grad_fn"
-        )
+        raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
     if gradient is None:
         array = output._array
         if array.size != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         if array.dtype.kind == "c":
-            raise RuntimeError(
-                "grad can be implicitly created only for real scalar outputs but got "
-                f"{output.dtype}"
-            )
+            raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype}")
         one = xp_of(array).empty(array.shape, array.dtype)
         one.fill(1)
         return edge_of(output), one
@@ -181,9 +176,7 @@ def grad(
             stacklevel=2,
         )
     if is_grads_batched:
-        raise NotImplementedError(
-            "grad(is_grads_batched=True) needs vmap, which the engine does not have"
-        )
+        raise NotImplementedError("grad(is_grads_batched=True) needs vmap, which the engine does not have")
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -194,10 +187,7 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(roots, keep, create_graph, _edges(targets))
     if materialize_grads:
-        return tuple(
-            wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g
-            for t, g in zip(targets, found)
-        )
+        return tuple(wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g for t, g in zip(targets, found))
     if not allow_unused and any(g is None for g in found):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set "

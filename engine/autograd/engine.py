@@ -144,9 +144,7 @@ def _run_plain(roots: Sequence[tuple[Edge, Any]], keep_graph: bool) -> None:
             running.capturing = True
 
 
-def _run_unplanned(
-    ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool
-) -> bool:
+def _run_unplanned(ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool) -> bool:
     """Run what needs no plan; whether that was everything.  What is left stands in `ready` and `buffers`.
 
     Note [Passes without a plan]
@@ -214,9 +212,7 @@ def _run_leaves(leaves: list[Any], buffers: dict[Node, list[Any]], keep_graph: b
             _run_node(leaf, _tensors(leaf, grads), (), keep_graph)
 
 
-def _run_planned(
-    ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool
-) -> None:
+def _run_planned(ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], keep_graph: bool) -> None:
     """Run the rest of the pass; leaves go first, as their sequence numbers say, once they have their whole gradient."""
     waiting = _count([node for _, node in ready])
     ready = [item for item in ready if item[1] not in waiting]
@@ -245,9 +241,7 @@ def _run_planned(
             or grads is None
             or (result := node.arrays(grads, edges)) is None
         ):
-            result = _run_node(
-                node, _tensors(node, grads), [e is not None for e in edges], keep_graph
-            )
+            result = _run_node(node, _tensors(node, grads), [e is not None for e in edges], keep_graph)
         elif not keep_graph and node.saved:
             node.saved = None
         for edge, gradient in zip(edges, result):

@@ -71,9 +71,7 @@ class FunctionCtx:
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """The old name of `saved_tensors`."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
         return self.saved_tensors
 
 
@@ -104,8 +102,7 @@ class FunctionNode(Node, FunctionCtx):
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         if self._materialize:
             grads = [
-                handed.zeros(*meta) if g is None and meta is not None else g
-                for g, meta in zip(grads, self._metas)
+                handed.zeros(*meta) if g is None and meta is not None else g for g, meta in zip(grads, self._metas)
             ]
         returned = self._forward_cls.backward(self, *grads)
         values = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
@@ -188,9 +185,7 @@ class Function(metaclass=FunctionMeta):
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the outputs from (ctx, *args)."""
-        raise NotImplementedError(
-            "You must implement the forward function for custom autograd.Function."
-        )
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -215,12 +210,8 @@ class Function(metaclass=FunctionMeta):
         recording = mode.enabled and any(needs)
         if recording:
             # edges as they are now: forward may rewrite inputs in place
-            ctx.next_edges = [
-                edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t
-            ]
-        ctx._is_tensor = [
-            (a._array.shape, a._array.dtype) if t else None for a, t in zip(args, is_tensor)
-        ]
+            ctx.next_edges = [edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t]
+        ctx._is_tensor = [(a._array.shape, a._array.dtype) if t else None for a, t in zip(args, is_tensor)]
         enabled = mode.enabled
         mode.enabled = False
         try:
@@ -240,9 +231,7 @@ class Function(metaclass=FunctionMeta):
         return wrapped[0] if single else tuple(wrapped)
 
 
-def _wrap_outputs(
-    cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, Tensor], recording: bool
-) -> list[Any]:
+def _wrap_outputs(cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, Tensor], recording: bool) -> list[Any]:
     """The outputs with their history, saved tensors packed."""
     dirty = {id(t): t for t in ctx._dirty}
     returned = {id(o) for o in outputs}
@@ -253,9 +242,7 @@ def _wrap_outputs(
                 "are modified inplace must all be outputs of the Function."
             )
         if recording and requires_grad_of(t) and t._edge is None and t._view is None:
-            raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation."
-            )
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         t._vc[0] += 1
     no_gradient = {id(t) for t in ctx._non_differentiable}
     done: dict[int, Any] = {}
@@ -290,9 +277,7 @@ def _wrap_outputs(
                     result._base = None
             else:
                 if result._base is not None:
-                    result._view = View(
-                        (ctx, nr), result._vc[0], (None, _not_replayable, (cls.__name__,)), False
-                    )
+                    result._view = View((ctx, nr), result._vc[0], (None, _not_replayable, (cls.__name__,)), False)
                 else:
                     result._view = None
                 result._requires_grad = differentiable
@@ -315,9 +300,7 @@ def _wrap_outputs(
                 out = done[id(t)]
                 nr = next(i for i, o in enumerate(outputs) if o is t)
                 entries.append(
-                    SavedResult(out._array, out._vc, out._vc[0], nr)
-                    if out._requires_grad
-                    else (out, out._vc[0])
+                    SavedResult(out._array, out._vc, out._vc[0], nr) if out._requires_grad else (out, out._vc[0])
                 )
             else:
                 entries.append((t, t._vc[0]))
@@ -347,9 +330,7 @@ class _TwiceNode(Node):
     """Stands behind the gradients of a once-differentiable backward: differentiating them is refused."""
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
-        raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:

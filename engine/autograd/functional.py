@@ -51,15 +51,10 @@ def _as_tuple(value: Any, what: str, function: str) -> tuple[bool, _Tensors]:
 
 def _own(inputs: _Tensors, create_graph: bool) -> _Tensors:
     """Tensors of our own, so that what `func` captures is told from its arguments."""
-    return tuple(
-        i.view_as(i) if create_graph and i.requires_grad else i.detach().requires_grad_()
-        for i in inputs
-    )
+    return tuple(i.view_as(i) if create_graph and i.requires_grad else i.detach().requires_grad_() for i in inputs)
 
 
-def _call(
-    func: Callable[..., Any], inputs: _Tensors, function: str, strict: bool
-) -> tuple[bool, _Tensors]:
+def _call(func: Callable[..., Any], inputs: _Tensors, function: str, strict: bool) -> tuple[bool, _Tensors]:
     is_tuple, outputs = _as_tuple(func(*inputs), "outputs of the user-provided function", function)
     if strict:
         for i, o in enumerate(outputs):
@@ -75,9 +70,7 @@ def _check_vector(v: _Tensors, other: _Tensors, is_tuple: bool) -> None:
     """RuntimeError unless `v` has the sizes of `other`."""
     if len(v) != len(other):
         if is_tuple:
-            raise RuntimeError(
-                f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}."
-            )
+            raise RuntimeError(f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}.")
         raise RuntimeError("The given v should contain a single Tensor.")
     for i, (a, b) in enumerate(zip(v, other)):
         if a.shape != b.shape:
@@ -85,9 +78,7 @@ def _check_vector(v: _Tensors, other: _Tensors, is_tuple: bool) -> None:
             raise RuntimeError(f"{entry}v has invalid size: should be {b.shape} but got {a.shape}.")
 
 
-def _vector(
-    v: Any, like: _Tensors, is_tuple: bool, function: str, create_graph: bool, single: str
-) -> _Tensors:
+def _vector(v: Any, like: _Tensors, is_tuple: bool, function: str, create_graph: bool, single: str) -> _Tensors:
     """The vector as a tuple; None is 1 where there is one element (RuntimeError otherwise)."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
@@ -123,8 +114,7 @@ def _gradients(
 
 
 _INDEPENDENT = (
-    "The output of the user-provided function is independent of input {}. This is not allowed in "
-    "strict mode."
+    "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
 )
 _CONSTANT = (
     "The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not "
@@ -132,9 +122,7 @@ _CONSTANT = (
 )
 
 
-def _filled(
-    grads: Sequence[Tensor | None], refs: _Tensors, strict: bool, sentence: str = _INDEPENDENT
-) -> _Tensors:
+def _filled(grads: Sequence[Tensor | None], refs: _Tensors, strict: bool, sentence: str = _INDEPENDENT) -> _Tensors:
     """Zeros for None; RuntimeError in strict mode."""
     result = []
     for i, (g, ref) in enumerate(zip(grads, refs)):
@@ -246,9 +234,7 @@ def jacobian(
         in_tuple, given = _as_tuple(inputs, "inputs", "jacobian")
         own = _own(given, create_graph)
         out_tuple, outputs = _call(func, own, "jacobian", strict)
-        rows = tuple(
-            _rows(output, i, own, create_graph, strict) for i, output in enumerate(outputs)
-        )
+        rows = tuple(_rows(output, i, own, create_graph, strict) for i, output in enumerate(outputs))
     result = _handed_out(rows, create_graph)
     if not in_tuple:
         result = tuple(r[0] for r in result)
@@ -376,8 +362,7 @@ def hvp(
 
 
 _NO_VECTOR = (
-    "The vector v can only be None if the input to the user-provided function is a single Tensor "
-    "with a single element."
+    "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
 )
 
 

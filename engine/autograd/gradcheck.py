@@ -37,9 +37,7 @@ def _evaluate(func: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     return func(*inputs)
 
 
-def _values(
-    func: Callable[..., Any], inputs: Sequence[Any], which: Sequence[int]
-) -> list[np.ndarray]:
+def _values(func: Callable[..., Any], inputs: Sequence[Any], which: Sequence[int]) -> list[np.ndarray]:
     outputs = _tensors(_evaluate(func, inputs))
     return [np.array(outputs[i].detach().numpy(force=True)) for i in which]
 
@@ -80,8 +78,7 @@ def _analytical(output: Tensor, inputs: Sequence[Tensor]) -> list[np.ndarray]:
     """For each input d(output)/d(input), shape (input.numel, output.numel)."""
     count = output.numel()
     found = [
-        np.zeros((i.numel(), count), output._array.dtype if output.is_complex() else i._array.dtype)
-        for i in inputs
+        np.zeros((i.numel(), count), output._array.dtype if output.is_complex() else i._array.dtype) for i in inputs
     ]
     for k in range(count):
         weight = np.zeros(count, output._array.dtype)
@@ -135,11 +132,7 @@ def gradcheck(
             "requires_grad=True."
         )
     for i, t in enumerate(given):
-        if (
-            isinstance(t, Tensor)
-            and t.requires_grad
-            and t._array.dtype not in (np.float64, np.complex128)
-        ):
+        if isinstance(t, Tensor) and t.requires_grad and t._array.dtype not in (np.float64, np.complex128):
             warnings.warn(
                 f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
                 f"check will "
@@ -169,14 +162,10 @@ def _check(
     which = [i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o.requires_grad]
     if not which:
         floating = [
-            i
-            for i, o in enumerate(outputs)
-            if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex())
+            i for i, o in enumerate(outputs) if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex())
         ]
         with_change = any(
-            np.abs(n).max(initial=0) > atol
-            for t in checked
-            for n in _numerical(func, given, t, floating, eps)
+            np.abs(n).max(initial=0) > atol for t in checked for n in _numerical(func, given, t, floating, eps)
         )
         if with_change:
             raise GradcheckError(
@@ -209,9 +198,7 @@ def _check(
                 expected = numerical[k]
                 if outputs[i].is_complex() or t.is_complex():
                     expected = _complex_expected(expected, func, given, t, i, eps, analytical)
-                if analytical.size and not np.allclose(
-                    analytical, expected, rtol, atol, equal_nan=True
-                ):
+                if analytical.size and not np.allclose(analytical, expected, rtol, atol, equal_nan=True):
                     raise GradcheckError(
                         f"Jacobian mismatch for output {i} with respect to input {j},\n"
                         f"numerical:{expected}\nanalytical:{analytical}\n"
@@ -264,9 +251,7 @@ def _check_direction(
 
     directions = [random_like(t) for t in checked]
     weights = [random_like(outputs[i]) for i in which]
-    gradients = grad(
-        [outputs[i] for i in which], list(checked), [wrap(w) for w in weights], allow_unused=True
-    )
+    gradients = grad([outputs[i] for i in which], list(checked), [wrap(w) for w in weights], allow_unused=True)
     analytical = 0.0
     for gradient, direction in zip(gradients, directions):
         if gradient is not None:

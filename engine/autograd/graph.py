@@ -34,13 +34,9 @@ class Handed:
     add: Callable[..., Any]  # add(a, b) -> a + b
     add_: Callable[..., Any]  # add_(a, b): in place, no history
     clone: Callable[..., Any]  # clone(t)
-    clone_strided: Callable[
-        ..., Any
-    ]  # clone_strided(t, shape, strides): clone laid out in those byte strides
+    clone_strided: Callable[..., Any]  # clone_strided(t, shape, strides): clone laid out in those byte strides
     zero_: Callable[..., Any]  # zero_(t)
-    contiguous_copy: Callable[
-        ..., Any
-    ]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
+    contiguous_copy: Callable[..., Any]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
     copy_: Callable[..., Any]  # copy_(dst, src)
     cast: Callable[..., Any]  # cast(t, dtype)
     zeros: Callable[..., Any]  # zeros(shape, dtype, like=array)
@@ -73,9 +69,7 @@ class Extra:
         self.pre_hooks: dict[int, HookDict] | None = None  # tensor hooks by output_nr
         self.prehooks: HookDict | None = None  # Node.register_prehook
         self.post_hooks: HookDict | None = None  # Node.register_hook
-        self.retains: dict[int, Any] | None = (
-            None  # output_nr -> weakref to a tensor with retain_grad()
-        )
+        self.retains: dict[int, Any] | None = None  # output_nr -> weakref to a tensor with retain_grad()
         self.traceback: list[str] | None = None
         self.shown: Any = None  # what `next_functions` says, of a node that stands for several of torch's
 
@@ -160,9 +154,7 @@ class Node:
     def __call__(self, *grads: Any) -> Any:
         """The node as a function of the gradients of its outputs."""
         if len(grads) != self.n_outputs:
-            raise TypeError(
-                f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead"
-            )
+            raise TypeError(f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead")
         result = self.apply(list(grads), [e is not None for e in self.next_edges])
         return result[0] if len(result) == 1 else tuple(result)
 
@@ -248,7 +240,6 @@ class AccumulateGrad(Node):
         return ()
 
 
-
 def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
     """`leaf.apply` for an array that nothing but `grads` holds; False if it is none, or hooks want to see a Tensor."""
     variable, array = leaf.variable, grads[0]
@@ -270,11 +261,7 @@ def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
                 handed.add_(had, handed.wrap(array))
             return True
         grads.clear()
-        if (
-            backends.owns(array)
-            and sys.getrefcount(array) == 2
-            and _same_layout(array, variable._array)
-        ):
+        if backends.owns(array) and sys.getrefcount(array) == 2 and _same_layout(array, variable._array):
             variable._grad = handed.wrap(array)
         else:
             variable._grad = handed.contiguous_copy(handed.wrap(array), variable)
@@ -293,21 +280,13 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     with grad mode on (create_graph) out of place, since the old gradient may be part of a graph.
     """
     had = variable._grad
-    if (
-        gradient._array.dtype is not variable._array.dtype
-        and gradient._array.dtype != variable._array.dtype
-    ):
+    if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
         gradient = handed.cast(gradient, variable.dtype)
         stealable = not mode.enabled
     if had is None:
         array = gradient._array
         # references to a private array: the tensor's attribute, the name `array`, the argument
-        if (
-            stealable
-            and backends.owns(array)
-            and sys.getrefcount(array) == 3
-            and _same_layout(array, variable._array)
-        ):
+        if stealable and backends.owns(array) and sys.getrefcount(array) == 3 and _same_layout(array, variable._array):
             gradient._requires_grad, gradient._edge = False, None
             variable._grad = gradient
         elif mode.enabled and gradient._requires_grad:
@@ -338,9 +317,7 @@ def run_hooks(hooks: HookDict, gradient: Any) -> Any:
                     f"{type(result).__name__}"
                 )
             if result.shape != gradient.shape:
-                raise RuntimeError(
-                    f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value"
-                )
+                raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
             gradient = result
     return gradient
 
@@ -383,9 +360,7 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Any) -> GradientEdge:
     """The edge of a tensor that requires grad, a leaf's AccumulateGrad included.  RuntimeError for others."""
     if not requires_grad_of(tensor):
-        raise RuntimeError(
-            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
-        )
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     return GradientEdge(*edge_of(tensor))
 
 

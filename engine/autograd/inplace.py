@@ -22,11 +22,7 @@ def check_writable(tensor: Any) -> None:
     Called before anything is computed, so that a refused operation leaves the values as they were.
     """
     array = tensor._array if tensor._laid is None else tensor._laid
-    if (
-        0 in array.strides
-        and array.size
-        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape))
-    ):
+    if 0 in array.strides and array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
@@ -36,16 +32,12 @@ def check_writable(tensor: Any) -> None:
     view: View | None = tensor._view
     if view is None:
         if tensor._edge is None:
-            raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation."
-            )
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     else:
         _check_view(view)
         base = tensor._base
         if base._edge is None and base._view is None:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place operation."
-            )
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
 def _check_view(view: View) -> None:
@@ -76,9 +68,7 @@ def rebase(tensor: Any, node: Node) -> None:
     base._edge = (copy, 0)
     base._requires_grad = True
     tensor._requires_grad = True
-    view.version = (
-        -1
-    )  # its own edge leads past the write: taken anew from the base when it is next asked for
+    view.version = -1  # its own edge leads past the write: taken anew from the base when it is next asked for
 
 
 class CopySlices(Node):

@@ -476,8 +476,7 @@ def parse_nvprof_trace(path: str | os.PathLike[str]) -> list[FunctionEvent]:
         connection.row_factory = sqlite3.Row
         try:
             strings = {
-                row["id"]: row["value"]
-                for row in connection.execute("SELECT _id_ AS id, value FROM StringTable")
+                row["id"]: row["value"] for row in connection.execute("SELECT _id_ AS id, value FROM StringTable")
             }
             unique = EnforceUnique()
             for row in connection.execute(_MARKERS):
@@ -492,9 +491,7 @@ def parse_nvprof_trace(path: str | os.PathLike[str]) -> list[FunctionEvent]:
                 duration = (row["kernel_end"] - row["kernel_start"]) / 1e3
                 events[row["marker_id"]].append_kernel(name, row["device"], duration)
         except sqlite3.DatabaseError as error:
-            raise ValueError(
-                f"{os.fspath(path)!r} is not an SQLite file of nvprof: {error}"
-            ) from error
+            raise ValueError(f"{os.fspath(path)!r} is not an SQLite file of nvprof: {error}") from error
     return sorted(events.values(), key=lambda event: event.time_range.start)
 
 

@@ -340,9 +340,7 @@ class EventList(list):  # type: ignore[type-arg]
             if found is None:
                 found = stats[key] = FunctionEventAvg()
             found.add(event)
-        averages = EventList(
-            stats.values(), use_device=self._use_device, profile_memory=self._profile_memory
-        )
+        averages = EventList(stats.values(), use_device=self._use_device, profile_memory=self._profile_memory)
         for average in averages:
             if not group_by_input_shapes:
                 average.input_shapes = ""

@@ -16,9 +16,7 @@ from engine.device import CPU, device
 from engine.layouts import Laid
 
 # torch.backends' attributes: light modules of settings
-_SETTINGS = frozenset(
-    ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"]
-)
+_SETTINGS = frozenset(["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
 
 
 def __getattr__(name: str) -> Any:

@@ -16,9 +16,7 @@ class Lease:
     def __init__(self, cache: Any, block: Any, nbytes: int) -> None:
         self.cache, self.block, self.nbytes = cache, block, nbytes
 
-    def array(
-        self, shape: Sequence[int], dtype: np.dtype, strides: tuple[int, ...] | None
-    ) -> np.ndarray:
+    def array(self, shape: Sequence[int], dtype: np.dtype, strides: tuple[int, ...] | None) -> np.ndarray:
         """The one array over the block."""
         plain = dtype.kind != "V"
         self.__array_interface__ = {

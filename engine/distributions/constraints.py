@@ -69,9 +69,7 @@ class _DependentProperty(property, _Dependent):
     on the class it says `is_discrete` and `event_dim`, on an instance the region.
     """
 
-    def __init__(
-        self, fn: Any = None, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
-    ) -> None:
+    def __init__(self, fn: Any = None, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
         super().__init__(fn)
         self._is_discrete = is_discrete
         self._event_dim = event_dim
@@ -260,9 +258,7 @@ class _Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        return engine.full(
-            value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=engine.bool, device=value.device
-        )
+        return engine.full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=engine.bool, device=value.device)
 
 
 class _Symmetric(_Square):

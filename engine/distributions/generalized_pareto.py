@@ -25,9 +25,7 @@ class GeneralizedPareto(Distribution):
     }  # fmt: skip
     has_rsample = True
 
-    def __init__(
-        self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         given = (loc, scale, concentration)
         self.loc, self.scale, self.concentration = broadcast_all(*given)
         batch = Size() if all(isinstance(x, Number) for x in given) else self.loc.size()
@@ -98,6 +96,4 @@ class GeneralizedPareto(Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:
         end = self.loc - self.scale / self.concentration
-        return constraints.interval(
-            self.loc, engine.where(self.concentration < 0, end, math.inf)
-        )
+        return constraints.interval(self.loc, engine.where(self.concentration < 0, end, math.inf))

@@ -61,8 +61,6 @@ class LKJCholesky(Distribution):
         order = 2 * (self.concentration - 1).unsqueeze(-1) + n - order
         half = self.concentration + 0.5 * (n - 1)  # the constant: page 1999 of the paper
         constant = (
-            0.5 * (n - 1) * math.log(math.pi)
-            + engine.mvlgamma(half - 0.5, n - 1)
-            - engine.lgamma(half) * (n - 1)
+            0.5 * (n - 1) * math.log(math.pi) + engine.mvlgamma(half - 0.5, n - 1) - engine.lgamma(half) * (n - 1)
         )
         return (order * diagonal.log()).sum(-1) - constant

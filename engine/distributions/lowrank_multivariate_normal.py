@@ -56,9 +56,7 @@ class LowRankMultivariateNormal(Distribution):
             raise ValueError(f"cov_factor must be a batch of matrices with shape {event_shape[0]} x m")
         if cov_diag.shape[-1:] != event_shape:
             raise ValueError(f"cov_diag must be a batch of vectors with shape {event_shape}")
-        batch_shape = Size(
-            engine.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
-        )
+        batch_shape = Size(engine.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1]))
         self.loc = loc.expand(batch_shape + event_shape)
         self.cov_factor = cov_factor.expand(batch_shape + cov_factor.shape[-2:])
         self.cov_diag = cov_diag.expand(batch_shape + event_shape)

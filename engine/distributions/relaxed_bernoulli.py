@@ -37,9 +37,7 @@ class LogitRelaxedBernoulli(Distribution):
         super().__init__(take_binary(self, probs, logits), validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LogitRelaxedBernoulli:
-        return expanded_param(
-            self._expanded(batch_shape, _instance, "probs", "logits", temperature=self.temperature)
-        )
+        return expanded_param(self._expanded(batch_shape, _instance, "probs", "logits", temperature=self.temperature))
 
     @lazy_property
     def logits(self) -> Tensor:

@@ -55,9 +55,7 @@ class Wishart(ExponentialFamily):
         }  # fmt: skip
         given = {name: matrix for name, matrix in given.items() if matrix is not None}
         if len(given) != 1:
-            raise AssertionError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
-            )
+            raise AssertionError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
         ((name, matrix),) = given.items()
         if matrix.dim() < 2:
             raise ValueError("scale_tril must be at least two-dimensional, with optional leading batch dimensions")

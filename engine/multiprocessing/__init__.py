@@ -95,9 +95,7 @@ class ProcessContext:
         alive = {process.sentinel: process for process in self.processes if process.is_alive()}
         for sentinel in connection.wait(list(alive), timeout) if alive else []:
             alive.pop(sentinel).join()  # the sentinel may come before the exit code
-        failed = next(
-            (i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None
-        )
+        failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None)
         if failed is None:
             return not alive
         for process in self.processes:

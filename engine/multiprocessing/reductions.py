@@ -65,9 +65,7 @@ def set_sharing_strategy(new_strategy: str) -> None:
 # --- blocks
 
 
-_blocks: weakref.WeakValueDictionary[Any, _Block] = (
-    weakref.WeakValueDictionary()
-)  # by what is the same everywhere
+_blocks: weakref.WeakValueDictionary[Any, _Block] = weakref.WeakValueDictionary()  # by what is the same everywhere
 
 
 class _Block:
@@ -154,9 +152,7 @@ class _Named(_Block):
         try:
             resource_tracker.register(name, "shared_memory")
             size = -(-nbytes // 8) * 8 + _COUNT.size
-            if hasattr(
-                os, "posix_fallocate"
-            ):  # a full file system is an error now, not a SIGBUS later
+            if hasattr(os, "posix_fallocate"):  # a full file system is an error now, not a SIGBUS later
                 os.posix_fallocate(fd, 0, size)
             else:
                 os.ftruncate(fd, size)

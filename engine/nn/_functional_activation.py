@@ -47,9 +47,7 @@ def _op_(name: str) -> Any:
     return found.inplace_function
 
 
-def hardtanh(
-    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Tensor:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """input clipped to [min_val, max_val].  input (*) -> (*)."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
@@ -140,36 +138,28 @@ def _get_softmax_dim(name: str, ndim: int, stacklevel: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """exp(input) / sum(exp(input)) along `dim`.  input (*) -> (*)."""
     if dim is None:
         dim = _get_softmax_dim("softmax", input.dim(), _stacklevel)
     return input.softmax(dim) if dtype is None else input.softmax(dim, dtype=dtype)
 
 
-def softmin(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax(-input) along `dim`.  input (*) -> (*)."""
     if dim is None:
         dim = _get_softmax_dim("softmin", input.dim(), _stacklevel)
     return (-input).softmax(dim) if dtype is None else (-input).softmax(dim, dtype=dtype)
 
 
-def log_softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """log(softmax(input)) along `dim`.  input (*) -> (*)."""
     if dim is None:
         dim = _get_softmax_dim("log_softmax", input.dim(), _stacklevel)
     return input.log_softmax(dim) if dtype is None else input.log_softmax(dim, dtype=dtype)
 
 
-def gumbel_softmax(
-    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the Gumbel-softmax (arXiv:1611.00712); `hard`: one-hot forward, soft backward.  logits (*) -> (*)."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
@@ -226,22 +216,16 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return (engine.dropout_ if inplace else engine.dropout)(input, p, training)
 
 
-def alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of SELU networks (arXiv:1706.02515).  input (*) -> (*)."""
     _check(p)
     return (engine.alpha_dropout_ if inplace else engine.alpha_dropout)(input, p, training)
 
 
-def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels.  input (N, C, *) -> same."""
     _check(p)
-    return (engine.feature_alpha_dropout_ if inplace else engine.feature_alpha_dropout)(
-        input, p, training
-    )
+    return (engine.feature_alpha_dropout_ if inplace else engine.feature_alpha_dropout)(input, p, training)
 
 
 def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Tensor:
@@ -253,9 +237,7 @@ def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: b
     return result
 
 
-def dropout1d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels.  input (N, C, L) or (C, L) -> same."""
     _check(p)
     ndim = input.dim()
@@ -280,9 +262,7 @@ def _warn_dims(n: int, ndim: int) -> None:
         )
 
 
-def dropout2d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels.  input (N, C, H, W) -> same; 3-d input is (N, C, L)."""
     _check(p)
     ndim = input.dim()
@@ -300,9 +280,7 @@ def dropout2d(
     return _channels(input, p, training, inplace, True)
 
 
-def dropout3d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels.  input (N, C, D, H, W) or (C, D, H, W) -> same."""
     _check(p)
     ndim = input.dim()

@@ -49,9 +49,7 @@ def linear_cross_entropy(
     if input.dim() < 1 or input.dim() > 2:
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
     if linear_weight.dim() < 2:
-        raise RuntimeError(
-            f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}"
-        )
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
     logits = engine.ops.blas.linear(
         input, linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
@@ -70,9 +68,7 @@ def poisson_nll_loss(
     """exp(input) - target * input (log_input), else input - target * log(input + eps).  input (*), target (*) -> ()."""
     if size_average is None and reduce is None and reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not a valid value for reduction")
-    return L.poisson_nll_loss(
-        input, target, log_input, full, eps, _how(size_average, reduce, reduction)
-    )
+    return L.poisson_nll_loss(input, target, log_input, full, eps, _how(size_average, reduce, reduction))
 
 
 def gaussian_nll_loss(
@@ -93,10 +89,7 @@ def gaussian_nll_loss(
     if var.size() != input.size():
         if input.size()[:-1] == var.size():
             var = var.unsqueeze(-1)
-        elif not (
-            input.dim() == var.dim()
-            and sum(y for x, y in zip(input.size(), var.size()) if x != y) == 1
-        ):
+        elif not (input.dim() == var.dim() and sum(y for x, y in zip(input.size(), var.size()) if x != y) == 1):
             raise ValueError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
@@ -153,21 +146,15 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> ()."""
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
-        raise ValueError(
-            f"Target size ({target.size()}) must be the same as input size ({input.size()})"
-        )
+        raise ValueError(f"Target size ({target.size()}) must be the same as input size ({input.size()})")
     return L.binary_cross_entropy_with_logits(input, target, weight, pos_weight, how)
 
 
-def _weighted(
-    loss: Tensor, weight: Tensor, input: Tensor, reduction: str, by_weight: bool
-) -> Tensor:
+def _weighted(loss: Tensor, weight: Tensor, input: Tensor, reduction: str, by_weight: bool) -> Tensor:
     if weight.size() != input.size():
         raise ValueError("Weights and input must have the same size.")
     if reduction not in ("none", "sum", "mean"):
-        raise ValueError(
-            f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
-        )
+        raise ValueError(f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'.")
     loss = loss * weight
     if reduction == "mean" and by_weight:
         return loss.sum() / weight.sum()
@@ -180,11 +167,7 @@ def mse_loss(
 ) -> Tensor:  # fmt: skip
     """(input - target)^2.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
-    how = (
-        reduction
-        if weight is not None and size_average is reduce is None
-        else _how(size_average, reduce, reduction)
-    )
+    how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
     a, b = engine.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b) ** 2, weight, input, how, True)
@@ -197,11 +180,7 @@ def l1_loss(
 ) -> Tensor:  # fmt: skip
     """|input - target|.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
-    how = (
-        reduction
-        if weight is not None and size_average is reduce is None
-        else _how(size_average, reduce, reduction)
-    )
+    how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
     a, b = engine.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b).abs(), weight, input, how, True)
@@ -275,9 +254,7 @@ def soft_margin_loss(
     how = _how(size_average, reduce, reduction)
     shape = broadcast_shapes(input.shape, target.shape)
     if shape != input.shape:
-        raise RuntimeError(
-            f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(shape)}"
-        )
+        raise RuntimeError(f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(shape)}")
     if input.dtype.is_floating_point:
         target = target.to(input.dtype)
     return L.soft_margin_loss(input, target.expand(shape), how)
@@ -307,9 +284,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> ()."""
-    return L.cosine_embedding_loss(
-        input1, input2, target, margin, _how(size_average, reduce, reduction)
-    )
+    return L.cosine_embedding_loss(input1, input2, target, margin, _how(size_average, reduce, reduction))
 
 
 def multi_margin_loss(

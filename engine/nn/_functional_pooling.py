@@ -25,9 +25,7 @@ def _max_pool(n: int) -> tuple[Any, Any]:
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        return getattr(P, f"max_pool{n}d_with_indices")(
-            input, kernel_size, stride, padding, dilation, ceil_mode
-        )
+        return getattr(P, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     def max_pool(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -38,9 +36,7 @@ def _max_pool(n: int) -> tuple[Any, Any]:
 
     shape = "(N, C, " + ", ".join("LHWD"[:1] if n == 1 else "HW" if n == 2 else "DHW") + ")"
     max_pool.__name__ = max_pool.__qualname__ = f"max_pool{n}d"
-    max_pool.__doc__ = (
-        f"Window maxima, and flat indices with return_indices.  input {shape} -> (N, C, *)."
-    )
+    max_pool.__doc__ = f"Window maxima, and flat indices with return_indices.  input {shape} -> (N, C, *)."
     with_indices.__name__ = with_indices.__qualname__ = f"max_pool{n}d_with_indices"
     with_indices.__doc__ = f"Maxima and their flat indices.  input {shape} -> (N, C, *), same."
     return max_pool, with_indices
@@ -52,9 +48,7 @@ max_pool3d, max_pool3d_with_indices = _max_pool(3)
 
 
 def _adaptive_max(n: int) -> tuple[Any, Any]:
-    def with_indices(
-        input: Tensor, output_size: Any, return_indices: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
         return getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
 
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
@@ -62,13 +56,9 @@ def _adaptive_max(n: int) -> tuple[Any, Any]:
         return result if return_indices else result[0]
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{n}d"
-    adaptive_max_pool.__doc__ = (
-        "Maxima of windows that cover the input.  input (N, C, *) -> (N, C, *output_size)."
-    )
+    adaptive_max_pool.__doc__ = "Maxima of windows that cover the input.  input (N, C, *) -> (N, C, *output_size)."
     with_indices.__name__ = with_indices.__qualname__ = f"adaptive_max_pool{n}d_with_indices"
-    with_indices.__doc__ = (
-        "Maxima and flat indices.  input (N, C, *) -> (N, C, *output_size), same."
-    )
+    with_indices.__doc__ = "Maxima and flat indices.  input (N, C, *) -> (N, C, *output_size), same."
     return adaptive_max_pool, with_indices
 
 
@@ -88,10 +78,7 @@ def _unpool_output_size(
     input: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> tuple[int, ...]:
     n = len(kernel_size)
-    default = [
-        (s - 1) * st + k - 2 * p
-        for s, k, st, p in zip(input.shape[-n:], kernel_size, stride, padding)
-    ]
+    default = [(s - 1) * st + k - 2 * p for s, k, st, p in zip(input.shape[-n:], kernel_size, stride, padding)]
     if output_size is None:
         return tuple(default)
     if len(output_size) == n + 2:
@@ -104,15 +91,11 @@ def _unpool_output_size(
     for d in range(n):
         low, high = default[d] - stride[d], default[d] + stride[d]
         if not low < output_size[d] < high:
-            raise ValueError(
-                f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})'
-            )
+            raise ValueError(f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})')
     return tuple(output_size)
 
 
-def _unpooled(
-    n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, size: Any
-) -> Tensor:
+def _unpooled(n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, size: Any) -> Tensor:
     if not isinstance(indices, Tensor):
         raise argument_error(f"max_unpool{n}d", 2, "indices", "Tensor", indices)
     kernel = _each(kernel_size, n)
@@ -120,8 +103,7 @@ def _unpooled(
     size = _unpool_output_size(input, kernel, step, _each(padding, n), size)
     if indices.dtype is not engine.int64:
         raise RuntimeError(
-            "elements in indices should be type int64 but got: "
-            + engine.dtypes.scalar_name(indices.dtype)
+            "elements in indices should be type int64 but got: " + engine.dtypes.scalar_name(indices.dtype)
         )
     if indices.shape != input.shape:
         raise RuntimeError(
@@ -183,9 +165,7 @@ def max_unpool3d(
 # --- power-average
 
 
-def _lp_pool(
-    n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool
-) -> Tensor:
+def _lp_pool(n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
     if norm_type in (math.inf, -math.inf):
         function = (max_pool1d, max_pool2d, max_pool3d)[n - 1]
         if norm_type > 0:
@@ -197,23 +177,17 @@ def _lp_pool(
     return total.pow(1.0 / norm_type)
 
 
-def lp_pool1d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
+def lp_pool1d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, L) -> (N, C, L')."""
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool2d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
+def lp_pool2d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, H, W) -> (N, C, H', W')."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool3d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
+def lp_pool3d(input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
     """(sum of x ** p over each window) ** (1 / p).  input (N, C, D, H, W) -> (N, C, D', H', W')."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -230,9 +204,7 @@ def _starts(sample: float, n: int, out: int, kernel: int) -> list[int]:
     return [*starts, n - kernel]
 
 
-def _fractional(
-    n: int, input: Tensor, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any
-) -> Any:
+def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any) -> Any:
     name = f"fractional_max_pool{n}d"
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
@@ -245,9 +217,7 @@ def _fractional(
     names = ("time", "height", "width")[-n:]
     for label, s, o, k in zip(names, spatial, size, kernel):
         if o + k - 1 > s:
-            raise RuntimeError(
-                f"{name}(): pool {label} {k} too large relative to input {label} {s}"
-            )
+            raise RuntimeError(f"{name}(): pool {label} {k} too large relative to input {label} {s}")
     if samples is None:
         samples = engine.rand(*x.shape[:2], n, dtype=x.dtype, device=x.device)
     drawn = samples.tolist()

@@ -18,9 +18,7 @@ def get_enum(reduction: str) -> int:
     return codes[reduction]
 
 
-def legacy_get_string(
-    size_average: bool | None, reduce: bool | None, emit_warning: bool = True
-) -> str:
+def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
     """The `reduction` that `size_average` and `reduce` ask for."""
     size_average = True if size_average is None else size_average
     reduce = True if reduce is None else reduce
@@ -33,8 +31,6 @@ def legacy_get_string(
     return result
 
 
-def legacy_get_enum(
-    size_average: bool | None, reduce: bool | None, emit_warning: bool = True
-) -> int:
+def legacy_get_enum(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> int:
     """As `legacy_get_string`, as a code."""
     return get_enum(legacy_get_string(size_average, reduce, emit_warning))

@@ -176,9 +176,7 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 def _verify_batch_size(size: Any) -> None:
     if size[0] * math.prod(size[2:]) == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {size}"
-        )
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
 
 
 def batch_norm(
@@ -192,9 +190,7 @@ def batch_norm(
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     elif eps < 0.0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
-    return engine.batch_norm(
-        input, weight, bias, running_mean, running_var, training, momentum, eps, True
-    )
+    return engine.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
 
 
 def instance_norm(
@@ -203,29 +199,19 @@ def instance_norm(
 ) -> Tensor:  # fmt: skip
     """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
     if use_input_stats and math.prod(input.shape[2:]) == 1:
-        raise ValueError(
-            f"Expected more than 1 spatial element when training, got input size {input.size()}"
-        )
-    return engine.instance_norm(
-        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True
-    )
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
+    return engine.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
 
 
-def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
+def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Normalized over the last dims (arXiv:1607.06450).  input (*, S), weight (S), bias (S) -> (*, S)."""
     return engine.layer_norm(input, normalized_shape, weight, bias, eps, True)
 
 
-def group_norm(
-    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
+def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Channels normalized in groups (arXiv:1803.08494).  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
     if input.dim() < 2:
-        raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {input.dim()}"
-        )
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
     shape = list(input.shape)
     if shape[0] * (shape[1] // num_groups) * math.prod(shape[2:]) == 1:
         raise ValueError(
@@ -235,9 +221,7 @@ def group_norm(
     return engine.group_norm(input, num_groups, weight, bias, eps, True)
 
 
-def normalize(
-    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
-) -> Tensor:
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
     """input / max(|input|_p, eps) along `dim`.  input (*) -> (*)."""
     denom = input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
     return input / denom if out is None else engine.div(input, denom, out=out)
@@ -248,7 +232,5 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
     assert isinstance(arg, int) or len(arg) == 2, message.format(arg_name)
 
 
-def _no_grad_embedding_renorm_(
-    weight: Tensor, input: Tensor, max_norm: float, norm_type: float
-) -> None:
+def _no_grad_embedding_renorm_(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     engine.embedding_renorm_(weight.detach(), input, max_norm, norm_type)

@@ -20,11 +20,7 @@ class _ParameterMeta(type(Tensor)):
     def __instancecheck__(cls, instance: Any) -> bool:
         if type.__instancecheck__(cls, instance):
             return True
-        return (
-            cls is Parameter
-            and isinstance(instance, Tensor)
-            and getattr(instance, "_is_param", False)
-        )
+        return cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
 
 
 class Parameter(Tensor, metaclass=_ParameterMeta):
@@ -72,9 +68,7 @@ def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -
     return Parameter(data, requires_grad)
 
 
-def _rebuild_parameter_with_state(
-    data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict
-) -> Parameter:
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict) -> Parameter:
     """A Parameter with further attributes from its pickle."""
     param = Parameter(data, requires_grad)
     param.__dict__.update(state)
@@ -85,11 +79,7 @@ class _BufferMeta(type(Tensor)):
     """A Tensor that carries `_is_buffer` counts as a Buffer."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        if (
-            cls is Buffer
-            and isinstance(instance, Tensor)
-            and getattr(instance, "_is_buffer", False)
-        ):
+        if cls is Buffer and isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False):
             return True
         return type.__instancecheck__(cls, instance)
 
@@ -162,9 +152,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        return Tensor._make_subclass(
-            cls, engine.empty(0, device=device, dtype=dtype), requires_grad
-        )
+        return Tensor._make_subclass(cls, engine.empty(0, device=device, dtype=dtype), requires_grad)
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
         pass

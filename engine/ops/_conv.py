@@ -16,18 +16,13 @@ from engine.layouts import Laid, plain
 from engine.ops import _winograd
 
 _COLUMNS = 1 << 20  # elements of columns at a time
-_COPIES = (
-    4  # a piece of them copied by one thread may be so much larger than one that is computed with
-)
+_COPIES = 4  # a piece of them copied by one thread may be so much larger than one that is computed with
 
 
-def output_size(
-    size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> tuple[int, ...]:
+def output_size(size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
     """floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 for each dim."""
     return tuple(
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)
+        (n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)
     )
 
 
@@ -36,11 +31,7 @@ def padded(xp: Any, x: Any, padding: Any, fill: Any = 0) -> Any:
     if not any(padding):
         return x
     size = [n + 2 * p for n, p in zip(x.shape[2:], padding)]
-    result = (
-        xp.full((*x.shape[:2], *size), fill, x.dtype)
-        if fill
-        else xp.zeros((*x.shape[:2], *size), x.dtype)
-    )
+    result = xp.full((*x.shape[:2], *size), fill, x.dtype) if fill else xp.zeros((*x.shape[:2], *size), x.dtype)
     result[unpadded(x.shape[2:], padding)] = x
     return result
 
@@ -64,10 +55,7 @@ def taps(kernel: Any, stride: Any, dilation: Any, out: Any) -> Any:
     for at in itertools.product(*map(range, kernel)):
         yield (
             at,
-            tuple(
-                slice(i * d, i * d + (n - 1) * s + 1, s)
-                for i, d, s, n in zip(at, dilation, stride, out)
-            ),
+            tuple(slice(i * d, i * d + (n - 1) * s + 1, s) for i, d, s, n in zip(at, dilation, stride, out)),
         )
 
 
@@ -92,14 +80,10 @@ def _pointwise(kernel: Any, padding: Any) -> bool:
 def _strided(x: Any, stride: Any, out: Any) -> Any:
     if all(s == 1 for s in stride):
         return x
-    return x[
-        (slice(None), slice(None), *(slice(0, (n - 1) * s + 1, s) for s, n in zip(stride, out)))
-    ]
+    return x[(slice(None), slice(None), *(slice(0, (n - 1) * s + 1, s) for s, n in zip(stride, out)))]
 
 
-def forward(
-    xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """x (N, C, *size), w (O, C/G, *kernel), bias (O) or None -> (N, O, *out)."""
     count, channels, kernel = x.shape[0], x.shape[1], w.shape[2:]
     out = output_size(x.shape[2:], kernel, stride, padding, dilation)
@@ -155,9 +139,7 @@ def forward(
                 target = result.reshape(count, -1, total)[samples, :, start : start + length]
                 xp.matmul(matrix, buffer.reshape(n, depth, length), out=target)
             else:
-                target = result.reshape(count, groups, -1, total)[
-                    samples, :, :, start : start + length
-                ]
+                target = result.reshape(count, groups, -1, total)[samples, :, :, start : start + length]
                 xp.matmul(matrix, buffer.reshape(n, groups, depth // groups, length), out=target)
     return _with_bias(result, bias)
 
@@ -191,9 +173,7 @@ def _filler(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) 
     def fill(buffer: Any, samples: Any, rows: Any) -> None:
         def work(channels: Any) -> None:
             for steps, view in views:
-                buffer[(slice(None), channels, *lead[2:], steps)] = view[
-                    (samples, channels, *lead[1:], rows)
-                ]
+                buffer[(slice(None), channels, *lead[2:], steps)] = view[(samples, channels, *lead[1:], rows)]
 
         if hasattr(xp, "share"):
             xp.share(work, buffer.shape[1], buffer.size // _COPIES)
@@ -240,9 +220,7 @@ def _depthwise(xp: Any, x: Any, w: Any, result: Any, stride: Any, dilation: Any)
                 target += product
 
 
-def backward_input(
-    xp: Any, g: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+def backward_input(xp: Any, g: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """The input's gradient.  g (N, O, *out), w (O, C/G, *kernel) -> size (N, C, *size)."""
     count, channels, *space = size
     kernel, out = w.shape[2:], g.shape[2:]
@@ -261,17 +239,9 @@ def backward_input(
         _strided(result, stride, out)[...] = xp.matmul(matrix, grads).reshape(count, channels, *out)
         return result
     flipped = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding)]
-    fits = all(
-        n == m + 2 * p - d * (k - 1) for m, n, p, d, k in zip(space, out, padding, dilation, kernel)
-    )
+    fits = all(n == m + 2 * p - d * (k - 1) for m, n, p, d, k in zip(space, out, padding, dilation, kernel))
     depthwise = groups > 1 and groups == channels
-    if (
-        fits
-        and all(s == 1 for s in stride)
-        and not depthwise
-        and builtins.min(flipped) >= 0
-        and per_out <= 2 * per_in
-    ):
+    if fits and all(s == 1 for s in stride) and not depthwise and builtins.min(flipped) >= 0 and per_out <= 2 * per_in:
         turned = w.reshape(groups, per_out, per_in, *kernel).swapaxes(1, 2)
         turned = turned[(slice(None),) * 3 + (slice(None, None, -1),) * len(kernel)]
         turned = turned.reshape(channels, per_out, *kernel)
@@ -310,9 +280,7 @@ def backward_input(
     return xp.ascontiguousarray(wide[unpadded(space, padding)])
 
 
-def backward_weight(
-    xp: Any, g: Any, x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+def backward_weight(xp: Any, g: Any, x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """The weight's gradient.  g (N, O, *out), x (N, C, *size) -> size (O, C/G, *kernel)."""
     kernel, out = tuple(size[2:]), g.shape[2:]
     count, channels = x.shape[:2]
@@ -348,12 +316,7 @@ def backward_weight(
         buffer[...] = piece
         length = (samples.stop - samples.start) * (rows.stop - rows.start) * inner_total
         cols = buffer.reshape(groups, -1, length)
-        left = (
-            grads[samples, :, :, rows]
-            .swapaxes(0, 1)
-            .swapaxes(1, 2)
-            .reshape(groups, per_out, length)
-        )
+        left = grads[samples, :, :, rows].swapaxes(0, 1).swapaxes(1, 2).reshape(groups, per_out, length)
         if groups == 1:
             sums[0] += xp.matmul(left[0], cols[0].T)
         else:

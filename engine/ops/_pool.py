@@ -79,9 +79,7 @@ def lowest(xp: Any, dtype: Any) -> Any:
     return float("-inf")
 
 
-def reduce(
-    xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any, largest: bool
-) -> Any:
+def reduce(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any, largest: bool) -> Any:
     """The maximum or the sum of each window.  x (N, C, *size) -> (N, C, *out)."""
     shape = (*x.shape[:2], *out)
     combine, start = (xp.maximum, lowest(xp, x.dtype)) if largest else (xp.add, 0)
@@ -114,9 +112,7 @@ def reduce(
     return result
 
 
-def spread(
-    xp: Any, g: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
+def spread(xp: Any, g: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     """The transpose of summing windows: each value added to all of its window.  (N, C, *out) -> (N, C, *size)."""
     result = xp.empty((*g.shape[:2], *size), g.dtype)
     for block in blocks(result):
@@ -128,9 +124,7 @@ def spread(
             for i in range(k):
                 where = meets(n, out, i * d - p, s)
                 if where is not None:
-                    wide[_along(part.ndim, 2 + a, where[1])] += part[
-                        _along(part.ndim, 2 + a, where[0])
-                    ]
+                    wide[_along(part.ndim, 2 + a, where[1])] += part[_along(part.ndim, 2 + a, where[0])]
             part = wide
         result[block] = part
     return result
@@ -173,9 +167,7 @@ def window_argmax(xp: Any, x: Any, y: Any, kernel: Any, stride: Any, padding: An
     return result
 
 
-def put_back(
-    xp: Any, g: Any, index: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
+def put_back(xp: Any, g: Any, index: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     """Each value added at its flat index.  g, index (N, C, *out) -> (N, C, *size)."""
     out = g.shape[2:]
     result = xp.zeros((*g.shape[:2], *size), g.dtype)
@@ -197,14 +189,10 @@ def put_back(
 def take_flat(xp: Any, x: Any, index: Any) -> Any:
     """The elements at flat indices.  x (N, C, *size), index (N, C, *out) -> (N, C, *out)."""
     rows = prod(x.shape[:2])
-    return xp.take_along_axis(x.reshape(rows, -1), index.reshape(rows, -1), axis=1).reshape(
-        index.shape
-    )
+    return xp.take_along_axis(x.reshape(rows, -1), index.reshape(rows, -1), axis=1).reshape(index.shape)
 
 
-def counts(
-    xp: Any, size: Any, out: Any, kernel: Any, stride: Any, padding: Any, include: bool, dtype: Any
-) -> Any:
+def counts(xp: Any, size: Any, out: Any, kernel: Any, stride: Any, padding: Any, include: bool, dtype: Any) -> Any:
     """The number of elements of each window: with padding (as far as it was asked for) or without.  -> (*out)."""
     total = xp.ones((1,) * len(out), dtype)
     for a, (n, m, k, s, p) in enumerate(zip(size, out, kernel, stride, padding)):

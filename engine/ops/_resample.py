@@ -54,9 +54,7 @@ def _filter(kind: str, x: float) -> float:
     return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
 
 
-def _antialiased(
-    kind: str, n: int, m: int, align_corners: bool, factor: float | None
-) -> list[dict[int, float]]:
+def _antialiased(kind: str, n: int, m: int, align_corners: bool, factor: float | None) -> list[dict[int, float]]:
     scale = _scale(n, m, align_corners, factor)
     half = 1.0 if kind == "linear" else 2.0
     support = half * scale if scale >= 1 else half
@@ -73,9 +71,7 @@ def _antialiased(
 
 
 @lru_cache(maxsize=512)
-def table(
-    kind: str, n: int, m: int, align_corners: bool, factor: float | None
-) -> list[dict[int, float]]:
+def table(kind: str, n: int, m: int, align_corners: bool, factor: float | None) -> list[dict[int, float]]:
     """For each of m outputs, {input: weight}."""
     if kind == "adaptive":
         result = []
@@ -99,10 +95,7 @@ def table(
         else:
             first = floor(source)
             weights = _cubic_weights(source - first, -0.75)
-            pairs = [
-                (builtins.min(builtins.max(first + k - 1, 0), n - 1), w)
-                for k, w in enumerate(weights)
-            ]
+            pairs = [(builtins.min(builtins.max(first + k - 1, 0), n - 1), w) for k, w in enumerate(weights)]
         entry: dict[int, float] = {}
         for j, w in pairs:
             if w:
@@ -112,9 +105,7 @@ def table(
 
 
 @lru_cache(maxsize=512)
-def taps(
-    entry: tuple[Any, ...], transposed: bool
-) -> tuple[int, int, list[list[int]], list[list[float]]]:
+def taps(entry: tuple[Any, ...], transposed: bool) -> tuple[int, int, list[list[int]], list[list[float]]]:
     """(length in, length out, indices, weights): lists of K per output, padded by weight 0."""
     kind, n, m, align_corners, factor = entry
     rows = table(kind, n, m, align_corners, factor)
@@ -168,9 +159,7 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         shape[axis] = m
         return xp.zeros(tuple(shape), x.dtype)
     if not plain and x.dtype.kind in "fc" and n <= 64 * width:
-        matrix = _on(
-            x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype)
-        )
+        matrix = _on(x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype))
         if axis == x.ndim - 1:
             return xp.matmul(x, matrix.T)
         lead, rest = x.shape[:axis], x.shape[axis + 1 :]

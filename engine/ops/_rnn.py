@@ -96,9 +96,7 @@ def lstm_forward(
 _FEW = 8  # rows
 
 
-def lstm_outputs(
-    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool
-) -> Any:
+def lstm_outputs(xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool) -> Any:
     """`lstm_forward` of `length` steps of the whole batch that keeps nothing -> output (rows, H), h, c.
 
     What steps cost here is calls.  The gates lie as i, f, o, g; with x the input's and the state's share,

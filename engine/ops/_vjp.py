@@ -32,15 +32,9 @@ def vjp(
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         roots = [
-            (edge_of(y), g)
-            for y, g in zip(outputs, grads)
-            if y is not None and g is not None and requires_grad_of(y)
+            (edge_of(y), g) for y, g in zip(outputs, grads) if y is not None and g is not None and requires_grad_of(y)
         ]
-        wanted = [
-            i
-            for i, need in enumerate(needs)
-            if need and fresh[i] is not None and requires_grad_of(fresh[i])
-        ]
+        wanted = [i for i, need in enumerate(needs) if need and fresh[i] is not None and requires_grad_of(fresh[i])]
         found = run_backward(roots, create_graph, create_graph, [edge_of(fresh[i]) for i in wanted])
     finally:
         mode.enabled = create_graph

@@ -95,9 +95,7 @@ def forward(xp: Any, x: Any, w: Any, padding: Any, result: Any) -> bool:
             w.packed = Kept("winograd", transformed)
     count, channels = x.shape[:2]
     outputs, *size = result.shape[1:]
-    step = builtins.max(
-        1, builtins.min(count, _PRODUCTS // (16 * channels * _Tiles(count, size).area))
-    )
+    step = builtins.max(1, builtins.min(count, _PRODUCTS // (16 * channels * _Tiles(count, size).area)))
     inputs = products = None
     spoilt: list[bool] = []
     for start in range(0, count, step):
@@ -107,14 +105,10 @@ def forward(xp: Any, x: Any, w: Any, padding: Any, result: Any) -> bool:
             inputs = xp.empty((16, channels, tiles.total), x.dtype)
             products = xp.empty((16, outputs, tiles.total), x.dtype)
 
-        def spread(
-            part: Any, given: Any = x[samples], tiles: Any = tiles, inputs: Any = inputs
-        ) -> None:
+        def spread(part: Any, given: Any = x[samples], tiles: Any = tiles, inputs: Any = inputs) -> None:
             _spread(xp, given[:, part], padding, tiles, inputs[:, part])
 
-        def gather(
-            part: Any, made: Any = result[samples], tiles: Any = tiles, products: Any = products
-        ) -> None:
+        def gather(part: Any, made: Any = result[samples], tiles: Any = tiles, products: Any = products) -> None:
             if not _gather(products[:, part], tiles, made[:, part]):
                 spoilt.append(True)
 
@@ -139,8 +133,7 @@ def _spread(xp: Any, x: Any, padding: Any, tiles: _Tiles, target: Any) -> None:
             flat[length:] = 0
             pictures = tiles.pictures(flat[:length].reshape(shape))
             (rows, from_row), (columns, from_column) = (
-                _parity(p, parity, most)
-                for p, parity, most in zip(padding, (a, b), (tiles.tall, tiles.wide))
+                _parity(p, parity, most) for p, parity, most in zip(padding, (a, b), (tiles.tall, tiles.wide))
             )
             part = x[:, :, from_row::2, from_column::2]
             part = part[:, :, : tiles.tall - rows, : tiles.wide - columns]
@@ -156,14 +149,10 @@ def _spread(xp: Any, x: Any, padding: Any, tiles: _Tiles, target: Any) -> None:
         even, odd = even[here], odd[here]
         halves.append((even - lower, odd + lower, lower - odd, odd - beyond))
     for k in range(4):
-        (even, next_even), (odd, next_odd) = (
-            (half[k][:length], half[k][right : right + length]) for half in halves
-        )
+        (even, next_even), (odd, next_odd) = ((half[k][:length], half[k][right : right + length]) for half in halves)
         made = [target[4 * k + i].reshape(-1) for i in range(4)]
         if tiles.inside:
-            even, next_even, odd, next_odd = (
-                v.reshape(shape)[:, :-1, :-1] for v in (even, next_even, odd, next_odd)
-            )
+            even, next_even, odd, next_odd = (v.reshape(shape)[:, :-1, :-1] for v in (even, next_even, odd, next_odd))
             made = [m.reshape(even.shape) for m in made]
         xp.subtract(even, next_even, out=made[0])
         xp.add(odd, next_even, out=made[1])

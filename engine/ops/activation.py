@@ -103,6 +103,7 @@ def sigmoid(xp, input):
 
 # --- rectifiers
 
+
 def between(xp, x, low, high):
     """A float array limited to [low, high]; nan stays."""
     if xp is np and x.dtype in _NATIVE and _clip is not None:
@@ -162,9 +163,7 @@ def threshold(xp, input, threshold: complex, value: complex):
 
 @op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
-    grad_output=lambda grad, input, negative_slope: leaky_relu_backward(
-        grad, input, negative_slope
-    ),
+    grad_output=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope),
     input=lambda grad: zeros_of(grad),
 )
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0.1)])
@@ -174,9 +173,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
-@derivative(
-    input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope)
-)
+@derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope: complex = 0.01):
     """input where positive, else negative_slope * input.  input (*) -> (*)."""
@@ -247,10 +244,7 @@ def prelu(input: Tensor, weight: Tensor):
 
 
 @composite()
-def rrelu(
-    input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False,
-    generator=None
-):
+def rrelu(input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False, generator=None):
     """leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  input (*) -> (*)."""
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
@@ -261,10 +255,7 @@ def rrelu(
 
 
 @composite(public=True)
-def rrelu_(
-    input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False,
-    generator=None
-):
+def rrelu_(input: Tensor, lower: complex = 1.0 / 8, upper: complex = 1.0 / 3, training: bool = False, generator=None):
     """In place: see `rrelu`."""
     if not training:
         return leaky_relu_(input, (lower + upper) / 2)
@@ -284,9 +275,7 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
 
 @op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
-    grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(
-        grad, input, alpha, scale, input_scale
-    ),
+    grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale),
     input=lambda grad, grad_output, input, alpha, scale, input_scale: _elu_curve(
         grad * grad_output, input, alpha, scale, input_scale
     ),
@@ -300,11 +289,7 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
-@derivative(
-    input=lambda grad, input, alpha, scale, input_scale: elu_backward(
-        grad, input, alpha, scale, input_scale
-    )
-)
+@derivative(input=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
 def elu(xp, input, alpha: complex = 1.0, scale: complex = 1, input_scale: complex = 1):
     """scale * input where positive, else scale * alpha * (exp(input_scale * input) - 1).  input (*) -> (*)."""
@@ -462,17 +447,13 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     gate = tanh((x + square * x * CUBIC) * ROOT_2_OVER_PI)
     inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI  # of the argument
     sech = 1 - gate * gate
-    return sech * inner + x * 0.5 * (
-        sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2
-    )
+    return sech * inner + x * 0.5 * (sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2)
 
 
 @op(**PRIVATE, half=True, laid=True, large=16)
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
-    input=lambda grad, grad_output, input, approximate: (
-        grad * grad_output * _gelu_curve(input, approximate)
-    ),
+    input=lambda grad, grad_output, input, approximate: grad * grad_output * _gelu_curve(input, approximate),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), "none"), (t(3), t(3), "tanh")])
 def gelu_backward(xp, grad_output, input, approximate):
@@ -483,9 +464,7 @@ def gelu_backward(xp, grad_output, input, approximate):
         inner = (1 + square * (3 * CUBIC)) * ROOT_2_OVER_PI
         return grad_output * (0.5 * (1 + gate) + 0.5 * input * (1 - gate * gate) * inner)
     below = 0.5 * (1 + erf_of(xp, input * math.sqrt(0.5)))
-    return grad_output * (
-        below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi))
-    )
+    return grad_output * (below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi)))
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True, large=16)
@@ -508,9 +487,7 @@ def gelu(xp, input, *, approximate: str = "none"):
 
 @op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
-    grad_output=lambda grad, input, beta, threshold: softplus_backward(
-        grad, input, beta, threshold
-    ),
+    grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
         sigmoid_backward(grad * grad_output, sigmoid(input * beta)) * beta,
         input * beta <= threshold,
@@ -524,9 +501,7 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
 
 
 @op(**PRIVATE, half=True, refuse="iubc", laid=True)
-@derivative(
-    input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold)
-)
+@derivative(input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold))
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
 def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
     """log(1 + exp(beta * input)) / beta, input itself where beta * input > threshold.  input (*) -> (*)."""
@@ -586,9 +561,7 @@ def glu(input: Tensor, dim: int = -1):
 
 @op(**PRIVATE, half=True, laid=True, large=_OFTEN)
 @derivative(
-    grad_output=lambda grad, input, low, high, slope: inside_backward(
-        grad, input, low, high, slope
-    ),
+    grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope),
     input=lambda grad: zeros_of(grad),
 )
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5, 0.3)])
@@ -610,12 +583,8 @@ def outside_backward(xp, grad_output, input, low, high):
 
 
 @op(inplace=True, **PRIVATE, half=True, laid=True)
-@derivative(
-    input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1)
-)
-@samples(
-    lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)]
-)
+@derivative(input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1))
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)])
 def hardtanh(xp, input, min_val: complex = -1.0, max_val: complex = 1.0):
     """input limited to [min_val, max_val]; gradient 0 at the bounds.  input (*) -> (*)."""
     if input.dtype.kind == "b":
@@ -653,9 +622,7 @@ def hardsigmoid(xp, input):
 def hardswish_backward(xp, grad_output, input):
     """The gradient of `hardswish`.  grad_output (*), input (*) -> (*)."""
     zero = grad_output.dtype.type(0)
-    return xp.where(
-        input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output)
-    )
+    return xp.where(input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output))
 
 
 @op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)

@@ -42,11 +42,7 @@ def _vector(index: Any, name: str, error: Any = IndexError) -> Any:
 
 
 @op()
-@derivative(
-    input=lambda grad, input_shape, dim, index: index_add(
-        zeros_of(grad, input_shape), dim, index, grad
-    )
-)
+@derivative(input=lambda grad, input_shape, dim, index: index_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [
         (t(3, 4), 0, t.of([0, 2, 0])),
@@ -63,9 +59,7 @@ def index_select(xp, input, dim: int, index):
     check_index_dtype(index, "index_select", "{}(): Expected dtype int32 or int64 for index")
     if not input.ndim:
         if index.size != 1:
-            raise RuntimeError(
-                f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)"
-            )
+            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)")
         return input.copy()
     n = input.shape[dim]
     if type(index) is np.ndarray and index.size and not all_below(index, n):
@@ -100,9 +94,7 @@ def _rows(xp: Any, source: Any) -> Any:
 @op(inplace=True)
 @derivative(
     input=lambda grad: grad,
-    source=lambda grad, dim, index, alpha, source_shape: _scaled(
-        picked(grad, dim, index, source_shape), alpha
-    ),
+    source=lambda grad, dim, index, alpha, source_shape: _scaled(picked(grad, dim, index, source_shape), alpha),
 )
 @samples(
     lambda t: [
@@ -135,11 +127,7 @@ def index_add(xp, input, dim: int, index, source, *, alpha: complex = 1, out=Non
 
 def picked(grad, dim, index, shape):
     """The entries of a gradient that `index` names, in the shape of the source."""
-    return (
-        grad.expand(shape)
-        if not grad._array.ndim
-        else index_select(grad, dim, index).reshape(shape)
-    )
+    return grad.expand(shape) if not grad._array.ndim else index_select(grad, dim, index).reshape(shape)
 
 
 def _scaled(grad, alpha):
@@ -154,9 +142,7 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
             f"{scalar_name(index)} and size: {list(index.shape)}"
         )
     if index.dtype.name not in ("int64", "int32"):
-        raise RuntimeError(
-            f"{name}(): Expected dtype int32/int64 for index but got: {scalar_name(index)}"
-        )
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index but got: {scalar_name(index)}")
     if input.dtype != source.dtype:
         raise RuntimeError(
             f"{name}(): self ({scalar_name(input)}) and source ({scalar_name(source)}) must have the same scalar type"
@@ -173,9 +159,7 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
                 f"dim: {dim}"
             )
     elif index.size != 1:
-        raise RuntimeError(
-            f"{name}(): When source is scalar, index should have one element (got {index.size})"
-        )
+        raise RuntimeError(f"{name}(): When source is scalar, index should have one element (got {index.size})")
     mine, yours = list(input.shape), list(source.shape)
     whole = name == "index_add_" and len(mine) != len(yours)
     if mine and yours:
@@ -206,22 +190,16 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
     """
     dim = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
-        raise IndexError(
-            "index_copy_(): Index should have dimension 1 or 0 (got " + f"{index.ndim})"
-        )
+        raise IndexError("index_copy_(): Index should have dimension 1 or 0 (got " + f"{index.ndim})")
     if source.ndim == 0 and index.size != 1:
-        raise IndexError(
-            f"index_copy_(): When source is scalar, index should have one element (got {index.size})"
-        )
+        raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {index.size})")
     if source.ndim and input.ndim and source.ndim != input.ndim:
         raise IndexError(
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
             f"dimensionality ({source.ndim}), destination dimensionality ({input.ndim})"
         )
     if index.dtype.name != "int64":
-        raise IndexError(
-            "index_copy_(): Expected a long tensor for index, but got " + scalar_name(index)
-        )
+        raise IndexError("index_copy_(): Expected a long tensor for index, but got " + scalar_name(index))
     if input.dtype != source.dtype:
         raise RuntimeError(
             "index_copy_(): self and source expected to have the same dtype, but got (self) "
@@ -241,9 +219,7 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
                 f"index_copy_(): Number of indices ({index.size}) should be equal to source.size(dim) "
                 f"({source.shape[dim]})"
             )
-    check_bounds(
-        index, input.shape[dim] if input.ndim else 1, dim, 0, IndexError, "index_copy_(): "
-    )
+    check_bounds(index, input.shape[dim] if input.ndim else 1, dim, 0, IndexError, "index_copy_(): ")
     result = target_of(input, out)
     if not result.ndim:
         result[...] = source.reshape(())
@@ -331,12 +307,12 @@ def index_fill_(input: Tensor, dim: int, index: Tensor, value: complex | Tensor)
 
 @op(inplace=True)
 @derivative(
-    input=lambda grad, input, dim, index, source, reduce, include_self, result: (
-        index_reduce_backward(grad, input, dim, index, source, reduce, include_self, result)[0]
-    ),
-    source=lambda grad, input, dim, index, source, reduce, include_self, result: (
-        index_reduce_backward(grad, input, dim, index, source, reduce, include_self, result)[1]
-    ),
+    input=lambda grad, input, dim, index, source, reduce, include_self, result: index_reduce_backward(
+        grad, input, dim, index, source, reduce, include_self, result
+    )[0],
+    source=lambda grad, input, dim, index, source, reduce, include_self, result: index_reduce_backward(
+        grad, input, dim, index, source, reduce, include_self, result
+    )[1],
 )
 @samples(
     lambda t: [
@@ -345,17 +321,13 @@ def index_fill_(input: Tensor, dim: int, index: Tensor, value: complex | Tensor)
         (t.uniform(0, 1, 3), 0, t.of([0, 2]), t.uniform(2, 3, 2), "amax"),
     ]
 )  # fmt: skip
-def index_reduce(
-    xp, input, dim: int, index, source, reduce: str, *, include_self: bool = True, out=None
-):
+def index_reduce(xp, input, dim: int, index, source, reduce: str, *, include_self: bool = True, out=None):
     """`source` combined (prod, mean, amax, amin) at the entries that `index` names.
 
     input (*, n, *), source (*, k, *) -> (*, n, *).
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
-        raise RuntimeError(
-            f"reduce argument must be either prod, mean, amax or amin, got {reduce}."
-        )
+        raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
     _check_along(input, dim, index, source, "index_reduce_")
     dim = wrap_dim(dim, input.ndim)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
@@ -368,17 +340,13 @@ def index_reduce(
 
 
 def _along(index, dim, ndim):
-    return (
-        index.reshape((1,) * dim + (-1,) + (1,) * (ndim - dim - 1)) if ndim else index.reshape(())
-    )
+    return index.reshape((1,) * dim + (-1,) + (1,) * (ndim - dim - 1)) if ndim else index.reshape(())
 
 
 def index_reduce_backward(grad, input, dim, index, source, reduce, include_self, result):
     """The gradients of `index_reduce`, by those of `scatter_reduce`."""
     dim = wrap_dim(dim, input._array.ndim)
-    wide = index.reshape(_along(index._array, dim, input._array.ndim).shape).expand(
-        source._array.shape
-    )
+    wide = index.reshape(_along(index._array, dim, input._array.ndim).shape).expand(source._array.shape)
     return reduce_backward(grad, input, dim, wide, source, reduce, include_self, result)
 
 
@@ -397,10 +365,7 @@ def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe
         kind = dtypes.scalar_name(lengths.dtype)
         raise NotImplementedError(f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{kind}'")
     if wrap_dim(axis, data._array.ndim) != lengths._array.ndim - 1:
-        raise RuntimeError(
-            "segment_reduce(): Expected axis to be the last dimension of lengths but got "
-            f"{axis}."
-        )
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of lengths but got {axis}.")
     counts = lengths._array
     if not unsafe:
         if (counts < 0).any():
@@ -432,9 +397,7 @@ def segment_reduce(
     data (*a, n, *b), lengths (*a, k) or offsets (*a, k + 1) -> (*a, k, *b).  RuntimeError for lengths that do not fit.
     """
     if reduce not in _SEGMENTS:
-        raise RuntimeError(
-            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
-        )
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     lengths = _segment_lengths(data, lengths, offsets, axis, unsafe)
     counts = lengths.reshape(-1)
     lead = lengths._array.shape
@@ -459,14 +422,10 @@ def segment_reduce(
 
 def _flat_index(index: Any, size: int, name: str) -> None:
     if index.dtype.name != "int64":
-        raise RuntimeError(
-            f"{name}(): Expected a long tensor for index, but got {scalar_name(index)}"
-        )
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {scalar_name(index)}")
     if type(index) is np.ndarray and index.size and (index.min() < -size or index.max() >= size):
         bad = index[(index < -size) | (index >= size)].reshape(-1)[0]
-        raise IndexError(
-            f"out of range: tried to access index {int(bad)} on a tensor of {size} elements."
-        )
+        raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {size} elements.")
 
 
 @op()
@@ -487,9 +446,7 @@ def take_backward(grad, shape, index):
 
 @op(inplace=True)
 @derivative(
-    input=lambda grad, index, accumulate: (
-        grad if accumulate else put(grad, index, zeros_of(grad, index._array.shape))
-    ),
+    input=lambda grad, index, accumulate: grad if accumulate else put(grad, index, zeros_of(grad, index._array.shape)),
     source=lambda grad, index, source_shape: take(grad, index).reshape(source_shape),
 )
 @samples(
@@ -502,9 +459,7 @@ def take_backward(grad, shape, index):
 def put(xp, input, index, source, accumulate: bool = False, *, out=None):
     """`source` stored (or added) at elements counted row by row.  input (*), index (*i), source (*i) -> (*)."""
     if index.dtype.name != "int64":
-        raise RuntimeError(
-            f"put_(): Expected a long tensor for index, but got {scalar_name(index)}"
-        )
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_name(index)}")
     if input.dtype != source.dtype:
         raise RuntimeError(
             f"put_(): self and source expected to have the same dtype, but got self.dtype = {scalar_name(input)} and "

@@ -16,9 +16,7 @@ from engine.tensor import Tensor, lying
 
 def _check_sdpa(query, key, value, attn_mask, is_causal):
     if is_causal and attn_mask is not None:
-        raise RuntimeError(
-            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
-        )
+        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
@@ -50,9 +48,14 @@ def _short(tensor):
     ]
 )
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ):
     """softmax(query @ key.T * scale + mask) @ value, scale 1/sqrt(E) by default; a row with nothing to see gives 0.
 
@@ -62,9 +65,7 @@ def scaled_dot_product_attention(
     _check_sdpa(query, key, value, attn_mask, is_causal)
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         if query.shape[-3] % key.shape[-3] or key.shape[-3] != value.shape[-3]:
-            raise RuntimeError(
-                "Number of heads in key and value must divide the number of heads in query"
-            )
+            raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     of_query, of_key, of_value = (lying(x).shape for x in (query, key, value))
@@ -150,9 +151,7 @@ def _wide(*arrays):
 def _attention_grads(grad0, query, key, value, mask, noise, result1, needs, scale):
     if grad0 is None:
         return (None,) * 4
-    found = attention_backward(
-        grad0, query, key, value, result1.detach(), mask, noise, scale, needs[3]
-    )
+    found = attention_backward(grad0, query, key, value, result1.detach(), mask, noise, scale, needs[3])
     return (*found[:3], found[3] if needs[3] else None)
 
 
@@ -169,9 +168,7 @@ def _attention_grads(grad0, query, key, value, mask, noise, result1, needs, scal
         (grad_output, query, key, value, mask), grads, needs,
     ),
 )  # fmt: skip
-def attention_backward(
-    xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False
-):
+def attention_backward(xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False):
     """The gradients of `attention`, that of the mask if `mask_too`.  grad_output (*, L, Ev) -> as the inputs."""
     g, q, k, v, w, n = _wide(grad_output, query, key, value, weights, noise)
     dropped = w if n is None else w * n
@@ -285,9 +282,7 @@ def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
         if n == 2 and attn_mask.dim() == 3:
             wanted = (num_heads, query.shape[0], key.shape[0])
             if attn_mask.shape != wanted:
-                raise AssertionError(
-                    f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}"
-                )
+                raise AssertionError(f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}")
     return n == 3
 
 
@@ -309,14 +304,10 @@ def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
     width = q.size(-1)
     for label, weight, x in (("query", w_q, q), ("key", w_k, k), ("value", w_v, v)):
         if tuple(weight.shape) != (width, x.size(-1)):
-            raise AssertionError(
-                f"expecting {label} weights shape of {(width, x.size(-1))}, but got {weight.shape}"
-            )
+            raise AssertionError(f"expecting {label} weights shape of {(width, x.size(-1))}, but got {weight.shape}")
     for label, bias in (("query", b_q), ("key", b_k), ("value", b_v)):
         if bias is not None and tuple(bias.shape) != (width,):
-            raise AssertionError(
-                f"expecting {label} bias shape of {(width,)}, but got {bias.shape}"
-            )
+            raise AssertionError(f"expecting {label} bias shape of {(width,)}, but got {bias.shape}")
     return linear(q, w_q, b_q), linear(k, w_k, b_k), linear(v, w_v, b_v)
 
 
@@ -325,16 +316,12 @@ def _check_mask(attn_mask, tgt_len, src_len, batch_heads):
     if attn_mask.dim() == 2:
         wanted: tuple = (tgt_len, src_len)
         if attn_mask.shape != wanted:
-            raise RuntimeError(
-                f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {wanted}."
-            )
+            raise RuntimeError(f"The shape of the 2D attn_mask is {attn_mask.shape}, but should be {wanted}.")
         return attn_mask.unsqueeze(0)
     if attn_mask.dim() == 3:
         wanted = (batch_heads, tgt_len, src_len)
         if attn_mask.shape != wanted:
-            raise RuntimeError(
-                f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {wanted}."
-            )
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {wanted}.")
         return attn_mask
     raise RuntimeError(f"attn_mask's dimension {attn_mask.dim()} is not supported")
 
@@ -350,13 +337,9 @@ def _heads(x, static, label, count, head_dim):
     if static is None:
         return x.reshape(x.shape[0], count, head_dim).transpose(0, 1)
     if static.size(0) != count:
-        raise AssertionError(
-            f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}"
-        )
+        raise AssertionError(f"expecting static_{label}.size(0) of {count}, but got {static.size(0)}")
     if static.size(2) != head_dim:
-        raise AssertionError(
-            f"expecting static_{label}.size(2) of {head_dim}, but got {static.size(2)}"
-        )
+        raise AssertionError(f"expecting static_{label}.size(2) of {head_dim}, but got {static.size(2)}")
     return static
 
 
@@ -371,13 +354,9 @@ def _projected(
             )
         for label, weight in (("q", q_proj_weight), ("k", k_proj_weight), ("v", v_proj_weight)):
             if weight is None:
-                raise AssertionError(
-                    f"use_separate_proj_weight is True but {label}_proj_weight is None"
-                )
+                raise AssertionError(f"use_separate_proj_weight is True but {label}_proj_weight is None")
         biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        return _in_projection(
-            query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases
-        )
+        return _in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
     if key.shape != value.shape:
         raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if in_proj_weight is None:
@@ -419,14 +398,10 @@ def multi_head_attention_forward(
     if is_causal and key_padding_mask is None and not need_weights:
         attn_mask = None
     else:
-        attn_mask = _canonical_mask(
-            attn_mask, "attn_mask", None, "", query.dtype, check_other=False
-        )
+        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
         is_causal = is_causal and key_padding_mask is None
     if embed_dim != embed_dim_to_check:
-        raise AssertionError(
-            f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}"
-        )
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
     head_dim = embed_dim // num_heads
     if head_dim * num_heads != embed_dim:
         raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
@@ -445,9 +420,7 @@ def multi_head_attention_forward(
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
     elif bias_k is not None or bias_v is not None:
         raise AssertionError(
-            "bias_k is set but bias_v is None"
-            if bias_v is None
-            else "bias_v is set but bias_k is None"
+            "bias_k is set but bias_v is None" if bias_v is None else "bias_v is set but bias_k is None"
         )
     apart = need_weights or add_zero_attn or static_k is not None or static_v is not None
     if apart:
@@ -466,11 +439,7 @@ def multi_head_attention_forward(
                 raise AssertionError(
                     f"Expected key_padded_mask.shape[{d}] to be {wanted}, but got {key_padding_mask.shape[d]}"
                 )
-        padding = (
-            key_padding_mask.view(bsz, 1, 1, src_len)
-            .expand(-1, num_heads, -1, -1)
-            .reshape(count, 1, src_len)
-        )
+        padding = key_padding_mask.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1).reshape(count, 1, src_len)
         attn_mask = padding if attn_mask is None else attn_mask + padding
     dropout_p = dropout_p if training else 0.0
     weights = None

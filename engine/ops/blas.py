@@ -101,9 +101,7 @@ def check_matrices(a: Any, b: Any) -> None:
 def check_same(a: Any, b: Any) -> None:
     """RuntimeError unless both have one dtype, in the words of `mm`."""
     if a.dtype != b.dtype:
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {cpp_name(a)} != {cpp_name(b)}"
-        )
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {cpp_name(a)} != {cpp_name(b)}")
 
 
 # --- helpers of formulas
@@ -144,12 +142,7 @@ def mm(xp, input, mat2):
     if input.shape[1] != mat2.shape[0]:
         check_matrices(input, mat2)
     dtype = input.dtype
-    if (
-        (dtype is _F32 or dtype is _F64)
-        and mat2.dtype is dtype
-        and input.flags.forc
-        and mat2.flags.forc
-    ):
+    if (dtype is _F32 or dtype is _F64) and mat2.dtype is dtype and input.flags.forc and mat2.flags.forc:
         return input.dot(mat2)  # as in `product`
     check_same(input, mat2)
     refuse_dtype(input, "addmm_impl_cpu_")
@@ -177,9 +170,7 @@ def bmm(xp, input, mat2):
     check_batches(input, mat2)
     refuse_dtype(input, "bmm")
     if input.dtype != mat2.dtype:
-        raise RuntimeError(
-            f"expected scalar type {scalar_name(input)} but found {scalar_name(mat2)}"
-        )
+        raise RuntimeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(mat2)}")
     return product(xp, input, mat2)
 
 
@@ -299,7 +290,8 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     public=False,
     method=False,
     node={"_a_input.ndim == 2 and _r_input": "CloneBackward0", "": "UnsafeViewBackward0"},
-    large=1 << 18, large_by=("input", "other"),
+    large=1 << 18,
+    large_by=("input", "other"),
 )
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
@@ -333,9 +325,7 @@ def batched(xp, input, other):
         )
     refuse_dtype(input, "bmm")
     if input.dtype != other.dtype:
-        raise RuntimeError(
-            f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
-        )
+        raise RuntimeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}")
     return product(xp, input, other)
 
 
@@ -361,9 +351,7 @@ def matmul(input: Tensor, other: Tensor, *, out=None):
     if n > 2 and m >= 2:
         return batched(input, other)
     if not n or not m:
-        raise RuntimeError(
-            f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D"
-        )
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
     if m == 1:
         if n == 1:
             return dot(input, other)
@@ -386,9 +374,7 @@ def _refuse_folded(input: Tensor, other: Any) -> None:
     if len(shape) == 1 and (input.requires_grad or not other.size):
         raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{k}), vec ({shape[0]})")
     if len(shape) == 2 and input.requires_grad:
-        raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{k} and {shape[1]}x{shape[0]})"
-        )
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{k} and {shape[1]}x{shape[0]})")
 
 
 def _matmul(self: Tensor, other: Any) -> Any:
@@ -457,9 +443,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),
 )
 @array_derivative(
-    input=lambda grad, weight: (
-        grad.dot(weight) if weight.ndim == 2 == grad.ndim else NotImplemented
-    ),
+    input=lambda grad, weight: grad.dot(weight) if weight.ndim == 2 == grad.ndim else NotImplemented,
     weight=lambda grad, input, weight_shape: (
         grad.T.dot(input) if len(weight_shape) == 2 == grad.ndim else NotImplemented
     ),
@@ -529,9 +513,7 @@ def _linear_vector(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     check_same(input, weight)
     if input.shape[-1] != weight.shape[0]:
         n = numel(input.shape[:-1])
-        raise RuntimeError(
-            f"size mismatch, got input ({n}), mat ({n}x{input.shape[-1]}), vec ({weight.shape[0]})"
-        )
+        raise RuntimeError(f"size mismatch, got input ({n}), mat ({n}x{input.shape[-1]}), vec ({weight.shape[0]})")
     return product(xp, input, weight)
 
 

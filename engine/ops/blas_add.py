@@ -127,9 +127,7 @@ def _check_scalar(name: str, target: Any, value: Any) -> None:
     """A float factor on integers is refused, a bool factor on anything but bools too."""
     kind = target.dtype.kind
     if kind in "iub" and isinstance(value, float | complex):
-        raise RuntimeError(
-            f"For integral input tensors, argument {name} must not be a floating point number."
-        )
+        raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
     if kind != "b" and isinstance(value, bool):
         raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
 
@@ -237,9 +235,9 @@ def baddbmm(xp, input, batch1, batch2, *, beta: complex = 1, alpha: complex = 1)
     refuse_dtype(batch1, "baddbmm")
     dtype = batch1.dtype
     input, batch1, batch2 = widened(input, batch1, batch2)
-    return accumulate(
-        xp, input, xp.matmul(straight(xp, batch1), straight(xp, batch2)), beta, alpha
-    ).astype(dtype, copy=False)
+    return accumulate(xp, input, xp.matmul(straight(xp, batch1), straight(xp, batch2)), beta, alpha).astype(
+        dtype, copy=False
+    )
 
 
 # --- forms of torch 0.4: addmm(beta, input, alpha, mat1, mat2), input.addmm(beta, alpha, mat1, mat2)
@@ -275,9 +273,7 @@ def _with_old_forms(function: Any, name: str, check: bool) -> Any:
 
 for _name in ("addmm", "addmv", "addr", "addbmm", "baddbmm"):
     for _public in (_name, _name + "_"):
-        _call = _with_old_forms(
-            PUBLIC[_public], _public, _public in ("addmm_", "addmv_", "baddbmm_")
-        )
+        _call = _with_old_forms(PUBLIC[_public], _public, _public in ("addmm_", "addmv_", "baddbmm_"))
         PUBLIC[_public] = _call
         setattr(Tensor, _public, _call)
         setattr(OPS[_name], "function" if _public == _name else "inplace_function", _call)

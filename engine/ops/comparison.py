@@ -181,9 +181,7 @@ def isreal(xp, input):
 
 def _match(input: Any, other: Any) -> None:
     if input.dtype is not other.dtype:
-        raise RuntimeError(
-            f"{dtypes.scalar_name(input.dtype)} did not match {dtypes.scalar_name(other.dtype)}"
-        )
+        raise RuntimeError(f"{dtypes.scalar_name(input.dtype)} did not match {dtypes.scalar_name(other.dtype)}")
 
 
 @op(public=False, method=False)
@@ -204,9 +202,7 @@ def close_within(xp, input, other, rtol, atol, equal_nan):
 
 @composite()
 @samples(lambda t: [(t.constant(t(3)), t.constant(t(3)))])
-def isclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-):
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
     """|input - other| <= atol + rtol * |other|, elementwise.
 
     input (*a), other (*b) -> (broadcast of a and b) bool.
@@ -220,9 +216,7 @@ def isclose(
 
 
 @composite()
-def allclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-):
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
     """Whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 

@@ -167,9 +167,7 @@ def _check_pair(name: str, first: Any, second: Any) -> None:
     kinds = [dtypes.from_numpy(x.dtype) for x in (first, second)]
     if any(k.category != dtypes.FLOATING or k is dtypes.bfloat16 for k in kinds):
         found = " and ".join(dtypes.scalar_name(k) for k in kinds)
-        raise RuntimeError(
-            f"Expected both inputs to be Half, Float or Double tensors but got {found}"
-        )
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {found}")
     if kinds[0] is not kinds[1]:
         raise RuntimeError(
             f"Expected object of scalar type {dtypes.scalar_name(kinds[0])} but got scalar type "

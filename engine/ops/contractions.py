@@ -35,9 +35,7 @@ def _label(character: str) -> int:
 
 
 @functools.lru_cache(maxsize=512)
-def _parse(
-    equation: str, ranks: tuple[int, ...]
-) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _parse(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """The labels of each operand and of the output.  RuntimeError with torch's sentence for what is not one."""
     arrow = equation.find("->")
     left = equation if arrow < 0 else equation[:arrow]
@@ -50,20 +48,14 @@ def _parse(
         if character == ".":
             number = len(operands) - 1
             if None in now:
-                raise RuntimeError(
-                    f"einsum(): found '.' for operand {number} for which an ellipsis was already found"
-                )
+                raise RuntimeError(f"einsum(): found '.' for operand {number} for which an ellipsis was already found")
             if left[i : i + 3] != "...":
-                raise RuntimeError(
-                    f"einsum(): found '.' for operand {number} that is not part of any ellipsis"
-                )
+                raise RuntimeError(f"einsum(): found '.' for operand {number} that is not part of any ellipsis")
             now.append(None)
             dots = i + 2
         elif character == ",":
             if len(operands) >= len(ranks):
-                raise RuntimeError(
-                    "einsum(): fewer operands were provided than specified in the equation"
-                )
+                raise RuntimeError("einsum(): fewer operands were provided than specified in the equation")
             operands.append([])
         else:
             _check_letter(character, i)
@@ -79,22 +71,16 @@ def _parse(
                 continue
             if character == ".":
                 if None in out:
-                    raise RuntimeError(
-                        "einsum(): found '.' for output but an ellipsis (...) was already found"
-                    )
+                    raise RuntimeError("einsum(): found '.' for output but an ellipsis (...) was already found")
                 if equation[i : i + 3] != "...":
-                    raise RuntimeError(
-                        "einsum(): found '.' for output that is not part of any ellipsis (...)"
-                    )
+                    raise RuntimeError("einsum(): found '.' for output that is not part of any ellipsis (...)")
                 out.append(None)
                 dots = i + 2
             else:
                 _check_letter(character, i)
                 if _label(character) in out:
                     _check_ranks(operands, ranks)
-                    raise RuntimeError(
-                        f"einsum(): output subscript {character} appears more than once in the output"
-                    )
+                    raise RuntimeError(f"einsum(): output subscript {character} appears more than once in the output")
                 out.append(_label(character))
     return _resolve(operands, out, ranks)
 
@@ -128,9 +114,7 @@ def _resolve(
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Ellipses replaced by labels from the right; the implicit output: the ellipsis, then labels used once, sorted."""
     _check_ranks(operands, ranks)
-    covered = [
-        rank - len(labels) + 1 if None in labels else 0 for labels, rank in zip(operands, ranks)
-    ]
+    covered = [rank - len(labels) + 1 if None in labels else 0 for labels, rank in zip(operands, ranks)]
     most = builtins.max(covered)
 
     def spread(labels: Sequence[int | None], count: int) -> tuple[int, ...]:
@@ -167,9 +151,7 @@ def _sublists(arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
             elif 0 <= s < 52:
                 parts.append(_name(s))
             else:
-                raise ValueError(
-                    "einsum(): subscript in subscript list is not within the valid range [0, 52)"
-                )
+                raise ValueError("einsum(): subscript in subscript list is not within the valid range [0, 52)")
         return "".join(parts)
 
     equation = ",".join(text(s) for s in arguments[1::2])
@@ -262,9 +244,7 @@ def _pair(
             b = _shaped(b, (*b._array.shape, *[1] * len(rows)))
         return a * b, names
     if a._array.dtype != b._array.dtype:
-        raise RuntimeError(
-            f"expected scalar type {scalar_name(a._array)} but found {scalar_name(b._array)}"
-        )
+        raise RuntimeError(f"expected scalar type {scalar_name(a._array)} but found {scalar_name(b._array)}")
     a = _arranged(a, left, [*batch, *rows, *summed])
     b = _arranged(b, right, [*batch, *summed, *columns])
     x, y = a._array.shape, b._array.shape
@@ -280,9 +260,7 @@ def _pair(
     return result, (*batch, *rows, *columns)
 
 
-def _next_pair(
-    operands: list[Tensor], labels: list[tuple[int, ...]], out: tuple[int, ...]
-) -> tuple[int, int]:
+def _next_pair(operands: list[Tensor], labels: list[tuple[int, ...]], out: tuple[int, ...]) -> tuple[int, int]:
     """The pair whose contraction leaves the smallest result (greedy path); the first two on a tie."""
     if len(operands) == 2:
         return 0, 1
@@ -293,9 +271,7 @@ def _next_pair(
     best, choice = None, (0, 1)
     for i in range(len(operands)):
         for j in range(i + 1, len(operands)):
-            others = {
-                label for k, names in enumerate(labels) if k not in (i, j) for label in names
-            } | set(out)
+            others = {label for k, names in enumerate(labels) if k not in (i, j) for label in names} | set(out)
             mine = set(labels[i]) | set(labels[j])
             result = numel(sizes[label] for label in mine & others)
             cost = (
@@ -348,9 +324,7 @@ def einsum(*args):
         pending.insert(0, x)
         names.insert(0, own)
     result, own = pending[0], names[0]
-    missing = [
-        label for label in out if label not in own
-    ]  # "..." of the output where no operand has such dims
+    missing = [label for label in out if label not in own]  # "..." of the output where no operand has such dims
     if missing:
         out = tuple(label for label in out if label in own)
     result = _arranged(result, own, out)
@@ -418,9 +392,7 @@ def tensordot(a, b, dims=2, out=None):
     rows, columns = [left[d] for d in free_a], [right[d] for d in free_b]
     x = a.permute(free_a + first) if n else a
     y = b.permute(second + free_b) if m else b
-    return mm(x.reshape(numel(rows), k), y.reshape(k, numel(columns))).reshape(
-        tuple(rows + columns)
-    )
+    return mm(x.reshape(numel(rows), k), y.reshape(k, numel(columns))).reshape(tuple(rows + columns))
 
 
 @composite()
@@ -449,10 +421,7 @@ def _order(sizes: Sequence[int]) -> list[list[int]]:
     for length in range(1, n):
         for i in range(n - length):
             j = i + length
-            options = [
-                (cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
-                for k in range(i, j)
-            ]
+            options = [(cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
             cost[i][j], split[i][j] = builtins.min(options)
     return split
 
@@ -507,9 +476,7 @@ def multi_dot(tensors: tuple[Tensor, ...], *, out=None):
 
     result = multiplied(0, n - 1)
     shape = (
-        (*result._array.shape[: first - 1], *result._array.shape[1:last])
-        if first == 1
-        else result._array.shape[:last]
+        (*result._array.shape[: first - 1], *result._array.shape[1:last]) if first == 1 else result._array.shape[:last]
     )
     return name_node(result if len(shape) == 2 else result.reshape(shape), "ViewBackward0")
 
@@ -551,12 +518,8 @@ def trace(input: Tensor):
 
 @op(public=False, method=False)
 @derivative(
-    input=lambda grad, other, dim, input_shape: linalg_cross(
-        conj(other), grad, dim=dim
-    ).sum_to_size(input_shape),
-    other=lambda grad, input, dim, other_shape: linalg_cross(
-        grad, conj(input), dim=dim
-    ).sum_to_size(other_shape),
+    input=lambda grad, other, dim, input_shape: linalg_cross(conj(other), grad, dim=dim).sum_to_size(input_shape),
+    other=lambda grad, input, dim, other_shape: linalg_cross(grad, conj(input), dim=dim).sum_to_size(other_shape),
 )
 @samples(
     lambda t: [
@@ -577,15 +540,11 @@ def linalg_cross(xp, input, other, *, dim: int = -1):
     axis = wrap_dim(dim, input.ndim)
     if input.ndim == 0 or input.shape[axis] != 3 or other.shape[axis] != 3:
         n, m = (input.shape[axis], other.shape[axis]) if input.ndim else (1, 1)
-        raise RuntimeError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}"
-        )
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}")
     broadcast_shapes(input.shape, other.shape)
     refuse("cross", input, "b")
     if input.dtype != other.dtype:
-        raise RuntimeError(
-            f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}"
-        )
+        raise RuntimeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}")
 
     def parts(x: Any) -> list[Any]:
         return [x[(slice(None),) * axis + (slice(i, i + 1),)] for i in range(3)]

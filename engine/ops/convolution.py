@@ -34,17 +34,13 @@ def _cropped(tensor, size):
     return tensor
 
 
-def _convolution_grads(
-    grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups
-):
+def _convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
     geometry = (stride, padding, dilation, groups)
     of_input = of_weight = None
     if needs[0]:
         factor = _conj(weight)
         if transposed:
-            of_input = convolution(
-                grad, factor, None, stride, padding, dilation, False, output_padding, groups
-            )
+            of_input = convolution(grad, factor, None, stride, padding, dilation, False, output_padding, groups)
             of_input = _cropped(of_input, input.shape)
         else:
             of_input = convolution_backward_input(grad, factor, tuple(input.shape), *geometry)
@@ -79,9 +75,7 @@ def _check_types(input, weight, bias, transposed):
     a, b = dtypes.from_numpy(input.dtype), dtypes.from_numpy(weight.dtype)
     c = a if bias is None else dtypes.from_numpy(bias.dtype)
     if not transposed and c is not a:
-        raise RuntimeError(
-            f"Input type ({dtypes.cpp_name(a)}) and bias type ({dtypes.cpp_name(c)}) should be the same"
-        )
+        raise RuntimeError(f"Input type ({dtypes.cpp_name(a)}) and bias type ({dtypes.cpp_name(c)}) should be the same")
     if a is dtypes.bool or (transposed and input.dtype == "int32"):
         label = "slow_conv_transpose2d_out_cpu" if transposed else "slow_conv2d_cpu"
         raise NotImplementedError(f"\"{label}\" not implemented for '{dtypes.scalar_name(a)}'")
@@ -94,12 +88,8 @@ def _check_types(input, weight, bias, transposed):
     b = c if a is b else b
     if a.is_complex or a is dtypes.bfloat16:
         dense = " or input should be a MKLDNN tensor and weight is a dense tensor" * (not a.is_complex)
-        raise RuntimeError(
-            f"Input type ({_legacy(a)}) and weight type ({_legacy(b)}) should be the same{dense}"
-        )
-    raise RuntimeError(
-        f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}"
-    )
+        raise RuntimeError(f"Input type ({_legacy(a)}) and weight type ({_legacy(b)}) should be the same{dense}")
+    raise RuntimeError(f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}")
 
 
 def _legacy(dtype):
@@ -112,9 +102,7 @@ def _legacy(dtype):
 def _check_empty(size, n):
     if 0 in size[2:] and size[0] and size[1]:
         whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
-        raise RuntimeError(
-            f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}"
-        )
+        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}")
 
 
 def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -150,9 +138,7 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
             "got weight of size "
             f"[{list(shape)}] instead"
         )
-    outputs, label = (
-        (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
-    )
+    outputs, label = (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
     wanted = shape[0] if transposed else shape[1] * groups
     if size[1] != wanted:
         raise RuntimeError(
@@ -330,9 +316,7 @@ def convolution_backward_weight(xp, grad_output, input, size, stride, padding, d
     grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
     """
     g, x = _wide(xp, grad_output, input)
-    return _narrow(
-        _conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype
-    )
+    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype)
 
 
 # --- the public functions
@@ -399,7 +383,6 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
     return result if batched else result.squeeze(0)
 
 
-
 def _string_padding(input, weight, padding, stride, dilation):
     if padding == "valid":
         return input, (0,) * len(stride)
@@ -421,9 +404,7 @@ def _string_padding(input, weight, padding, stride, dilation):
     return constant_pad_nd(input, more, 0), tuple(t // 2 for t in total)
 
 
-def _conv_transpose_nd(
-    name, n, input, weight, bias, stride, padding, output_padding, groups, dilation
-):
+def _conv_transpose_nd(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
     batched = _batched(name, n, input, weight)
     if not batched:
         input = input.unsqueeze(0)
@@ -441,8 +422,13 @@ def _conv_transpose_nd(
 @composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t(2, 3, 7), t(4, 3, 2), t(4), 2, 1), (t(2, 5), t(1, 2, 3), None, 1, "same")])
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
 ):
     """Cross-correlation.  input (N, C, L) or (C, L), weight (O, C/groups, K), bias (O) -> (N, O, L')."""
     return _conv_nd("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
@@ -457,8 +443,13 @@ def conv1d(
     ]
 )
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
 ):
     """Cross-correlation; padding also "valid", "same".
 
@@ -470,8 +461,13 @@ def conv2d(
 @composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t(1, 2, 3, 4, 4), t(2, 2, 2, 2, 2), t(2), 1, 1)])
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
 ):
     """Cross-correlation.  input (N, C, D, H, W), weight (O, C/groups, kD, kH, kW), bias (O) -> (N, O, D', H', W')."""
     return _conv_nd("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
@@ -480,9 +476,14 @@ def conv3d(
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
 def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
-    dilation: int | tuple[int, ...] = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
 ):
     """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
     return _conv_transpose_nd(
@@ -502,9 +503,14 @@ def conv_transpose1d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
 def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
-    dilation: int | tuple[int, ...] = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
 ):
     """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
     return _conv_transpose_nd(
@@ -524,9 +530,14 @@ def conv_transpose2d(
 @composite(method=False)
 @samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
 def conv_transpose3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1,
-    dilation: int | tuple[int, ...] = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
 ):
     """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
     return _conv_transpose_nd(

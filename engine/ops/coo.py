@@ -19,9 +19,7 @@ def _values_slope(grad: Tensor, mat: Tensor, rows: Tensor, columns: Tensor) -> T
 @op(public=False, method=False, tensors=("values", "mat", "rows", "columns"))
 @derivative(
     values=lambda grad, mat, rows, columns: _values_slope(grad, mat, rows, columns),
-    mat=lambda grad, values, rows, columns, mat_shape: coo_mm(
-        conj(values), grad, columns, rows, mat_shape[0]
-    ),
+    mat=lambda grad, values, rows, columns, mat_shape: coo_mm(conj(values), grad, columns, rows, mat_shape[0]),
 )
 @samples(
     lambda t: [

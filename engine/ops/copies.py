@@ -134,9 +134,7 @@ def split_copy(input: Tensor, split_size: int, dim: int = 0, *, out: Any = None)
 
 @composite(method=False)
 @samples(lambda t: [(t(4, 2), (1, 3))])
-def split_with_sizes_copy(
-    input: Tensor, split_sizes: tuple[int, ...], dim: int = 0, *, out: Any = None
-):
+def split_with_sizes_copy(input: Tensor, split_sizes: tuple[int, ...], dim: int = 0, *, out: Any = None):
     """Copies of the pieces of `split_with_sizes`.  input (*, n, *) -> (*, size, *) ..."""
     return _copied("split_with_sizes_copy", out, split_with_sizes(input, split_sizes, dim))
 
@@ -223,11 +221,7 @@ def unsafe_split_every(xp, input, split_size, dim=0):
 
 
 @op(returns="many")
-@derivative(
-    input=lambda grads, input_shape, split_sizes, dim: split_backward(
-        grads, input_shape, split_sizes, dim
-    )
-)
+@derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
 @samples(lambda t: [(t(4, 2), (1, 3)), (t(2, 3), (0, 3), -1)])
 def unsafe_split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
     """As `split_with_sizes`, see `unsafe_split`.  input (*, n, *) -> (*, size, *) ..."""

@@ -192,9 +192,7 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         kwargs.pop("other", None),
     )
     if kwargs:
-        raise TypeError(
-            f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}"
-        )
+        raise TypeError(f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}")
     rest = list(args)
     if rest:
         first = rest.pop(0)
@@ -250,9 +248,7 @@ def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     return converted(self, None, CPU, False, memory_format)
 
 
-def _cuda(
-    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
-) -> Tensor:
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The tensor on a CUDA device; itself if it is there.  (*) -> (*).  RuntimeError without CuPy or a GPU."""
     from engine.device import device as make
 
@@ -412,9 +408,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         elif isinstance(src, int | float | complex):
             return fill_(input, src)
         else:
-            raise TypeError(
-                f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}"
-            )
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
     array, values = writable(input), src._array
     store(array, values)
     input._vc[0] += 1
@@ -422,9 +416,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         mine = input._requires_grad and requires_grad_of(input)
         yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcV"
         if mine or yours:
-            node = CopyBackwards(
-                (own_edge(input) if mine else None, edge_of(src) if yours else None)
-            )
+            node = CopyBackwards((own_edge(input) if mine else None, edge_of(src) if yours else None))
             node.args = (
                 values.shape,
                 src.dtype if values.dtype != array.dtype else None,
@@ -475,9 +467,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             mine = input._requires_grad and requires_grad_of(input)
             yours = value._requires_grad and requires_grad_of(value)
             if mine or yours:
-                node = FillBackward3(
-                    (own_edge(input) if mine else None, edge_of(value) if yours else None)
-                )
+                node = FillBackward3((own_edge(input) if mine else None, edge_of(value) if yours else None))
                 node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
                 record_write(input, node)
         return input
@@ -540,9 +530,7 @@ def _resize(self: Tensor, shape: tuple[int, ...]) -> None:
     array = self._array
     for n in shape:
         if n < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-            )
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
     self._vc[0] += 1
     if shape == array.shape:
         return
@@ -565,14 +553,10 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
     return resize_(self, the_template._array.shape)
 
 
-def set_(
-    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
-) -> Tensor:
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor look at the memory of `source` (a Tensor or a storage).  (*) -> (*size)."""
     if self._requires_grad and mode.enabled and requires_grad_of(self) and self._edge is None:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation."
-        )
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if source is None:
         array = backends.xp_of(self._array).zeros((0,), self._array.dtype)
     elif isinstance(source, Tensor):
@@ -593,13 +577,9 @@ def set_(
     elif isinstance(source, UntypedStorage):
         flat = source._memory.flat(self.dtype)
         shape = (flat.size - storage_offset,) if size is None else size_of(size)
-        array = strided(
-            flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset
-        )
+        array = strided(flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
     else:
-        raise TypeError(
-            f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}"
-        )
+        raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
     self._array = array
     self._vc[0] += 1
     return self
@@ -631,9 +611,7 @@ Tensor.pin_memory = pin_memory
 @samples(lambda t: [(t(3, 4), (3, 4), (8, 24))])
 def clone_strided(xp, input, shape, strides):
     """A copy laid out in these byte strides (as another dtype's, if they are).  input (*) -> (*)."""
-    if input.flags.c_contiguous and (
-        0 in strides or _dense_c(shape, strides, input.dtype.itemsize)
-    ):
+    if input.flags.c_contiguous and (0 in strides or _dense_c(shape, strides, input.dtype.itemsize)):
         return input.copy()
     if 0 in strides or any(s % input.dtype.itemsize for s in strides):
         return copy_preserved(xp, input)

@@ -94,9 +94,7 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     result = wrap(array)
     if requires_grad:
         if array.dtype not in INEXACT:
-            raise RuntimeError(
-                "Only Tensors of floating point and complex dtype can require gradients"
-            )
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         result._requires_grad = True
     return result
 
@@ -106,9 +104,7 @@ def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
         if n < 0:
             if name == "zeros":
                 raise RuntimeError("zeros: Dimension size must be non-negative.")
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-            )
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
     return shape
 
 
@@ -166,9 +162,7 @@ def zeros(
 ) -> Tensor:  # fmt: skip
     """A tensor of zeros.  zeros(*size) -> (*size)."""
     sizes = sizes if size is None else (size,)
-    return _sized(
-        "zeros", np.zeros, sizes, out, dtype, layout, device, requires_grad, memory_format
-    )
+    return _sized("zeros", np.zeros, sizes, out, dtype, layout, device, requires_grad, memory_format)
 
 
 @composite(method=False)
@@ -190,9 +184,7 @@ def empty(
 ) -> Tensor:  # fmt: skip
     """An uninitialised tensor.  empty(*size) -> (*size)."""
     sizes = sizes if size is None else (size,)
-    return _sized(
-        "empty", np.empty, sizes, out, dtype, layout, device, requires_grad, memory_format
-    )
+    return _sized("empty", np.empty, sizes, out, dtype, layout, device, requires_grad, memory_format)
 
 
 @composite(method=False)
@@ -210,9 +202,7 @@ def full(
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        target = (
-            out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
-        )
+        target = out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
     else:
         target = numpy_dtype(dtype)
     xp, where = place_of(device)
@@ -221,9 +211,7 @@ def full(
     return finish(array, requires_grad, out)
 
 
-def like_array(
-    source: Any, dtype: Any, where: Any, memory_format: Any, zero: builtins.bool = False
-) -> Any:
+def like_array(source: Any, dtype: Any, where: Any, memory_format: Any, zero: builtins.bool = False) -> Any:
     """A new array as `source`, but for what is given."""
     target = source.dtype if dtype is None else numpy_dtype(dtype)
     if where is None:
@@ -242,9 +230,7 @@ def like_array(
     return array
 
 
-def _like(
-    name: str, input: Any, dtype: Any, where: Any, memory_format: Any, requires_grad: builtins.bool
-) -> Tensor:
+def _like(name: str, input: Any, dtype: Any, where: Any, memory_format: Any, requires_grad: builtins.bool) -> Tensor:
     """A tensor as `input`: zeros_like, ones_like or empty_like."""
     array = like_array(input._array, dtype, where, memory_format, zero=name == "zeros_like")
     if name == "ones_like":
@@ -286,16 +272,20 @@ def full_like(
 ):  # fmt: skip
     """A tensor as `input` filled with one number.  input (*) -> (*)."""
     array = like_array(input._array, dtype, device, memory_format)
-    array[...] = number_for(
-        fill_value.item() if isinstance(fill_value, Tensor) else fill_value, array.dtype
-    )
+    array[...] = number_for(fill_value.item() if isinstance(fill_value, Tensor) else fill_value, array.dtype)
     return finish(array, requires_grad)
 
 
 @composite(method=False)
 def empty_strided(
-    size: tuple[int, ...], stride: tuple[int, ...], *, dtype=None, layout=None, device=None,
-    requires_grad=False, pin_memory=False
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
 ):
     """An uninitialised tensor with these strides.  -> (*size)."""
     target = numpy_dtype(dtype)
@@ -307,8 +297,14 @@ def empty_strided(
 
 @composite(method=False)
 def empty_permuted(
-    size: tuple[int, ...], physical_layout: tuple[int, ...], *, dtype=None, layout=None, device=None,
-    requires_grad=False, pin_memory=False
+    size: tuple[int, ...],
+    physical_layout: tuple[int, ...],
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
 ):
     """An uninitialised tensor that fills memory in the order of dims `physical_layout`.  -> (*size)."""
     sizes, order = size_of(size), size_of(physical_layout)
@@ -325,9 +321,7 @@ def empty_permuted(
             raise RuntimeError("Duplicate dim not allowed")
         steps[d] = step
         step *= builtins.max(sizes[d], 1)
-    return empty_strided(
-        sizes, tuple(steps), dtype=dtype, layout=layout, device=device, requires_grad=requires_grad
-    )
+    return empty_strided(sizes, tuple(steps), dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def _new(fill: str) -> Any:
@@ -338,15 +332,11 @@ def _new(fill: str) -> Any:
         shape = _check_sizes(sizes_of("new_" + fill, "size", sizes if size is None else (size,)))
         xp, where = _place_like(self, device)
         with inside(xp, where):
-            array = getattr(xp, fill)(
-                shape, self._array.dtype if dtype is None else numpy_dtype(dtype)
-            )
+            array = getattr(xp, fill)(shape, self._array.dtype if dtype is None else numpy_dtype(dtype))
         return finish(array, requires_grad)
 
     method.__name__ = method.__qualname__ = "new_" + fill
-    method.__doc__ = (
-        f"`{fill}` of a size, in the dtype and on the device of this tensor.  -> (*size)."
-    )
+    method.__doc__ = f"`{fill}` of a size, in the dtype and on the device of this tensor.  -> (*size)."
     return method
 
 
@@ -411,10 +401,7 @@ Tensor.new_full,  Tensor.new_empty_strided, Tensor.new = (
 def _range_dtype(values: tuple, dtype: Any) -> Any:
     if dtype is not None:
         return numpy_dtype(dtype)
-    if any(
-        isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point)
-        for v in values
-    ):
+    if any(isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point) for v in values):
         return dtypes.to_numpy(dtypes.get_default_dtype())
     return dtypes.to_numpy(dtypes.int64)
 
@@ -449,22 +436,14 @@ def arange(
             f"arange() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
             " * (Number end)\n * (Number start, Number end, Number step = 1)\n"
         )
-    target = (
-        out._array.dtype
-        if out is not None and dtype is None
-        else _range_dtype((start, end, step), dtype)
-    )
+    target = out._array.dtype if out is not None and dtype is None else _range_dtype((start, end, step), dtype)
     start, end, step = _plain(start), _plain(end), _plain(step)
     _check_range(start, end, step)
     if target.kind in "iu":
         start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
     xp, where = place_of(device)
     with inside(xp, where):
-        if (
-            isinstance(start, builtins.int)
-            and isinstance(end, builtins.int)
-            and isinstance(step, builtins.int)
-        ):
+        if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):
             if target.kind in "iu":
                 array = xp.arange(start, end, step, dtype=target)
             else:
@@ -536,9 +515,7 @@ def linspace(
 ):  # fmt: skip
     """`steps` numbers from start to end, both included.  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = (
-        out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
-    )
+    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
     xp, where = place_of(device)
     with inside(xp, where):
         return finish(_line(xp, start, end, steps, target), requires_grad, out)
@@ -584,9 +561,7 @@ def logspace(
 ):  # fmt: skip
     """base ** linspace(start, end, steps).  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = (
-        out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
-    )
+    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
     xp, where = place_of(device)
     with inside(xp, where):
         line = _line(xp, start, end, steps, np.dtype(np.float64) if target.kind != "c" else target)

@@ -43,9 +43,7 @@ def _chosen(xp, target, weight, classes, ignore_index, dtype):
     where = xp.where(valid, target, 0)
     bad = (where < 0) | (where >= classes)
     if bool(bad.any()):
-        raise IndexError(
-            f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds."
-        )
+        raise IndexError(f"Target {int(where.reshape(-1)[int(xp.argmax(bad.reshape(-1)))])} is out of bounds.")
     if weight is None:
         return where, valid.astype(dtype), valid
     return where, xp.where(valid, xp.take(weight.astype(dtype), where), 0).astype(dtype), valid
@@ -79,10 +77,8 @@ def _spread(grad, total, shape, reduction):
     return grad / total if reduction == "mean" else grad
 
 
-_FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: (
-    nll_loss_backward(
-        grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction
-    )
+_FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: nll_loss_backward(
+    grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction
 )
 
 
@@ -144,9 +140,7 @@ def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="
         (t(3), t.of([0, 2, 1]), t.of(1.0), (3, 4), t.constant(t.positive(4)), 2, "none"),
     ]
 )
-def nll_loss_backward(
-    xp, grad_output, target, total_weight, size, weight=None, ignore_index=-100, reduction="mean"
-):
+def nll_loss_backward(xp, grad_output, target, total_weight, size, weight=None, ignore_index=-100, reduction="mean"):
     """The gradient of nll_loss.  grad_output () or (N, *), target (N, *) -> size (N, C, *)."""
     g = _wide(grad_output)
     result = xp.zeros(tuple(size), g.dtype)
@@ -203,9 +197,7 @@ def softmax_losses(xp, x, places, weight, smoothing):
     return p, lse, smooth
 
 
-def softmax_nll(
-    xp, input, target, weight, ignore_index, reduction, smoothing=0.0, losses_of=softmax_losses
-):
+def softmax_nll(xp, input, target, weight, ignore_index, reduction, smoothing=0.0, losses_of=softmax_losses):
     """The loss, the sum of weights and the softmax: what the ops below return.  `losses_of`: as `softmax_losses`."""
     x, t = _flat(xp.ascontiguousarray(_wide(input)), target)
     classes = x.shape[1]
@@ -234,18 +226,12 @@ def _of_grad(grad, output, grad_output, *rest):
     return found.sum() if not grad_output.dim() else found.sum(_class_dim(output))
 
 
-def _of_output(
-    grad, output, grad_output, target, total, weight, ignore_index, reduction, smoothing
-):
+def _of_output(grad, output, grad_output, target, total, weight, ignore_index, reduction, smoothing):
     """The gradient of its first: what the softmax is multiplied with, minus that of a gradient at the targets."""
     if smoothing:
-        some = (
-            output.detach().new_ones(output.shape[_class_dim(output)]) if weight is None else weight
-        )
+        some = output.detach().new_ones(output.shape[_class_dim(output)]) if weight is None else weight
         weight = some * (1 - smoothing) + some.sum() * (smoothing / some.numel())
-    at_target = nll_loss_backward(
-        grad_output, target, total, tuple(output.shape), weight, ignore_index, reduction
-    )
+    at_target = nll_loss_backward(grad_output, target, total, tuple(output.shape), weight, ignore_index, reduction)
     return -grad * at_target.sum(_class_dim(output), True)
 
 
@@ -336,9 +322,7 @@ def _part(factor, rows, columns):
     return factor[rows, None, columns] if factor.ndim else factor
 
 
-def _fused_formula(
-    grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing=0.0
-):
+def _fused_formula(grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing=0.0):
     found = None
     if grad0 is not None:
         found = softmax_nll_backward(
@@ -350,8 +334,8 @@ def _fused_formula(
     return found
 
 
-_PLAIN = lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction: (
-    _fused_formula(grad0, grad2, target, weight, result1, result2, ignore_index, reduction)
+_PLAIN = lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction: _fused_formula(
+    grad0, grad2, target, weight, result1, result2, ignore_index, reduction
 )
 _FUSED = {
     "public": False, "out": False, "method": False, "returns": ("output", "total_weight", "softmax"),
@@ -377,16 +361,12 @@ def softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reductio
 
 @op(**_FUSED, node="AddBackward0")
 @derivative(
-    input=lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing: (
-        _fused_formula(
-            grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing
-        )
+    input=lambda grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing: _fused_formula(
+        grad0, grad2, target, weight, result1, result2, ignore_index, reduction, smoothing
     )
 )
 @samples(lambda t: [(*s, 0.2) for s in _nll_samples(t, [(4, 3), (2, 3, 4)])])
-def softmax_nll_smoothed(
-    xp, input, target, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
-):
+def softmax_nll_smoothed(xp, input, target, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0):
     """The same with `smoothing` of each target's weight spread evenly over all classes (arXiv:1512.00567).
 
     input (N, C, *), target (N, *) -> () or (N, *); weights (); (N, C, *).
@@ -404,9 +384,7 @@ def _check(input, target, weight):
             f"Expected input batch_size ({shape[0]}) to match target batch_size ({size[0] if size else 0})."
         )
     if ndim == 1 and len(size) == 1 and size[0] != 1:
-        raise ValueError(
-            f"For 1D input, 1D target must have size 1, but got target size: {size[0]}"
-        )
+        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {size[0]}")
     classes = shape[0] if ndim == 1 else shape[1]
     if ndim <= 2:
         if len(size) > 1:
@@ -421,9 +399,7 @@ def _check(input, target, weight):
     elif [shape[0], *shape[2:]] != size:
         raise RuntimeError(f"Expected target size {[shape[0], *shape[2:]]}, got {size}")
     if target.dtype not in (dtypes.int64, dtypes.uint8):
-        raise RuntimeError(
-            f"expected target dtype to be Long or Byte, but got {dtypes.scalar_name(target.dtype)}"
-        )
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_name(target.dtype)}")
     if weight is not None:
         if weight.dim() != 1 or weight.numel() != classes:
             raise RuntimeError(
@@ -454,9 +430,7 @@ def nll_loss_nd(
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *)."""
     function = nll_loss_maps if _check(input, target, weight) else nll_loss_rows
     if not input.is_floating_point():
-        raise NotImplementedError(
-            f"\"nll_loss_out_frame\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
-        )
+        raise NotImplementedError(f"\"nll_loss_out_frame\" not implemented for '{dtypes.scalar_name(input.dtype)}'")
     if input.dim() == 1 and target.dim() == 1:  # one sample: the loss is a scalar
         return function(input, target.reshape(()), weight, ignore_index, reduction)[0]
     return function(input, target, weight, ignore_index, reduction)[0]
@@ -465,8 +439,7 @@ def nll_loss_nd(
 def _probabilities(input, target, weight, ignore_index, reduction, label_smoothing):
     if not target.is_floating_point():
         raise RuntimeError(
-            "Expected floating point type for target with class probabilities, got "
-            f"{dtypes.scalar_name(target.dtype)}"
+            f"Expected floating point type for target with class probabilities, got {dtypes.scalar_name(target.dtype)}"
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
@@ -522,14 +495,10 @@ def cross_entropy_loss(
     more = _check(input, target, weight)
     if not input.is_floating_point():
         kernel = "log_softmax_lastdim_kernel_impl" if input.dim() < 3 else "log_softmax_kernel_impl"
-        raise NotImplementedError(
-            f"\"{kernel}\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
-        )
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(input.dtype)}'")
     if input.dim() == 1 and target.dim() == 1:
         target = target.reshape(())
     if label_smoothing:
-        return softmax_nll_smoothed(
-            input, target, weight, ignore_index, reduction, label_smoothing
-        )[0]
+        return softmax_nll_smoothed(input, target, weight, ignore_index, reduction, label_smoothing)[0]
     function = softmax_nll_maps if more else softmax_nll_rows
     return function(input, target, weight, ignore_index, reduction)[0]

@@ -11,10 +11,7 @@ _WHY = "the gradient is torch's, right behind a log_softmax only: exp(input) - p
 
 def _extended(targets, lengths, blank):
     """Each target with blanks round its labels, as lists."""
-    return [
-        [blank, *(x for label in row[:n] for x in (label, blank))]
-        for row, n in zip(targets, lengths)
-    ]
+    return [[blank, *(x for label in row[:n] for x in (label, blank))] for row, n in zip(targets, lengths)]
 
 
 def _tables(xp, targets, target_lengths, blank, dtype):
@@ -27,10 +24,7 @@ def _tables(xp, targets, target_lengths, blank, dtype):
     labels, skips, used = [], [], []
     for row in rows:
         more = width - len(row)
-        skip = [
-            0.0 if s >= 2 and row[s] != blank and row[s] != row[s - 2] else minus
-            for s in range(len(row))
-        ]
+        skip = [0.0 if s >= 2 and row[s] != blank and row[s] != row[s - 2] else minus for s in range(len(row))]
         labels.append(row + [blank] * more)
         skips.append(skip + [minus] * more)
         used.append([0.0] * len(row) + [minus] * more)
@@ -63,18 +57,13 @@ def _shifted(xp, a, by, fill=float("-inf")):
 def _forward(xp, log_probs, labels, skips, used, input_lengths):
     """log alpha of every step: (T, N, S')."""
     steps = log_probs.shape[0]
-    emitted = (
-        xp.take_along_axis(log_probs, xp.broadcast_to(labels[None], (steps, *labels.shape)), axis=2)
-        + used
-    )
+    emitted = xp.take_along_axis(log_probs, xp.broadcast_to(labels[None], (steps, *labels.shape)), axis=2) + used
     alpha = xp.full(emitted.shape, float("-inf"), log_probs.dtype)
     if steps:
         alpha[0, :, :2] = emitted[0, :, :2]
     for t in range(1, steps):
         a = alpha[t - 1]
-        paths = (
-            _log_add(xp, a, _shifted(xp, a, 1), _shifted(xp, a, 2) + skips) if a.shape[1] > 1 else a
-        )
+        paths = _log_add(xp, a, _shifted(xp, a, 1), _shifted(xp, a, 2) + skips) if a.shape[1] > 1 else a
         alpha[t] = paths + emitted[t]
     return alpha, emitted
 
@@ -87,16 +76,12 @@ def _ends(xp, alpha, input_lengths, target_lengths):
             result.append(0.0 if s == 0 else float("-inf"))
             continue
         last = alpha[t - 1, n]
-        result.append(
-            float(last[0]) if s == 0 else float(_log_add(xp, last[2 * s], last[2 * s - 1]))
-        )
+        result.append(float(last[0]) if s == 0 else float(_log_add(xp, last[2 * s], last[2 * s - 1])))
     return xp.asarray(result, dtype=alpha.dtype)
 
 
 @op(public=False, out=False, method=False, gradgrad=False, why=_WHY)
-def ctc_backward(
-    xp, grad_output, input, targets, input_lengths, target_lengths, blank, zero_infinity
-):
+def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths, blank, zero_infinity):
     """The gradient of `ctc_rows` behind a log_softmax.  grad_output (N), input (T, N, C) -> (T, N, C)."""
     labels, skips, used = _tables(xp, targets, target_lengths, blank, input.dtype)
     alpha, emitted = _forward(xp, input, labels, skips, used, input_lengths)
@@ -128,9 +113,7 @@ def ctc_backward(
         beta = xp.where(last == t + 1, start, beta)
         beta = xp.where(last <= t, float("-inf"), beta)
         share = alpha[t] + beta - ends[:, None]
-        share = xp.where(
-            xp.isfinite(ends)[:, None], xp.exp(share), 0 if zero_infinity else float("nan")
-        )
+        share = xp.where(xp.isfinite(ends)[:, None], xp.exp(share), 0 if zero_infinity else float("nan"))
         share = xp.where(last <= t, 0, share)
         plane = result[t]
         xp.exp(input[t], out=plane)
@@ -141,8 +124,8 @@ def ctc_backward(
 
 @op(public=False, out=False, method=False, node="CtcLossBackward0", gradgrad=False, why=_WHY)
 @derivative(
-    input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: (
-        ctc_backward(grad, input, targets, input_lengths, target_lengths, blank, zero_infinity)
+    input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: ctc_backward(
+        grad, input, targets, input_lengths, target_lengths, blank, zero_infinity
     )
 )
 def ctc_rows(xp, input, targets, input_lengths, target_lengths, blank, zero_infinity):
@@ -193,8 +176,13 @@ def _check_targets(targets, count, lengths):
 
 @composite(public=False, method=False, form="ctc_loss", several=((4, 7), (4, 7)))
 def ctc(
-    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | tuple[int, ...],
-    target_lengths: Tensor | tuple[int, ...], blank: int = 0, reduction="mean", zero_infinity: bool = False
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | tuple[int, ...],
+    target_lengths: Tensor | tuple[int, ...],
+    blank: int = 0,
+    reduction="mean",
+    zero_infinity: bool = False,
 ):
     """CTC loss.  log_probs (T, N, C) or (T, C), targets (N, S) or (sum of lengths) -> () or (N)."""
     batched = log_probs.dim() == 3
@@ -226,9 +214,7 @@ def ctc(
     else:
         rows = [tuple(row[:n]) for row, n in zip(values, target_lengths)]
     if not x.is_floating_point():
-        raise NotImplementedError(
-            f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'"
-        )
+        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'")
     losses = ctc_rows(x, tuple(rows), input_lengths, target_lengths, blank, zero_infinity)
     if reduction == "mean":
         divisor = losses.detach().new_tensor([_at_least_one(n) for n in target_lengths])

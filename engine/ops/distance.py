@@ -20,10 +20,7 @@ def _differences(xp: Any, x1: Any, x2: Any, reduce: Any) -> Any:
     lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     n, m, d = x1.shape[-2], x2.shape[-2], x1.shape[-1]
     step = builtins.max(1, _CHUNK // builtins.max(1, numel(lead) * m * d))
-    pieces = [
-        reduce(x1[..., i : i + step, None, :] - x2[..., None, :, :])
-        for i in range(0, builtins.max(n, 1), step)
-    ]
+    pieces = [reduce(x1[..., i : i + step, None, :] - x2[..., None, :, :]) for i in range(0, builtins.max(n, 1), step)]
     return pieces[0] if len(pieces) == 1 else xp.concatenate(pieces, axis=-2)
 
 
@@ -31,16 +28,12 @@ def _euclidean_ratio(grad: Tensor, result: Tensor) -> Tensor:
     return (grad / result).masked_fill(result == 0, 0)
 
 
-def _euclidean_first(
-    grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]
-) -> Tensor:
+def _euclidean_first(grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]) -> Tensor:
     ratio = _euclidean_ratio(grad, result)
     return (x1 * ratio.sum(-1, True) - matmul(ratio, x2)).sum_to_size(shape)
 
 
-def _euclidean_second(
-    grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]
-) -> Tensor:
+def _euclidean_second(grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]) -> Tensor:
     ratio = _euclidean_ratio(grad, result).transpose(-2, -1)
     return (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(shape)
 
@@ -89,12 +82,8 @@ def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, result: Tensor)
 
 @op(public=False, method=False, node="CdistBackward0")
 @derivative(
-    x1=lambda grad, x1, x2, p, result, x1_shape: (
-        _cdist_slope(grad, x1, x2, p, result).sum(-2).sum_to_size(x1_shape)
-    ),
-    x2=lambda grad, x1, x2, p, result, x2_shape: (
-        -_cdist_slope(grad, x1, x2, p, result).sum(-3).sum_to_size(x2_shape)
-    ),
+    x1=lambda grad, x1, x2, p, result, x1_shape: _cdist_slope(grad, x1, x2, p, result).sum(-2).sum_to_size(x1_shape),
+    x2=lambda grad, x1, x2, p, result, x2_shape: -_cdist_slope(grad, x1, x2, p, result).sum(-3).sum_to_size(x2_shape),
 )
 @samples(
     lambda t: [
@@ -117,10 +106,7 @@ def general_cdist(xp, x1, x2, p):
 
 
 def _distance_dtype(name: str, array: Any, label: str = "") -> None:
-    if (
-        array.dtype not in dtypes.NATIVE
-        and dtypes.from_numpy(array.dtype).category != dtypes.FLOATING
-    ):
+    if array.dtype not in dtypes.NATIVE and dtypes.from_numpy(array.dtype).category != dtypes.FLOATING:
         found = f", {label} got: {scalar_name(array)}" if label else ""
         raise RuntimeError(f"{name} only supports floating-point dtypes{found}")
     if array.dtype.itemsize == 2:
@@ -136,9 +122,7 @@ _MODES = (
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 2), t(4, 2)), (t(2, 3, 2), t(4, 2), 1.0)])
-def cdist(
-    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"
-):
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """Distances in the p-norm between the rows of x1 and of x2; the gradient is 0 where points coincide.
 
     x1 (*a, n, d), x2 (*b, m, d) -> (*broadcast, n, m).  RuntimeError for sizes or dtypes that do not fit, or p < 0.
@@ -154,9 +138,7 @@ def cdist(
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {label} got: {x.ndim}D")
     if a.shape[-1] != b.shape[-1]:
-        raise RuntimeError(
-            f"X1 and X2 must have the same number of columns. X1: {a.shape[-1]} X2: {b.shape[-1]}"
-        )
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {a.shape[-1]} X2: {b.shape[-1]}")
     _distance_dtype("cdist", a, "X1")
     _distance_dtype("cdist", b, "X2")
     if p < 0:
@@ -167,9 +149,7 @@ def cdist(
     if p != 2:
         return general_cdist(x1, x2, float(p))
     large = a.shape[-2] > 25 or b.shape[-2] > 25
-    return euclidean_cdist(
-        x1, x2, compute_mode == _MODES[1] or (large and compute_mode == _MODES[0])
-    )
+    return euclidean_cdist(x1, x2, compute_mode == _MODES[1] or (large and compute_mode == _MODES[0]))
 
 
 @composite(method=False)

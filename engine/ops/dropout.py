@@ -71,9 +71,7 @@ def plus_noisy(xp, input, other, noise):
 
 def plus_dropped(input, other, p):
     """input + dropout(other, p, True): one pass, and one node.  (*), (*) -> (*)."""
-    alike = (
-        input.shape == other.shape and input.dtype is other.dtype and input.device == other.device
-    )
+    alike = input.shape == other.shape and input.dtype is other.dtype and input.device == other.device
     if not alike or not 0 < p < 1 or not input.numel() or not input.dim():
         return input + dropout(other, p, True)
     return plus_noisy(input, other, noise_like(other, p))

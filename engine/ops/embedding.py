@@ -25,8 +25,8 @@ def _check_indices(indices):
 
 @op(out=False, method=False)
 @derivative(
-    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: (
-        embedding_dense_backward(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
+    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: embedding_dense_backward(
+        grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq
     )
 )
 @samples(
@@ -36,10 +36,7 @@ def _check_indices(indices):
         (t(4, 2), t.of([], "int64")),
     ]
 )
-def embedding(
-    xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bool = False,
-    sparse: bool = False
-):
+def embedding(xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False):
     """weight[indices]; the row padding_idx gets no gradient.  weight (V, D), indices (*) -> (*, D)."""
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
@@ -56,9 +53,7 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
     if padding_idx >= 0:
         factor = (indices != padding_idx).to(grad.dtype)
     if scale_grad_by_freq:
-        counts = indices.new_zeros(grad.shape[0]).index_add(
-            0, indices.reshape(-1), indices.new_ones(indices.numel())
-        )
+        counts = indices.new_zeros(grad.shape[0]).index_add(0, indices.reshape(-1), indices.new_ones(indices.numel()))
         share = 1 / counts[indices].to(grad.dtype)
         factor = share if factor is None else factor * share
     return result if factor is None else result * factor.unsqueeze(-1)
@@ -77,9 +72,7 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
         (t(14, 2), t.of([1] * 11 + [0, 4, 4]), 5),
     ]
 )
-def embedding_dense_backward(
-    xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False
-):
+def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
     """Gradients summed into the rows they came from.  grad_output (*, D), indices (*) -> (num_weights, D)."""
     width = grad_output.shape[-1]
     rows, flat = grad_output.reshape(-1, width), indices.reshape(-1)
@@ -181,9 +174,7 @@ def embedding_bag(
             f"shape as the input ({input.shape})"
         )
     if weight.dim() != 2:
-        raise ValueError(
-            f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}"
-        )
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
@@ -202,9 +193,7 @@ def embedding_bag(
             raise ValueError("offsets has to be a 1D Tensor")
         starts, lengths = _bags(input, offsets, include_last_offset)
     else:
-        raise ValueError(
-            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
-        )
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and scale_grad_by_freq:
@@ -220,15 +209,11 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
-    result = _pooled(
-        input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
-    )
+    result = _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
     return name_node(result, "EmbeddingBagBackward0")
 
 
-def _pooled(
-    input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx
-):
+def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx):
     bag = [b for b, n in enumerate(lengths) for _ in range(n)]
     place = [s + i for s, n in zip(starts, lengths) for i in range(n)]
     if padding_idx is not None:
@@ -253,9 +238,7 @@ def _pooled(
         for i, b in enumerate(bag):
             table[b][seen[b]] = i
             seen[b] += 1
-        inside = input.new_tensor(
-            [[i < n for i in range(longest)] for n in counts], dtype=dtypes.bool
-        )
+        inside = input.new_tensor([[i < n for i in range(longest)] for n in counts], dtype=dtypes.bool)
         grid = rows[input.new_tensor(table, dtype=dtypes.int64)]
         top = grid.masked_fill(~inside.unsqueeze(-1), float("-inf")).max(1)[0]
         return top.masked_fill((integers(counts) == 0).unsqueeze(-1), 0.0)

@@ -64,9 +64,7 @@ def _comparable(name: str, input: Any) -> None:
         raise not_implemented(name, input)
 
 
-def best_along(
-    xp: Any, name: str, input: Any, dim: Any, keepdim: bool, largest: bool
-) -> tuple[Any, Any]:
+def best_along(xp: Any, name: str, input: Any, dim: Any, keepdim: bool, largest: bool) -> tuple[Any, Any]:
     """(values, first indices) of the extremes along `dim`."""
     if input.dtype.kind == "c":
         raise RuntimeError(f"{name}(): does not support complex input")
@@ -79,9 +77,7 @@ def best_along(
     return input.min(axis=axis, keepdims=keepdim), input.argmin(axis=axis, keepdims=keepdim)
 
 
-def _among(
-    grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool, with_nan: bool = False
-) -> Tensor:
+def _among(grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool, with_nan: bool = False) -> Tensor:
     """The gradient shared evenly among the elements that equal the result; nan all over (or at nan) if that is nan."""
     shape = input._array.shape
     if not shape:
@@ -133,11 +129,7 @@ def _dim_samples(t: Any) -> list[Any]:
 @op(
     form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
 )  # fmt: skip
-@derivative(
-    input=lambda grad0, result1, input_shape, dim, keepdim: at_index(
-        grad0, result1, input_shape, dim, keepdim
-    )
-)
+@derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the largest elements along `dim`, the first of equals.
@@ -150,11 +142,7 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
 @op(
     form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
 )  # fmt: skip
-@derivative(
-    input=lambda grad0, result1, input_shape, dim, keepdim: at_index(
-        grad0, result1, input_shape, dim, keepdim
-    )
-)
+@derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the smallest elements along `dim`, the first of equals.
@@ -196,37 +184,41 @@ def _extreme(
 
 
 @overload(several=((1, 2), (2, 3), (2, 4)))
-@samples(
-    lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)]
-)
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)])
 def max(
-    input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None, axis=None,
-    keepdims=None, out=None
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    axis=None,
+    keepdims=None,
+    out=None,
 ):
     """The largest element; (values, indices) along `dim`; or `maximum` of two Tensors.
 
     input (*) -> (* without dim).
     """
-    return _extreme(
-        "max", (max_all, max_dim, maximum), input, dim, keepdim, other, axis, keepdims, out
-    )
+    return _extreme("max", (max_all, max_dim, maximum), input, dim, keepdim, other, axis, keepdims, out)
 
 
 @overload(several=((1, 2), (2, 3), (2, 4)))
-@samples(
-    lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)]
-)
+@samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1), (t.distinct(3), t.distinct(3) * 1.01)])
 def min(
-    input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None, axis=None,
-    keepdims=None, out=None
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    axis=None,
+    keepdims=None,
+    out=None,
 ):
     """The smallest element; (values, indices) along `dim`; or `minimum` of two Tensors.
 
     input (*) -> (* without dim).
     """
-    return _extreme(
-        "min", (min_all, min_dim, minimum), input, dim, keepdim, other, axis, keepdims, out
-    )
+    return _extreme("min", (min_all, min_dim, minimum), input, dim, keepdim, other, axis, keepdims, out)
 
 
 def _spread_samples(t: Any) -> list[Any]:
@@ -235,9 +227,7 @@ def _spread_samples(t: Any) -> list[Any]:
 
 
 @op(aliases=KEEP)
-@derivative(
-    input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim)
-)
+@derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     """The largest elements over `dim` (int or tuple; () = all); ties share the gradient.
@@ -250,9 +240,7 @@ def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
 
 
 @op(aliases=KEEP)
-@derivative(
-    input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim)
-)
+@derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     """The smallest elements over `dim` (int or tuple; () = all); ties share the gradient.
@@ -266,11 +254,7 @@ def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
 
 def _aminmax_backward(grad0: Any, grad1: Any, input: Tensor, result0: Tensor, result1: Tensor, dim: Any,
                       keepdim: bool) -> Tensor:  # fmt: skip
-    parts = [
-        _among(g, input, r, dim, keepdim)
-        for g, r in ((grad0, result0), (grad1, result1))
-        if g is not None
-    ]
+    parts = [_among(g, input, r, dim, keepdim) for g, r in ((grad0, result0), (grad1, result1)) if g is not None]
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
@@ -299,9 +283,7 @@ def aminmax(xp, input, *, dim: int | None = None, keepdim: bool = False):
 
 def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     if input.dtype.kind in "cb":
-        raise RuntimeError(
-            f"{name}(): does not support {'complex' if input.dtype.kind == 'c' else 'bool'} input"
-        )
+        raise RuntimeError(f"{name}(): does not support {'complex' if input.dtype.kind == 'c' else 'bool'} input")
     nonempty(name, input, dim, IndexError)
     if dim is None or not input.ndim:
         if dim is not None:

@@ -52,16 +52,12 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
         dtypes.from_numpy(array.dtype)
         return array if dtype is None else cast_array(np, array, dtypes.to_numpy(dtype))
     if isinstance(data, UntypedStorage):
-        return np.array(
-            data.tolist(), dtypes.to_numpy(dtype or getattr(data, "dtype", dtypes.uint8))
-        )
+        return np.array(data.tolist(), dtypes.to_numpy(dtype or getattr(data, "dtype", dtypes.uint8)))
     if hasattr(data, "__array_interface__") and not isinstance(data, list | tuple):
         return array_of(np.asarray(data), dtype, copy)
     if isinstance(data, str | bytes):
         raise TypeError(f"new(): invalid data type '{kind.__name__}'")
-    if isinstance(data, dict | set) or (
-        not isinstance(data, Sequence) and not hasattr(data, "__len__")
-    ):
+    if isinstance(data, dict | set) or (not isinstance(data, Sequence) and not hasattr(data, "__len__")):
         if hasattr(data, "__index__"):
             return array_of(operator.index(data), dtype)
         if hasattr(data, "__float__"):
@@ -161,9 +157,7 @@ def _refuse_ragged(data: Any, dim: builtins.int, lengths: list[builtins.int]) ->
     if not isinstance(data, Sequence):
         raise TypeError("not a sequence")
     if len(data) != lengths[dim]:
-        raise ValueError(
-            f"expected sequence of length {lengths[dim]} at dim {dim} (got {len(data)})"
-        )
+        raise ValueError(f"expected sequence of length {lengths[dim]} at dim {dim} (got {len(data)})")
     for x in data:
         _refuse_ragged(x, dim + 1, lengths)
 
@@ -176,9 +170,7 @@ def _of_objects(data: Any, dtype: Any) -> np.ndarray:
         if isinstance(x, Tensor):
             if x._array.size != 1:
                 if x._array.dtype.kind in "iu":
-                    raise TypeError(
-                        "only integer tensors of a single element can be converted to an index"
-                    )
+                    raise TypeError("only integer tensors of a single element can be converted to an index")
                 raise ValueError("only one element tensors can be converted to Python scalars")
             found.append(x.dtype)
             return x.item()
@@ -204,9 +196,7 @@ def _of_objects(data: Any, dtype: Any) -> np.ndarray:
 
 
 @composite(method=False)
-def tensor(
-    data, *, dtype=None, device=None, requires_grad=False, pin_memory=False, names=None, _warn=True
-):
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False, names=None, _warn=True):
     """A leaf with a copy of `data`: numbers, nested sequences, numpy arrays, one Tensor.  -> shape of data.
 
     Integers give int64, floats the default dtype, bools bool.  ValueError for ragged sequences.
@@ -235,11 +225,7 @@ def as_tensor(data, dtype=None, device=None):
     """`data` as a Tensor, without copying where that is possible (Tensors, numpy arrays).  -> shape of data."""
     if isinstance(data, Tensor):
         return converted(data, dtype, None if device is None else place_of(device)[1])
-    if (
-        type(data) not in (list, tuple, *_NUMBERS)
-        and hasattr(data, "__dlpack__")
-        and not isinstance(data, np.ndarray)
-    ):
+    if type(data) not in (list, tuple, *_NUMBERS) and hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray):
         return converted(from_dlpack(data), dtype, None if device is None else place_of(device)[1])
     if isinstance(data, np.ndarray):
         _check_strides(data)
@@ -391,9 +377,7 @@ def _dlpack(
 def _dlpack_device(self: Tensor) -> tuple[int, int]:
     """(device type, device number) as DLPack counts them."""
     array = self._array
-    return (
-        (1, 0) if type(array) is np.ndarray else tuple(map(builtins.int, array.__dlpack_device__()))
-    )
+    return (1, 0) if type(array) is np.ndarray else tuple(map(builtins.int, array.__dlpack_device__()))
 
 
 Tensor.__dlpack__, Tensor.__dlpack_device__ = _dlpack, _dlpack_device

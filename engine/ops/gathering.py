@@ -28,9 +28,7 @@ def scalar_name(array: Any) -> str:
     return dtypes.scalar_name(dtypes.from_numpy(array.dtype))
 
 
-def check_bounds(
-    index: Any, n: int, dim: int, low: int = 0, error: Any = RuntimeError, prefix: str = ""
-) -> None:
+def check_bounds(index: Any, n: int, dim: int, low: int = 0, error: Any = RuntimeError, prefix: str = "") -> None:
     """torch's error for an index outside [low, n).  On CUDA unchecked, as there it would wait for the device."""
     if type(index) is np.ndarray and index.size and not all_below(index, n, low):
         bad = index[(index < low) | (index >= n)].reshape(-1)[0]
@@ -47,9 +45,7 @@ def all_below(index: Any, n: int, low: int = 0) -> bool:
 _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
-def check_index_dtype(
-    index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index"
-) -> None:
+def check_index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index") -> None:
     if index.dtype.name not in ("int64", "int32"):
         raise RuntimeError(sentence.format(name))
 
@@ -72,9 +68,7 @@ def cells_of(xp: Any, shape: Any, index: Any, dim: int) -> Any:
 
 
 def flat_of(xp: Any, array: Any) -> Any:
-    return (
-        array.reshape(-1) if array.flags.c_contiguous else xp.ascontiguousarray(array).reshape(-1)
-    )
+    return array.reshape(-1) if array.flags.c_contiguous else xp.ascontiguousarray(array).reshape(-1)
 
 
 # --- gather and scatter
@@ -94,11 +88,7 @@ def _check_gather(input: Any, index: Any, dim: int) -> int:
 
 
 @op()
-@derivative(
-    input=lambda grad, input_shape, dim, index: scatter_add(
-        zeros_of(grad, input_shape), dim, index, grad
-    )
-)
+@derivative(input=lambda grad, input_shape, dim, index: scatter_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [
         (t(3, 4), 1, t.integers(0, 4, 3, 2)), (t(3, 4), 0, t.integers(0, 3, 5, 4)),
@@ -137,10 +127,7 @@ def _check_scatter(input: Any, dim: int, index: Any, src: Any, name: str) -> int
             raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
         if builtins.max(index.ndim, 1) != builtins.max(src.ndim, 1):
             raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
-    bad = any(
-        d != dim and index.shape[d] > input.shape[d]
-        for d in range(builtins.min(index.ndim, input.ndim))
-    )
+    bad = any(d != dim and index.shape[d] > input.shape[d] for d in range(builtins.min(index.ndim, input.ndim)))
     if src is None:
         if bad:
             raise RuntimeError(
@@ -274,11 +261,7 @@ def _scatter(input, dim, index, value, reduce, inplace):
             )
         else:
             xp = backends.xp_of(input._array)
-            value = wrap(
-                xp.full(
-                    index._array.shape, number_for(value, input._array.dtype), input._array.dtype
-                )
-            )
+            value = wrap(xp.full(index._array.shape, number_for(value, input._array.dtype), input._array.dtype))
         return (scatter_reduce_ if inplace else scatter_reduce)(input, dim, index, value, kind)
     if value is None:
         given = [type(x).__name__ for x in (dim, index, value)]
@@ -300,8 +283,13 @@ scatter_src_, scatter_value_ = scatter_src.op.inplace_function, scatter_value.op
 
 @composite(several=((4, 5), (4, 5), (5, 6), (5, 6)))
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
-    reduce: str | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | complex | None = None,
+    *,
+    value: complex | None = None,
+    reduce: str | None = None,
 ):
     """`src` (a Tensor or a number) stored along `dim` where `index` says.  input (*), index (*i), src (*s) -> (*).
 
@@ -312,8 +300,13 @@ def scatter(
 
 @composite(public=False, several=((4, 5), (4, 5), (5, 6), (5, 6)))
 def scatter_(
-    input: Tensor, dim: int, index: Tensor, src: Tensor | complex | None = None, *, value: complex | None = None,
-    reduce: str | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | complex | None = None,
+    *,
+    value: complex | None = None,
+    reduce: str | None = None,
 ):
     """In place: `scatter`.  input (*), index (*i), src (*s) -> (*)."""
     return _scatter(input, dim, index, src if value is None else value, reduce, True)
@@ -337,17 +330,13 @@ def scatter_(
         (t.uniform(1, 2, 3), 0, t.of([1]), t.uniform(-2, -1, 1), "amin"),
     ]
 )  # fmt: skip
-def scatter_reduce(
-    xp, input, dim: int, index, src, reduce: str, *, include_self: bool = True, out=None
-):
+def scatter_reduce(xp, input, dim: int, index, src, reduce: str, *, include_self: bool = True, out=None):
     """`src` combined along `dim` where `index` says: sum, prod, mean, amax, amin.
 
     input (*), index (*i), src (*s) -> (*).
     """
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
-        raise RuntimeError(
-            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
-        )
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     dim = _check_scatter(input, dim, index, src, "scatter")
     result = target_of(input, out)
     values = _cut(src, index.shape)
@@ -359,9 +348,7 @@ def scatter_reduce(
     return apply_cells(xp, result, index, dim, change)
 
 
-def combine_at(
-    xp: Any, flat: Any, cells: Any, values: Any, reduce: str, include_self: bool
-) -> None:
+def combine_at(xp: Any, flat: Any, cells: Any, values: Any, reduce: str, include_self: bool) -> None:
     """flat[cells] combined with values, by the reductions of scatter_reduce."""
     if not include_self:
         kind = flat.dtype.kind
@@ -419,9 +406,7 @@ def reduce_backward(grad, input, dim, index, src, reduce, include_self, result):
 def widen_back(src, index):
     """What was used of `src`."""
     shape = index._array.shape
-    return (
-        src if src._array.shape == shape else basic_index(src, (*(slice(0, n) for n in shape), ...))
-    )
+    return src if src._array.shape == shape else basic_index(src, (*(slice(0, n) for n in shape), ...))
 
 
 def _prod_backward(grad, input, dim, index, src, include_self, result):

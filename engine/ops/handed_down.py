@@ -35,11 +35,7 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
         return wrap(array.copy("C"))
     from engine.backends.cpu import empty
 
-    result = (
-        empty(array.shape, array.dtype)
-        if plain
-        else layouts.empty_preserved(xp, like._array, array.dtype)
-    )
+    result = empty(array.shape, array.dtype) if plain else layouts.empty_preserved(xp, like._array, array.dtype)
     result[...] = array
     return wrap(result)
 

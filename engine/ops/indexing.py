@@ -106,9 +106,7 @@ def _index_error(error: IndexError, array: Any, index: tuple) -> Exception:
         elif item is not None:
             n = array.shape[dim]
             if item.__class__ is int and not -n <= item < n:
-                return IndexError(
-                    f"index {item} is out of bounds for dimension {place} with size {n}"
-                )
+                return IndexError(f"index {item} is out of bounds for dimension {place} with size {n}")
             dim, place = dim + 1, place + 1
         else:
             place += 1
@@ -135,12 +133,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
             return _basic(self, index) if index else alias(self)
     elif isinstance(index, Tensor):
         values = index._array
-        if (
-            values.ndim
-            and values.dtype is _LONG
-            and type(values) is type(self._array)
-            and self._array.ndim
-        ):
+        if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
             return index_tensors(self, Indices((values,), ((index, index._vc[0]),)))
     elif index is None:
         return unsqueeze(self, 0)
@@ -179,16 +172,9 @@ class Indices:
 
 def _is_tuple_like(index: Any) -> bool:
     """Whether torch still takes a sequence for a tuple of indices."""
-    if (
-        not isinstance(index, Sequence)
-        or (isinstance(index, str) and len(index) == 0)
-        or len(index) >= 32
-    ):
+    if not isinstance(index, Sequence) or (isinstance(index, str) and len(index) == 0) or len(index) >= 32:
         return False
-    return any(
-        x is None or x is Ellipsis or isinstance(x, Tensor | Sequence | slice | np.ndarray)
-        for x in index
-    )
+    return any(x is None or x is Ellipsis or isinstance(x, Tensor | Sequence | slice | np.ndarray) for x in index)
 
 
 def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
@@ -221,9 +207,7 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
         if kind == "int":
             n = array.shape[dim]
             if not -n <= value < n:
-                raise IndexError(
-                    f"index {value} is out of bounds for dimension {dim} with size {n}"
-                )
+                raise IndexError(f"index {value} is out of bounds for dimension {dim} with size {n}")
             basic.append(value)
             dim += 1
         elif kind == "slice":
@@ -335,11 +319,7 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
 
 def _type_name(item: Any) -> str:
     kind = type(item)
-    return (
-        kind.__name__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__name__.rstrip('_')}"
-    )
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__.rstrip('_')}"
 
 
 def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
@@ -349,9 +329,7 @@ def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
         broadcast_shapes(*shapes)
     except RuntimeError:
         shown = ", ".join(str(list(s)) for s in shapes)
-        return IndexError(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shown}"
-        )
+        return IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shown}")
     place = -1  # torch counts the indexed dims only
     for d, a in enumerate(arrays):
         place += a.__class__ is not slice
@@ -378,9 +356,7 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 
 
 @op(public=False, method=False, node="IndexBackward0", plain=("indices",), out=False)
-@derivative(
-    input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked())
-)
+@derivative(input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked()))
 @samples(
     lambda t: [
         (t(3, 4), Indices((t.of([0, 2, 0])._array,))),
@@ -472,12 +448,8 @@ def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
     out=False,
 )
 @derivative(
-    input=lambda grad, indices, accumulate: (
-        grad if accumulate else zero_at(grad, indices.checked())
-    ),
-    values=lambda grad, indices, values_shape: index_tensors(grad, indices.checked()).sum_to_size(
-        values_shape
-    ),
+    input=lambda grad, indices, accumulate: grad if accumulate else zero_at(grad, indices.checked()),
+    values=lambda grad, indices, values_shape: index_tensors(grad, indices.checked()).sum_to_size(values_shape),
 )
 @samples(
     lambda t: [
@@ -536,10 +508,7 @@ def _indices_of(array: Any, indices: Any) -> Indices:
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
         )
     index = tuple(_FULL if i is None else i for i in indices)
-    items = [
-        i if i is _FULL else i.unsqueeze(0) if isinstance(i, Tensor) and not i._array.ndim else i
-        for i in index
-    ]
+    items = [i if i is _FULL else i.unsqueeze(0) if isinstance(i, Tensor) and not i._array.ndim else i for i in index]
     _, found = parse(array, tuple(items))
     if found is None:
         raise IndexError("at least one index must be given")
@@ -615,12 +584,7 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
     array = self._array
     recorded = mode.enabled and (
         (self._requires_grad and requires_grad_of(self))
-        or (
-            is_tensor
-            and value._requires_grad
-            and requires_grad_of(value)
-            and array.dtype.kind in "fcV"
-        )
+        or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcV")
     )
     if recorded or 0 in array.strides:
         target = getitem(self, index)
@@ -631,9 +595,7 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
         return
     try:
         if not is_tensor:
-            array[index] = number_for(
-                value.item() if isinstance(value, np.generic) else value, array.dtype
-            )
+            array[index] = number_for(value.item() if isinstance(value, np.generic) else value, array.dtype)
         else:
             values = value._array
             if values.dtype is array.dtype and type(values) is type(array):

@@ -33,9 +33,7 @@ from engine.tensor import Tensor, wrap
 
 @op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), laid=True)
 @derivative(
-    tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(
-        grad, tensors_shape, tensors_dtype, dim
-    )
+    tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim)
 )
 @samples(
     lambda t: [
@@ -112,11 +110,7 @@ def cat_backward(grad, shapes, types, dim):
     pieces, start = [], 0
     for shape, dtype in zip(shapes, types):
         if shape == (0,):
-            piece = (
-                basic_index(grad, (0,) * (grad.dim() - 1) + (slice(0, 0), ...))
-                if grad.numel()
-                else None
-            )
+            piece = basic_index(grad, (0,) * (grad.dim() - 1) + (slice(0, 0), ...)) if grad.numel() else None
         else:
             # a view would lay a laid gradient anew; a part of it copied lies as what it goes to
             part = narrow if mode.enabled or grad._laid is None else cut
@@ -291,15 +285,11 @@ def meshgrid(*tensors, indexing=None):
         )
         indexing = "ij"
     if indexing not in ("ij", "xy"):
-        raise RuntimeError(
-            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
-        )
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     check_elements(tensors)
     for x in tensors:
         if x._array.ndim > 1:
-            raise RuntimeError(
-                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {_shown(x)}"
-            )
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {_shown(x)}")
         if x.dtype is not tensors[0].dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
         if x.device != tensors[0].device:
@@ -395,11 +385,7 @@ def check_lengths(n, split_sizes, dim):
 
 
 @op(view=True, returns="many", aliases={"axis": "dim"})
-@derivative(
-    input=lambda grads, input_shape, split_sizes, dim: split_backward(
-        grads, input_shape, split_sizes, dim
-    )
-)
+@derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
 @samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
 def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
     """Views of the given sizes along `dim`.  input (*, n, *) -> (*, size1, *), (*, size2, *) ..."""
@@ -431,9 +417,7 @@ def split_lengths(shape, size, dim):
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0:
         if n:
-            raise RuntimeError(
-                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
-            )
+            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
         return [0]
     count = builtins.max((n + size - 1) // size, 1)
     return [size] * (count - 1) + [n - size * (count - 1)]
@@ -502,9 +486,7 @@ def unbind(xp, input, dim: int = 0):
 def unbind_backward(grads, shape, dim):
     """Gradients of the slices stacked; zeros for slices without one."""
     given = next(g for g in grads if g is not None)
-    return stack_tensors(
-        [zeros_like_array(given) if g is None else g for g in grads], wrap_dim(dim, len(shape))
-    )
+    return stack_tensors([zeros_like_array(given) if g is None else g for g in grads], wrap_dim(dim, len(shape)))
 
 
 def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
@@ -517,8 +499,12 @@ def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
 
 @composite()
 def tensor_split(
-    input: Tensor, indices_or_sections: Tensor | int | tuple[int, ...] | None = None, dim: int = 0, *,
-    indices: tuple[int, ...] | None = None, sections: int | None = None
+    input: Tensor,
+    indices_or_sections: Tensor | int | tuple[int, ...] | None = None,
+    dim: int = 0,
+    *,
+    indices: tuple[int, ...] | None = None,
+    sections: int | None = None,
 ):
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 
@@ -527,9 +513,7 @@ def tensor_split(
     indices_or_sections = _cuts("tensor_split", indices_or_sections, indices, sections)
     shape = input._array.shape
     if not shape:
-        raise RuntimeError(
-            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
-        )
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     dim = wrap_dim(dim, len(shape))
     n = shape[dim]
     if isinstance(indices_or_sections, Tensor):
@@ -558,14 +542,11 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
     ndim = input._array.ndim
     if ndim < least:
         raise RuntimeError(
-            f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
-            f"{ndim} dimensions!"
+            f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {ndim} dimensions!"
         )
     along = builtins.min(dim, ndim - 1)
     n = input._array.shape[along]
-    if isinstance(indices_or_sections, int) and (
-        indices_or_sections <= 0 or n % indices_or_sections
-    ):
+    if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or n % indices_or_sections):
         raise RuntimeError(
             f"torch.{name} attempted to split along dimension {along}, but the size of the dimension {n} is not "
             f"divisible by the split_size {indices_or_sections}!"
@@ -575,8 +556,7 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
 
 @composite(method=True)
 def hsplit(
-    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
-    sections: int | None = None
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
 ):
     """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
     cuts = _cuts("hsplit", indices_or_sections, indices, sections)
@@ -585,8 +565,7 @@ def hsplit(
 
 @composite(method=True)
 def vsplit(
-    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
-    sections: int | None = None
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
 ):
     """`tensor_split` along dim 0.  input (*) -> (*) ..."""
     cuts = _cuts("vsplit", indices_or_sections, indices, sections)
@@ -595,8 +574,7 @@ def vsplit(
 
 @composite(method=True)
 def dsplit(
-    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None,
-    sections: int | None = None
+    input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
 ):
     """`tensor_split` along dim 2.  input (*) -> (*) ..."""
     cuts = _cuts("dsplit", indices_or_sections, indices, sections)

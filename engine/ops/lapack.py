@@ -35,9 +35,7 @@ def check_square(array: Any, name: str, label: str = "A") -> None:
     check_matrix(array, name, label)
     n, m = array.shape[-2:]
     if n != m:
-        raise RuntimeError(
-            f"{name}: {label} must be batches of square matrices, but they are {n} by {m} matrices"
-        )
+        raise RuntimeError(f"{name}: {label} must be batches of square matrices, but they are {n} by {m} matrices")
 
 
 def check_matrix(array: Any, name: str, label: str = "A") -> None:
@@ -52,9 +50,7 @@ def check_floating(array: Any, name: str, low: str | None = None) -> None:
     if found.category < dtypes.FLOATING:
         if not name:
             raise NotImplementedError(f"\"{low}\" not implemented for '{scalar_name(array)}'")
-        raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(array)}"
-        )
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(array)}")
     if array.dtype.itemsize == 2:
         if low:
             raise NotImplementedError(f"\"{low}\" not implemented for '{scalar_name(array)}'")
@@ -112,17 +108,11 @@ def lu_arrays(xp: Any, a: Any) -> tuple[Any, Any, Any]:
             work[each, best] = row
             pivot = work[:, j, j]
             work[:, j + 1 :, j] /= xp.where(pivot == 0, 1, pivot)[:, None]
-            work[:, j + 1 :, j + 1 : stop] -= (
-                work[:, j + 1 :, j, None] * work[:, None, j, j + 1 : stop]
-            )
+            work[:, j + 1 :, j + 1 : stop] -= work[:, j + 1 :, j, None] * work[:, None, j, j + 1 : stop]
         if stop < n:
             for i in range(start + 1, stop):
-                work[:, i, stop:] -= xp.matmul(work[:, i, None, start:i], work[:, start:i, stop:])[
-                    :, 0
-                ]
-            work[:, stop:, stop:] -= xp.matmul(
-                work[:, stop:, start:stop], work[:, start:stop, stop:]
-            )
+                work[:, i, stop:] -= xp.matmul(work[:, i, None, start:i], work[:, start:i, stop:])[:, 0]
+            work[:, stop:, stop:] -= xp.matmul(work[:, stop:, start:stop], work[:, start:stop, stop:])
     zero = xp.diagonal(work, axis1=-2, axis2=-1) == 0
     info = xp.where(zero.any(-1), zero.argmax(-1) + 1, 0) if k else xp.zeros(count)
     return work.reshape(a.shape), pivots.reshape(*lead, k), info.astype(xp.int32).reshape(lead)
@@ -155,9 +145,7 @@ def _solve_block(xp: Any, a: Any, x: Any, upper: bool, unit: bool, low: int, hig
     n = high - low
     if n > _BLOCK:
         middle = (low + high) // 2
-        first, second = (
-            ((middle, high), (low, middle)) if upper else ((low, middle), (middle, high))
-        )
+        first, second = ((middle, high), (low, middle)) if upper else ((low, middle), (middle, high))
         _solve_block(xp, a, x, upper, unit, *first)
         done, rest = slice(*first), slice(*second)
         x[..., rest, :] -= xp.matmul(a[..., rest, done], x[..., done, :])
@@ -245,11 +233,7 @@ def _near_singular(a: Any, det: Any) -> bool:
     if not a.size:
         return False
     bound = ((abs(a) ** 2).sum(-1) ** 0.5).prod(-1)
-    limit = (
-        dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps * 10 * a.shape[-1]
-        if mode.enabled
-        else 1e-3
-    )
+    limit = dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps * 10 * a.shape[-1] if mode.enabled else 1e-3
     return bool((abs(det) <= limit * bound).any())
 
 
@@ -262,9 +246,7 @@ def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
 
     u, s, vh = linalg_svd(A, False)
     n = s._array.shape[-1]
-    others = (
-        s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
-    )
+    others = s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
     alpha = conj(linalg_det(u) * linalg_det(vh)) * grad
     return matmul(u * (others * alpha.unsqueeze(-1)).unsqueeze(-2), vh)
 
@@ -313,9 +295,7 @@ def _slogdet_slope(g_sign: Tensor | None, g_log: Tensor | None, A: Tensor, sign:
             scale = g_log + scale
     if scale is None:
         return None
-    return linalg_solve_system(
-        mH(A), eye_like(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled
-    )
+    return linalg_solve_system(mH(A), eye_like(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled)
 
 
 @op(public=False, method=False, tensors=("A",), returns=("sign", "logabsdet"))
@@ -371,9 +351,7 @@ def _lu_slope(grad: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
         middle = middle + above.triu()
     else:
         beyond = grad[..., k:]
-        middle = (matmul(Lh, low) - matmul(beyond, mH(U[..., k:]))).tril(-1) + matmul(
-            high[..., :k], Uh
-        ).triu()
+        middle = (matmul(Lh, low) - matmul(beyond, mH(U[..., k:]))).tril(-1) + matmul(high[..., :k], Uh).triu()
     middle = linalg_solve_triangular(Uh, middle, upper=False, left=False)
     result = linalg_solve_triangular(Lh, middle, upper=True, unitriangular=True)
     if m > n:
@@ -387,9 +365,7 @@ def _lu_slope(grad: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
 
 def _check_lu(array: Any, name: str, pivot: bool) -> None:
     if array.ndim < 2:
-        raise RuntimeError(
-            f"{name}: Expected tensor with 2 or more dimensions. Got size: {list(array.shape)} instead"
-        )
+        raise RuntimeError(f"{name}: Expected tensor with 2 or more dimensions. Got size: {list(array.shape)} instead")
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     if dtypes.from_numpy(array.dtype).category < dtypes.FLOATING or array.dtype.itemsize == 2:
@@ -437,9 +413,7 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 
 @composite(method=False)
-def lu_unpack(
-    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None
-):
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None):
     """P, L, U of packed factors; empty tensors for what was not asked.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
@@ -448,9 +422,7 @@ def lu_unpack(
         return store(out, "lu_unpack", lu_unpack, LU_data, LU_pivots, unpack_data, unpack_pivots)
     array = LU_data._array
     if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
-        raise RuntimeError(
-            "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype."
-        )
+        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
     m, n = array.shape[-2:]
     k = builtins.min(m, n)
     nothing = LU_data.new_zeros((0,))
@@ -477,9 +449,7 @@ def _triangular_slope(
     unitriangular: bool,
     needs: Any,
 ) -> tuple[Tensor | None, Tensor | None]:
-    g = linalg_solve_triangular(
-        mH(A), grad, upper=not upper, left=left, unitriangular=unitriangular
-    )
+    g = linalg_solve_triangular(mH(A), grad, upper=not upper, left=left, unitriangular=unitriangular)
     slope = None
     if needs[0]:
         slope = -(matmul(g, mH(result)) if left else matmul(mH(result), g))
@@ -503,9 +473,7 @@ def _triangular_slope(
         (t(0, 0), t(0, 2), {"upper": True}),
     ]
 )  # fmt: skip
-def linalg_solve_triangular(
-    xp, A, B, *, upper: bool, left: bool = True, unitriangular: bool = False
-):
+def linalg_solve_triangular(xp, A, B, *, upper: bool, left: bool = True, unitriangular: bool = False):
     """X of A X = B (X A = B with left=False) for a triangle of A.  A (*, n, n), B (*, n, k) -> (*, n, k).
 
     No check for zeros on the diagonal: they give inf and nan.  RuntimeError for shapes that do not fit.
@@ -513,14 +481,10 @@ def linalg_solve_triangular(
     """
     _check_system(A, B, "linalg.solve_triangular", left)
     if dtypes.from_numpy(A.dtype).category < dtypes.FLOATING or A.dtype.itemsize == 2:
-        raise NotImplementedError(
-            f"\"triangular_solve_cpu\" not implemented for '{scalar_name(A)}'"
-        )
+        raise NotImplementedError(f"\"triangular_solve_cpu\" not implemented for '{scalar_name(A)}'")
     if left:
         return triangular(xp, A, B, upper, unitriangular)
-    turned = triangular(
-        xp, xp.swapaxes(A, -1, -2), xp.swapaxes(B, -1, -2), not upper, unitriangular
-    )
+    turned = triangular(xp, xp.swapaxes(A, -1, -2), xp.swapaxes(B, -1, -2), not upper, unitriangular)
     return xp.ascontiguousarray(xp.swapaxes(turned, -1, -2))
 
 
@@ -530,9 +494,7 @@ def _check_system(A: Any, B: Any, name: str, left: bool) -> None:
     n, (p, q) = A.shape[-1], B.shape[-2:]
     if n != (p if left else q):
         equation = "AX = B" if left else "XA = B"
-        raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation {equation} ({n}x{n} and {p}x{q})"
-        )
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation {equation} ({n}x{n} and {p}x{q})")
     broadcast_shapes(B.shape[:-2], A.shape[:-2])
 
 
@@ -625,9 +587,7 @@ def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bo
 
 
 @composite(public=False, method=False)
-def linalg_lu_solve(
-    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
-):
+def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False):
     """X of A X = B (A^H X = B with adjoint, X A = B with left=False) from the factors of A.
 
     LU (*, n, n), pivots (*, n), B (*, n, k) -> (*, n, k).  RuntimeError for shapes or dtypes that do not fit.
@@ -647,9 +607,7 @@ def linalg_lu_solve(
         turned = linalg_lu_solve(LU, pivots, B.transpose(-2, -1).conj(), adjoint=not adjoint)
         return turned.transpose(-2, -1).conj()
     if not adjoint:
-        half = linalg_solve_triangular(
-            LU, matmul(P.transpose(-2, -1), B), upper=False, unitriangular=True
-        )
+        half = linalg_solve_triangular(LU, matmul(P.transpose(-2, -1), B), upper=False, unitriangular=True)
         return linalg_solve_triangular(LU, half, upper=True)
     turned = LU.transpose(-2, -1).conj()
     half = linalg_solve_triangular(turned, B, upper=False)
@@ -672,9 +630,7 @@ def old_check(name: str, b: Any, a: Any) -> None:
         )
     n, m = a.shape[-2:]
     if n != m:
-        raise RuntimeError(
-            f"A must be batches of square matrices, but they are {n} by {m} matrices"
-        )
+        raise RuntimeError(f"A must be batches of square matrices, but they are {n} by {m} matrices")
     if b.shape[-2] != n:
         raise RuntimeError(
             f"Incompatible matrix sizes for {name}: each A matrix is {n} by {n} but each b matrix is {b.shape[-2]} by "

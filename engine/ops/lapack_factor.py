@@ -149,9 +149,7 @@ def _cholesky_solve_slope(
 @joint_derivative(
     "input",
     "L",
-    by=lambda grad, input, L, upper, result, needs: _cholesky_solve_slope(
-        grad, input, L, upper, result, needs
-    ),
+    by=lambda grad, input, L, upper, result, needs: _cholesky_solve_slope(grad, input, L, upper, result, needs),
 )
 @samples(
     lambda t: [
@@ -166,9 +164,7 @@ def cholesky_solve(xp, input, L, upper: bool = False):
     """
     for label, x in (("b", input), ("u", L)):
         if x.ndim < 2:
-            raise RuntimeError(
-                f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead"
-            )
+            raise RuntimeError(f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
     old_check("cholesky_solve", input, L)
     check_floating(input, "", "cholesky_solve_cpu")
     turned = xp.swapaxes(L, -1, -2).conj()
@@ -182,9 +178,7 @@ def _cholesky_inverse_slope(grad: Tensor, input: Tensor, upper: bool, result: Te
 
 
 @op()
-@derivative(
-    input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result)
-)
+@derivative(input=lambda grad, input, upper, result: _cholesky_inverse_slope(grad, input, upper, result))
 @samples(lambda t: [(t.constant(t.positive(3, 3)),), (t.constant(t.positive(2, 3, 3)), True)])
 def cholesky_inverse(xp, input, upper: bool = False):
     """The inverse of A from its Cholesky factor.  input (*, n, n) -> (*, n, n).
@@ -232,9 +226,7 @@ def _tall_slope(gQ: Tensor | None, gR: Tensor | None, Q: Tensor, R: Tensor) -> T
     return linalg_solve_triangular(mH(R), total, upper=False, left=False)
 
 
-def _qr_slope(
-    gQ: Tensor | None, gR: Tensor | None, A: Tensor, Q: Tensor, R: Tensor, mode: str
-) -> Tensor | None:
+def _qr_slope(gQ: Tensor | None, gR: Tensor | None, A: Tensor, Q: Tensor, R: Tensor, mode: str) -> Tensor | None:
     m, n = A._array.shape[-2:]
     if mode == "r":
         raise RuntimeError(
@@ -242,9 +234,7 @@ def _qr_slope(
             "mode='reduced') if you are going to require gradients through linalg.qr"
         )
     if mode == "complete" and m > n:
-        raise RuntimeError(
-            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols"
-        )
+        raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
     if gQ is None and gR is None:
         return None
     if m >= n:
@@ -261,11 +251,7 @@ def _qr_slope(
 
 
 @op(public=False, method=False, tensors=("A",), returns=("Q", "R"))
-@derivative(
-    A=lambda grad0, grad1, A, result0, result1, mode: _qr_slope(
-        grad0, grad1, A, result0, result1, mode
-    )
-)
+@derivative(A=lambda grad0, grad1, A, result0, result1, mode: _qr_slope(grad0, grad1, A, result0, result1, mode))
 @samples(lambda t: [(t(3, 2),), (t(2, 3, 3),), (t(2, 3),), (t.complex(3, 2),)])
 def linalg_qr(xp, A, mode: str = "reduced"):
     """Q (orthonormal columns) and R (upper triangle) of A = Q R.  A (*, m, n) -> (*, m, k), (*, k, n), k = min(m, n).
@@ -283,9 +269,7 @@ def linalg_qr(xp, A, mode: str = "reduced"):
     if mode == "r":
         return xp.empty((0,), A.dtype), xp.linalg.qr(A, mode="r")
     if n == 0 and mode == "complete":
-        return xp.broadcast_to(xp.eye(m, dtype=A.dtype), (*A.shape[:-2], m, m)).copy(), xp.empty(
-            A.shape, A.dtype
-        )
+        return xp.broadcast_to(xp.eye(m, dtype=A.dtype), (*A.shape[:-2], m, m)).copy(), xp.empty(A.shape, A.dtype)
     Q, R = xp.linalg.qr(A, mode=mode)
     return Q, R
 
@@ -326,17 +310,11 @@ def _reflectors(input: Tensor) -> Tensor:
     """The Householder vectors as columns: 1 on the diagonal, 0 above."""
     m, n = input._array.shape[-2:]
     low = input.tril(-1)
-    unit = (
-        eye_like(input)
-        if m == n
-        else PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
-    )
+    unit = eye_like(input) if m == n else PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
     return low + unit
 
 
-def _reflected(
-    vectors: Tensor, tau: Tensor, other: Tensor, order: Any, turn: bool = False
-) -> Tensor:
+def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, order: Any, turn: bool = False) -> Tensor:
     """other after the reflections I - tau v v^H named by `order`."""
     for i in order:
         v = vectors[..., i : i + 1]
@@ -359,13 +337,9 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     m, n = a.shape[-2:]
     tau.size(-1)  # a 0-dim one has none
     if m < n:
-        raise RuntimeError(
-            f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]"
-        )
+        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
     if n < b.shape[-1]:
-        raise RuntimeError(
-            f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]"
-        )
+        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if a.ndim - b.ndim != 1:
         raise RuntimeError(
             f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {b.ndim} and "
@@ -377,22 +351,14 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
             f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(b.shape[:-1])}"
         )
     if a.dtype != b.dtype:
-        raise RuntimeError(
-            f"{name}: tau dtype {scalar_name(b)} does not match input dtype {scalar_name(a)}"
-        )
+        raise RuntimeError(f"{name}: tau dtype {scalar_name(b)} does not match input dtype {scalar_name(a)}")
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:
         raise NotImplementedError(f"\"orgqr_cpu\" not implemented for '{scalar_name(a)}'")
     vectors = _reflectors(input)
-    start = (
-        PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0)
-        if m > n
-        else eye_like(input)
-    )
+    start = PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0) if m > n else eye_like(input)
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
-    return name_node(
-        result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0"
-    )
+    return name_node(result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0")
 
 
 @composite(names=())
@@ -422,15 +388,11 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     side = -2 if left else -1
     tau.size(-1)  # a 0-dim one has none
     if c.shape[side] < b.shape[-1]:
-        raise RuntimeError(
-            f"torch.ormqr: other.shape[{side}] must be greater than or equal to tau.shape[-1]"
-        )
+        raise RuntimeError(f"torch.ormqr: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
     if c.shape[side] != a.shape[-2]:
         raise RuntimeError(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
     if b.shape[-1] != min(c.shape[side], a.shape[-1]):
-        raise RuntimeError(
-            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
-        )
+        raise RuntimeError(f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     if b.ndim != a.ndim - 1:
         raise RuntimeError(
             "torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim equal to "
@@ -449,9 +411,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
             )
     check_floating(a, "", "ormqr_cpu")
     k = b.shape[-1]
-    vectors = (
-        _reflectors(input) if a.shape[-1] <= a.shape[-2] else _reflectors(input[..., : a.shape[-2]])
-    )
+    vectors = _reflectors(input) if a.shape[-1] <= a.shape[-2] else _reflectors(input[..., : a.shape[-2]])
     if not left:
         other = mH(other)
     turn = transpose == left

@@ -179,11 +179,7 @@ def pstrf(xp, input, upper=True, tol=-1):
     factor = xp.zeros_like(full)
     limit = float(tol)
     if limit < 0:
-        limit = (
-            n
-            * xp.finfo(input.dtype).eps
-            * builtins.max(float(xp.diagonal(full).max(initial=0)), 0.0)
-        )
+        limit = n * xp.finfo(input.dtype).eps * builtins.max(float(xp.diagonal(full).max(initial=0)), 0.0)
     for j in range(n):
         best = int(xp.diagonal(full)[j:].argmax()) + j
         for array in (full, factor):
@@ -205,17 +201,14 @@ _Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
 @composite()
 @samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
 def triangular_solve(
-    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
-    unitriangular: bool = False, *, out=None
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False, *, out=None
 ):
     """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
     """
     if out is not None:
-        return store(
-            out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular
-        )
+        return store(out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular)
     b, a = input._array, A._array
     for label, x in (("b", b), ("A", a)):
         if x.ndim < 2:

@@ -114,9 +114,7 @@ def _cut(x: Tensor, dim: int, k: int) -> Tensor:
 
 @op(public=False, method=False, tensors=("A",), returns=("U", "S", "Vh"))
 @derivative(
-    A=lambda grad0, grad1, grad2, result0, result1, result2: _svd_slope(
-        grad0, grad1, grad2, result0, result1, result2
-    )
+    A=lambda grad0, grad1, grad2, result0, result1, result2: _svd_slope(grad0, grad1, grad2, result0, result1, result2)
 )
 @samples(lambda t: [(t(3, 2), False), (t(2, 2, 3), False), (t(2, 2),)])
 def linalg_svd(xp, A, full_matrices: bool = True, *, driver: str | None = None):
@@ -234,11 +232,7 @@ def _eigh_arrays(xp: Any, A: Any, side: str, vectors: bool) -> Any:
         A = xp.where(bad[..., None, None], xp.eye(A.shape[-1], dtype=A.dtype), A)
     if not vectors:
         values = xp.linalg.eigvalsh(A, UPLO=side)
-        return (
-            xp.where(bad[..., None], xp.nan, values).astype(values.dtype)
-            if bool(bad.any())
-            else values
-        )
+        return xp.where(bad[..., None], xp.nan, values).astype(values.dtype) if bool(bad.any()) else values
     values, found = xp.linalg.eigh(A, UPLO=side)
     if bool(bad.any()):
         values = xp.where(bad[..., None], xp.nan, values).astype(values.dtype)
@@ -267,9 +261,7 @@ def linalg_eigvalsh(xp, A, UPLO: str = "L"):
     return _eigh_arrays(xp, A, _check_eigh(A, UPLO), False)
 
 
-def _eig_slope(
-    gL: Tensor | None, gV: Tensor | None, A_dtype: Any, L: Tensor, V: Tensor
-) -> Tensor | None:
+def _eig_slope(gL: Tensor | None, gV: Tensor | None, A_dtype: Any, L: Tensor, V: Tensor) -> Tensor | None:
     from engine.ops.lapack import linalg_solve_system
 
     if gL is None and gV is None:
@@ -303,11 +295,7 @@ def _check_eig(xp: Any, A: Any, name: str) -> Any:
 
 
 @op(public=False, method=False, tensors=("A",), returns=("eigenvalues", "eigenvectors"))
-@derivative(
-    A=lambda grad0, grad1, A_dtype, result0, result1: _eig_slope(
-        grad0, grad1, A_dtype, result0, result1
-    )
-)
+@derivative(A=lambda grad0, grad1, A_dtype, result0, result1: _eig_slope(grad0, grad1, A_dtype, result0, result1))
 @samples(lambda t: [(t.constant(t(3, 3)),), (t.constant(t(2, 2, 2)),)])
 def linalg_eig(xp, A):
     """Eigenvalues and eigenvectors (columns of norm 1), always complex, in no order.  A (*, n, n) -> (*, n), (*, n, n).
@@ -341,20 +329,10 @@ def _pinv_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     if m <= n:
         K = matmul(gh, P)
         KPh = matmul(K, Ph)
-        return (
-            -mH(matmul(P, K))
-            + KPh
-            - matmul(matmul(A, P), KPh)
-            + matmul(matmul(Ph, P), gh - matmul(K, A))
-        )
+        return -mH(matmul(P, K)) + KPh - matmul(matmul(A, P), KPh) + matmul(matmul(Ph, P), gh - matmul(K, A))
     K = matmul(P, gh)
     PhK = matmul(Ph, K)
-    return (
-        -mH(matmul(K, P))
-        + matmul(matmul(gh - matmul(A, K), P), Ph)
-        + PhK
-        - matmul(matmul(PhK, P), A)
-    )
+    return -mH(matmul(K, P)) + matmul(matmul(gh - matmul(A, K), P), Ph) + PhK - matmul(matmul(PhK, P), A)
 
 
 def _tolerances(xp: Any, a: Any, largest: Any, atol: Any, rtol: Any) -> Any:
@@ -386,15 +364,17 @@ def linalg_pinv_by(xp, A, atol=None, rtol=None, hermitian=False):
     U, S, Vh = _svd_arrays(xp, A, False)
     keep = _tolerances(xp, A, S[..., 0], atol, rtol)[..., None] < S
     inverse = xp.where(keep, 1 / xp.where(keep, S, 1), 0).astype(S.dtype)
-    return xp.matmul(
-        xp.swapaxes(Vh, -1, -2).conj() * inverse[..., None, :], xp.swapaxes(U, -1, -2).conj()
-    )
+    return xp.matmul(xp.swapaxes(Vh, -1, -2).conj() * inverse[..., None, :], xp.swapaxes(U, -1, -2).conj())
 
 
 @composite(public=False, method=False)
 def linalg_pinv(
-    A: Tensor, rcond: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
-    rtol: Tensor | float | None = None
+    A: Tensor,
+    rcond: float | Tensor | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
 ):
     """The Moore-Penrose inverse.  A (*, m, n) -> (*, n, m).
 
@@ -423,8 +403,12 @@ def pinverse(input: Tensor, rcond: float = 1e-15):
 
 @composite(public=False, method=False)
 def linalg_matrix_rank(
-    A: Tensor, tol: float | Tensor | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None,
-    rtol: Tensor | float | None = None
+    A: Tensor,
+    tol: float | Tensor | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
 ):
     """How many singular values exceed max(atol, rtol * largest).  A (*, m, n) -> (*) int64.
 
@@ -435,9 +419,7 @@ def linalg_matrix_rank(
 
     array = A._array
     if array.ndim < 2:
-        raise RuntimeError(
-            "torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions."
-        )
+        raise RuntimeError("torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions.")
     if dtypes.from_numpy(array.dtype).category < dtypes.FLOATING or array.dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if tol is not None:
@@ -492,9 +474,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     if driver is not None and driver not in _DRIVERS:
-        raise RuntimeError(
-            f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)"
-        )
+        raise RuntimeError(f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     driver = driver or "gelsy"
     vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
     if vector:
@@ -560,30 +540,16 @@ def matrix_exp(xp, input):
         return input.copy()
     a = input.astype(xp.complex128 if found.is_complex else xp.float64)
     norm = abs(a).sum(-2).max(-1)
-    steps = xp.ceil(
-        xp.log2(xp.maximum(xp.where(xp.isfinite(norm), norm, 1) / 5.371920351148152, 1))
-    )
+    steps = xp.ceil(xp.log2(xp.maximum(xp.where(xp.isfinite(norm), norm, 1) / 5.371920351148152, 1)))
     a = a / (2.0**steps)[..., None, None]
     eye = xp.eye(n, dtype=a.dtype)
     a2 = xp.matmul(a, a)
     a4 = xp.matmul(a2, a2)
     a6 = xp.matmul(a4, a2)
     c = [float(x) for x in _PADE]
-    odd = (
-        xp.matmul(a6, c[13] * a6 + c[11] * a4 + c[9] * a2)
-        + c[7] * a6
-        + c[5] * a4
-        + c[3] * a2
-        + c[1] * eye
-    )
+    odd = xp.matmul(a6, c[13] * a6 + c[11] * a4 + c[9] * a2) + c[7] * a6 + c[5] * a4 + c[3] * a2 + c[1] * eye
     odd = xp.matmul(a, odd)
-    even = (
-        xp.matmul(a6, c[12] * a6 + c[10] * a4 + c[8] * a2)
-        + c[6] * a6
-        + c[4] * a4
-        + c[2] * a2
-        + c[0] * eye
-    )
+    even = xp.matmul(a6, c[12] * a6 + c[10] * a4 + c[8] * a2) + c[6] * a6 + c[4] * a4 + c[2] * a2 + c[0] * eye
     result = xp.linalg.solve(even - odd, even + odd)
     for i in range(int(steps.max())):
         result = xp.where((steps > i)[..., None, None], xp.matmul(result, result), result)

@@ -13,9 +13,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """input / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  input (N, C, *) -> same."""
     dim = input.dim()
     if dim < 3:
-        raise ValueError(
-            f"Expected 3D or higher dimensionality                          input (got {dim} dimensions)"
-        )
+        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {dim} dimensions)")
     if input.numel() == 0:
         return input
     div = input.mul(input)

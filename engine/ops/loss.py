@@ -88,12 +88,8 @@ def _smooth_slope(grad, input, target, reduction, beta):
 
 @op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0")
 @derivative(
-    input=lambda grad, input, target, reduction, beta: _smooth_slope(
-        grad, input, target, reduction, beta
-    ),
-    target=lambda grad, input, target, reduction, beta: (
-        -_smooth_slope(grad, input, target, reduction, beta)
-    ),
+    input=lambda grad, input, target, reduction, beta: _smooth_slope(grad, input, target, reduction, beta),
+    target=lambda grad, input, target, reduction, beta: -_smooth_slope(grad, input, target, reduction, beta),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
 def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
@@ -102,9 +98,7 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     _real(input, "smooth_l1_cpu")
     d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(
-        xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype
-    )
+    return _reduce(xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype)
 
 
 def _huber_slope(grad, input, target, reduction, delta):
@@ -114,21 +108,15 @@ def _huber_slope(grad, input, target, reduction, delta):
 def _check_huber(arrays):
     input, target = (dtypes.from_numpy(a.dtype) for a in arrays)
     if input.category < dtypes.FLOATING <= target.category:
-        raise RuntimeError(
-            f"result type {_scalar(target)} can't be cast to the desired output type {_scalar(input)}"
-        )
+        raise RuntimeError(f"result type {_scalar(target)} can't be cast to the desired output type {_scalar(input)}")
 
 
 @op(
     public=False, out=False, method=False, promote="default", node="HuberLossBackward0", check=_check_huber
 )  # fmt: skip
 @derivative(
-    input=lambda grad, input, target, reduction, delta: _huber_slope(
-        grad, input, target, reduction, delta
-    ),
-    target=lambda grad, input, target, reduction, delta: (
-        -_huber_slope(grad, input, target, reduction, delta)
-    ),
+    input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
+    target=lambda grad, input, target, reduction, delta: -_huber_slope(grad, input, target, reduction, delta),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
 def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
@@ -137,9 +125,7 @@ def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _real(input, "huber_cpu")
     d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(
-        xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype
-    )
+    return _reduce(xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype)
 
 
 def _soft_margin_slope(grad, input, target, reduction):
@@ -147,9 +133,7 @@ def _soft_margin_slope(grad, input, target, reduction):
 
 
 @op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0")
-@derivative(
-    input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction)
-)
+@derivative(input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction))
 @samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
 def soft_margin_loss(xp, input, target, reduction="mean"):
     """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> () or (*)."""
@@ -180,9 +164,7 @@ def _bce_weighted(grad, input, weight, reduction):
 @op(public=False, out=False, method=False, node="BinaryCrossEntropyBackward0")
 @derivative(
     input=lambda grad, input, target, weight, reduction: (
-        _bce_weighted(grad, input, weight, reduction)
-        * (input - target)
-        / ((1 - input) * input).clamp(min=1e-12)
+        _bce_weighted(grad, input, weight, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12)
     ),
     target=lambda grad, input, weight, reduction: (
         _bce_weighted(grad, input, weight, reduction)
@@ -200,9 +182,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     """-weight (target log(input) + (1 - target) log(1 - input)), logs not below -100.  three (*) -> () or (*)."""
     if input.dtype != target.dtype:
         have, want = dtypes.from_numpy(target.dtype), dtypes.from_numpy(input.dtype)
-        raise RuntimeError(
-            f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}"
-        )
+        raise RuntimeError(f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}")
     _real(input, "binary_cross_entropy")
     x, t = _wide(input), _wide(target)
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
@@ -220,9 +200,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     check=lambda arrays: _check_logits(*arrays),
 )
 @derivative(
-    input=lambda grad, input, target, reduction: (
-        _share(grad, input.shape, reduction) * (input.sigmoid() - target)
-    ),
+    input=lambda grad, input, target, reduction: _share(grad, input.shape, reduction) * (input.sigmoid() - target),
     target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * input,
 )
 @samples(lambda t: _pairs(t))
@@ -248,8 +226,7 @@ def bce_with_logits(xp, input, target, reduction="mean"):
     ]
 )
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
-    reduction="mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction="mean"
 ):
     """binary_cross_entropy of sigmoid(input), stably; pos_weight multiplies positive targets.  (*), (*) -> ()."""
     if weight is None and pos_weight is None:
@@ -283,8 +260,7 @@ def kl_div(input: Tensor, target: Tensor, reduction="mean", log_target: bool = F
     ]
 )
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
-    reduction="mean"
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction="mean"
 ):
     """exp(input) - target * input, or input - target * log(input + eps).  input (*), target (*) -> () or (*)."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -305,9 +281,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(4), t.distinct(4), t.of([1.0, -1, 1, -1]), 0.33)])
-def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"
-):
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"):
     """max(0, -target (input1 - input2) + margin).  three (*) -> () or (*)."""
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
@@ -318,9 +292,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim.  x1 (*, D, *), x2 broadcast with it -> (*, *)."""
     common = dtypes.promote_types(x1.dtype, x2.dtype)
     if not common.is_floating_point:
-        raise RuntimeError(
-            "expected common dtype to be floating point, yet common dtype is " + _scalar(common)
-        )
+        raise RuntimeError("expected common dtype to be floating point, yet common dtype is " + _scalar(common))
     shape = broadcast_shapes(x1.shape, x2.shape)
     x1, x2 = x1.to(common).expand(shape), x2.to(common).expand(shape)
     unit = []
@@ -338,18 +310,14 @@ def _scalar(dtype):
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(3, 4), t(4), 1.0, 1e-6, True)])
-def pairwise_distance(
-    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-):
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
     """p-norm of x1 - x2 + eps along the last dim.  x1 (*, D), x2 (*, D) -> (*)."""
     return name_node((x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim), "NormBackward1")
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t(3, 4), t(3, 4), t.of([1, -1, 1]), 0.1)])
-def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"
-):
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"):
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> () or (N)."""
     if target.dim() not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -364,9 +332,7 @@ def cosine_embedding_loss(
     squares = ((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)
     cos = product / squares.sqrt()
     zero = cos.new_zeros(())
-    loss = (1 - cos).where(target == 1, zero) + (cos - margin).clamp(min=0).where(
-        target == -1, zero
-    )
+    loss = (1 - cos).where(target == 1, zero) + (cos - margin).clamp(min=0).where(target == -1, zero)
     return reduced(loss, reduction)
 
 
@@ -378,8 +344,14 @@ def cosine_embedding_loss(
     ]
 )
 def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
-    eps: float = 1e-6, swap: bool = False, reduction="mean"
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction="mean",
 ):
     """max(0, |anchor - positive| - |anchor - negative| + margin).  three (N, D) -> () or (N)."""
     dims = [x.dim() for x in (anchor, positive, negative)]
@@ -405,8 +377,7 @@ def triplet_margin_loss(
     ]
 )
 def multi_margin_loss(
-    input: Tensor, target: Tensor, p: complex = 1, margin: complex = 1.0,
-    weight: Tensor | None = None, reduction="mean"
+    input: Tensor, target: Tensor, p: complex = 1, margin: complex = 1.0, weight: Tensor | None = None, reduction="mean"
 ):
     """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> () or (N)."""
     _single(input, "multi_margin_loss_cpu_kernel")
@@ -438,13 +409,9 @@ def multi_margin_loss(
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
     """Hinge between each target class (listed up to -1) and each other.  input (N, C), target (N, C) -> () or (N)."""
     if tuple(input.shape) != tuple(target.shape):
-        raise RuntimeError(
-            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
-        )
+        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     _single(input, "multilabel_margin_loss_forward_out_frame")
-    rows, listed = (
-        (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
-    )
+    rows, listed = (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
     classes = rows.shape[1]
     if listed.numel() and (int(listed.min()) < -1 or int(listed.max()) >= classes):
         raise RuntimeError("argument #2 'target' is out of range")

@@ -31,15 +31,11 @@ def _fill_mask(mask: Any) -> None:
         from engine.ops.blas import cpp_name
 
         name = {"uint8": "unsigned char"}.get(mask.dtype.name) or cpp_name(mask)
-        raise RuntimeError(
-            f"masked_fill_ only supports boolean masks, but got mask with dtype {name}"
-        )
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
 
 
 @op(inplace=True, form="masked_fill", node="MaskedFillBackward0", plain=("value",))
-@derivative(
-    input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape)
-)
+@derivative(input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape))
 @samples(
     lambda t: [
         (t(3, 4), t.boolean(3, 4), 2.5),
@@ -67,9 +63,7 @@ def _masked_target(xp: Any, input: Any, mask: Any, out: Any) -> Any:
     shape = broadcast_shapes(*both)
     if out is not None:
         if shape != out.shape:
-            raise RuntimeError(
-                f"output with shape {list(out.shape)} doesn't match the broadcast shape {list(shape)}"
-            )
+            raise RuntimeError(f"output with shape {list(out.shape)} doesn't match the broadcast shape {list(shape)}")
         return out
     if shape == input.shape:
         return input.copy("C")
@@ -162,9 +156,7 @@ def masked_select_backward(grad, shape, mask):
 def masked_scatter(xp, input, mask, source, *, out=None):
     """The elements of `source`, in order, where the mask is true.  input (*), mask (*b), source (*s) -> (broadcast)."""
     if mask.dtype.kind != "b":
-        raise RuntimeError(
-            f"masked_scatter_ only supports boolean masks, but got mask with dtype {scalar_name(mask)}"
-        )
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {scalar_name(mask)}")
     if input.dtype != source.dtype:
         raise RuntimeError(
             f"masked_scatter: expected self and source to have same dtypes but got{scalar_name(input)} and "
@@ -250,14 +242,11 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
 
 @composite()
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
-    step: int = 1
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ):
     """A copy of `input` with `src` as a slice of `dim`.  input (*, n, *), src (*, m, *) -> (*, n, *)."""
     result = input.clone()
-    spot = basic_index(
-        result, (*PREFIX[wrap_dim(dim, input._array.ndim)], slice(start, end, step), ...)
-    )
+    spot = basic_index(result, (*PREFIX[wrap_dim(dim, input._array.ndim)], slice(start, end, step), ...))
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
             f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "

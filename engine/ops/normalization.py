@@ -48,9 +48,7 @@ def _same_type(input, *others):
     for x in given[1:]:
         if x.dtype != input.dtype:
             have, want = dtypes.from_numpy(x.dtype), dtypes.from_numpy(input.dtype)
-            raise RuntimeError(
-                f"expected scalar type {dtypes.scalar_name(want)} but found {dtypes.scalar_name(have)}"
-            )
+            raise RuntimeError(f"expected scalar type {dtypes.scalar_name(want)} but found {dtypes.scalar_name(have)}")
 
 
 def _dot(xp, a, b):
@@ -142,9 +140,7 @@ def _layer_twin(grad, input, weight, normalized_shape, eps):
         lambda g, x, w: _layer_twin(g, x, w, normalized_shape, eps), (grad_output, input, weight), grads, needs
     ),
 )  # fmt: skip
-def native_layer_norm_backward(
-    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5
-):
+def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
     """The gradients of layer norm.  grad_output, input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S)."""
     count, width = _layer_sizes(input.shape, normalized_shape)
     x, g = _wide(input).reshape(count, width), _wide(grad_output).reshape(count, width)
@@ -168,12 +164,8 @@ def native_layer_norm_backward(
     narrow = input.dtype
     return (
         of_input.reshape(input.shape).astype(narrow, copy=False),
-        of_weight.reshape(normalized_shape).astype(
-            weight.dtype if weight is not None else narrow, copy=False
-        ),
-        of_bias.reshape(normalized_shape).astype(
-            weight.dtype if weight is not None else narrow, copy=False
-        ),
+        of_weight.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+        of_bias.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
     )
 
 
@@ -194,9 +186,7 @@ def native_layer_norm_backward(
         (t(0, 3), (3,), t(3), t(3), 0.1),
     ]
 )
-def native_layer_norm(
-    xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5
-):
+def native_layer_norm(xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (arXiv:1607.06450).
 
     input (*, S), weight (S), bias (S) -> (*, S), mean (*, 1), rstd (*, 1).
@@ -227,9 +217,7 @@ def native_layer_norm(
         (t.constant(t(2, 3, 4)), (3, 4), None, None, 0.1),
     ]
 )
-def layer_norm_inference(
-    xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5
-):
+def layer_norm_inference(xp, input, normalized_shape: tuple[int, ...], weight=None, bias=None, eps: float = 1e-5):
     """`native_layer_norm` without gradients and statistics.  input (*, S), weight (S), bias (S) -> (*, S)."""
     return OPS["native_layer_norm"].kernel(xp, input, normalized_shape, weight, bias, eps)[0]
 
@@ -268,8 +256,12 @@ def check_layer(input, normalized_shape, weight, bias, ending="[*, "):
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (4,), t(4), t(4)), (t(2, 3, 4), (3, 4))])
 def layer_norm(
-    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None,
-    bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True
+    input: Tensor,
+    normalized_shape: tuple[int, ...],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ):
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims.  input (*, S), weight (S) -> (*, S)."""
     shape = tuple(normalized_shape)
@@ -280,19 +272,12 @@ def layer_norm(
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (4,), t(4)), (t(2, 3, 4), (3, 4), None, 1e-3)])
-def rms_norm(
-    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None,
-    eps: float | None = None
-):
+def rms_norm(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None, eps: float | None = None):
     """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
     normalized_shape = tuple(normalized_shape)
-    check_layer(
-        input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*"
-    )
+    check_layer(input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*")
     if input.dtype.category < dtypes.FLOATING:
-        raise NotImplementedError(
-            f"\"rms_norm\" not implemented for '{dtypes.scalar_name(input.dtype)}'"
-        )
+        raise NotImplementedError(f"\"rms_norm\" not implemented for '{dtypes.scalar_name(input.dtype)}'")
     wide = input.float() if input.dtype.itemsize == 2 else input
     if eps is None:
         eps = dtypes.finfo(wide.dtype).eps
@@ -319,9 +304,7 @@ def _batch_twin(grad, input, weight, eps):
     of_bias = grad.sum(dims)
     of_weight = (grad * hat).sum(dims)
     size = input.numel() // input.shape[1]
-    of_input = rstd * (
-        grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size
-    )
+    of_input = rstd * (grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size)
     return of_input if weight is None else of_input * _per_channel(weight, n), of_weight, of_bias
 
 
@@ -478,8 +461,7 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     shape = (-1, 1, *x.shape[2:]) if many else x.shape
     times = x.shape[0] if many else 1
     scale, shift = (
-        xp.tile(v.astype(x.dtype, copy=False), times).reshape(-1, *(1,) * (x.ndim - 2 + many))
-        for v in (scale, shift)
+        xp.tile(v.astype(x.dtype, copy=False), times).reshape(-1, *(1,) * (x.ndim - 2 + many)) for v in (scale, shift)
     )
     x, made = x.reshape(shape), out.reshape(shape)
     axis = 0 if many else 1
@@ -498,9 +480,7 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     wanted, dtype = (channels,), array.dtype
     if training or (running_mean is not None and running_var is not None):
         for tensor in (running_mean, running_var, weight, bias):
-            if tensor is not None and (
-                tensor._array.shape != wanted or tensor._array.dtype is not dtype
-            ):
+            if tensor is not None and (tensor._array.shape != wanted or tensor._array.dtype is not dtype):
                 break
         else:  # the usual case
             _floating(array, "batch_norm")
@@ -534,9 +514,15 @@ def _update(running, value, momentum):
 @composite(method=False)
 @samples(lambda t: [(t(4, 3, 2), t(3), t(3), None, None, True, 0.1, 1e-5, True)])
 def batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None, training: bool, momentum: float, eps: float,
-    cudnn_enabled: bool = True
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
 ):
     """Batch normalization (arXiv:1502.03167); in training updates the running statistics in place.
 
@@ -547,9 +533,7 @@ def batch_norm(
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
-    _track(
-        running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum
-    )
+    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
     return output
 
 
@@ -564,8 +548,14 @@ def _track(running_mean, running_var, mean, var, size, momentum):
 
 @composite(method=False)
 def native_batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None, training: bool, momentum: float, eps: float
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ):
     """Batch norm with its statistics.  input (N, C, *) -> (N, C, *), mean (C), rstd (C); empty ones in evaluation."""
     if not training:
@@ -584,11 +574,8 @@ def native_batch_norm(
     return output, mean, rstd
 
 
-
 def _verify_size(size):
     """torch's refusal of one value a channel."""
     total = size[0] * prod(size[2:])
     if total == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {Size(size)}"
-        )
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {Size(size)}")

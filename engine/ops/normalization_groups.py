@@ -126,8 +126,7 @@ def normalize_groups(xp, input, groups, weight=None, bias=None, eps=1e-5):
     flat, maps = out.reshape(rows.shape), out.reshape(count * groups, per, length)
     mean, rstd = xp.empty(count * groups, out.dtype), xp.empty(count * groups, out.dtype)
     scale, shift = (
-        None if v is None else xp.tile(_wide(v), count).reshape(count * groups, per, 1)
-        for v in (weight, bias)
+        None if v is None else xp.tile(_wide(v), count).reshape(count * groups, per, 1) for v in (weight, bias)
     )
 
     def work(part):
@@ -155,9 +154,7 @@ def group_norm(
     """Channels normalized in num_groups groups.  input (N, C, *), weight (C), bias (C) -> (N, C, *)."""
     shape = list(input.shape)
     if len(shape) < 2:
-        raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
-        )
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if shape[1] % num_groups:
@@ -203,9 +200,7 @@ def instance_norm(
     """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
     if not use_input_stats:
         if running_mean is None or running_var is None:
-            raise RuntimeError(
-                "Expected running_mean and running_var to be defined when use_input_stats is false"
-            )
+            raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     if running_mean is not None or running_var is not None:
         with no_grad():

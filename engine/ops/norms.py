@@ -16,9 +16,7 @@ from engine.tensor import Tensor
 _MANY = 1 << 15  # elements from which it is worth a look at how they lie
 
 
-def _slope(
-    grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: Tensor, shape: Any
-) -> Tensor | None:
+def _slope(grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: Tensor, shape: Any) -> Tensor | None:
     """The gradient of a p-norm, case by case as torch has it; None for the count of elements."""
     if ord == 0:
         return None
@@ -73,9 +71,7 @@ def linalg_vector_norm(
     name = "linalg.vector_norm"
     found = dtypes.from_numpy(input.dtype)
     if found.category < dtypes.FLOATING:
-        raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(input)}"
-        )
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(input)}")
     if dtype is not None:
         if dtype.category < dtypes.FLOATING:
             raise RuntimeError(
@@ -83,9 +79,7 @@ def linalg_vector_norm(
             )
         if dtype.is_complex != found.is_complex:
             kind = "complex" if found.is_complex else "real"
-            raise RuntimeError(
-                f"{name}: dtype should be {kind} for {kind} inputs, but got {dtypes.scalar_name(dtype)}"
-            )
+            raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {dtypes.scalar_name(dtype)}")
         if dtypes.promote_types(found, dtype) is not dtype:
             raise RuntimeError(
                 f"{name}: the dtype of the input ({scalar_name(input)}) should be convertible without narrowing to the "

@@ -77,9 +77,7 @@ def _derivative(input: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
 
 
 @composite(method=False)
-def gradient(
-    input: Tensor, *, spacing=None, dim: int | tuple[int, ...] | None = None, edge_order: int = 1
-):
+def gradient(input: Tensor, *, spacing=None, dim: int | tuple[int, ...] | None = None, edge_order: int = 1):
     """The derivative along each of `dim` (all) by differences of neighbours; a tuple of tensors like `input`.
 
     spacing: the distance between samples, one a dim, or for each dim the coordinates (n).  edge_order: 1 or 2, the

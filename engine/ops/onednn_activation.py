@@ -112,9 +112,7 @@ def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
         return _apply(input, algorithm, alpha, into)
 
 
-def _apply(
-    input: Any, algorithm: int, alpha: float = 0.0, into: Any = None, beta: float = 0.0
-) -> Any:
+def _apply(input: Any, algorithm: int, alpha: float = 0.0, into: Any = None, beta: float = 0.0) -> Any:
     if not usable(input):
         return NotImplemented
     x = dense(input)

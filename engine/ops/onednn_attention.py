@@ -44,9 +44,7 @@ def _like(array):
 
 
 @kernel(of_attention.attention_backward, "onednn")
-def _attention_backward(
-    xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False
-):
+def _attention_backward(xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False):
     if mask_too or not usable(grad_output, query, key, value, weights, noise):
         return NotImplemented
     dropped = weights if noise is None else np.multiply(weights, noise, out=_like(weights))

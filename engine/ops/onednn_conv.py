@@ -72,9 +72,7 @@ class _Transposed:
         self.groups = groups
 
     def __call__(self, input: Any, weight: Any, bias: Any) -> Any:
-        shape = convolution.transposed_shape(
-            input, weight, *self.geometry, self.output_padding, self.groups
-        )
+        shape = convolution.transposed_shape(input, weight, *self.geometry, self.output_padding, self.groups)
         made = result(shape, input, weight)
         if not conv.backward_input(activation(input), weight, made, *self.geometry, self.groups):
             return NotImplemented
@@ -88,9 +86,7 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
     made = result(size, grad_output, weight)
-    served = conv.backward_input(
-        activation(grad_output), weight, made, stride, padding, dilation, groups
-    )
+    served = conv.backward_input(activation(grad_output), weight, made, stride, padding, dilation, groups)
     return made if served else NotImplemented
 
 
@@ -99,9 +95,7 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
     made = np.empty(size, "float32")
-    served = conv.backward_weight(
-        activation(grad_output), activation(input), made, stride, padding, dilation, groups
-    )
+    served = conv.backward_weight(activation(grad_output), activation(input), made, stride, padding, dilation, groups)
     return made if served else NotImplemented
 
 
@@ -176,9 +170,7 @@ kernel(pooling.avg_pool3d_values, "onednn")(_avg_pool)
 
 
 @kernel(pooling.avg_pool_backward, "onednn")
-def _avg_pool_backward(
-    xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override
-):
+def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), (1,) * len(size))
     floor = [_pool.out_size(n, *g, False) for n, g in zip(size, zip(*geometry))]
     ceil_mode = floor != list(grad_output.shape[2:])

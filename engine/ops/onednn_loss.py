@@ -49,9 +49,7 @@ def _forward(op: Any) -> None:
     def _(xp, input, target, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0):
         if not usable(input, weight):
             return NotImplemented
-        return cross_entropy.softmax_nll(
-            fast, input, target, weight, ignore_index, reduction, smoothing, _losses
-        )
+        return cross_entropy.softmax_nll(fast, input, target, weight, ignore_index, reduction, smoothing, _losses)
 
 
 _forward(cross_entropy.softmax_nll_rows)

@@ -44,9 +44,7 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     x = dense(input)
     made = like(x)
     mean, var = np.empty(channels, "float32"), np.empty(channels, "float32")
-    if not arrays.batch_norm(
-        x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, False
-    ):
+    if not arrays.batch_norm(x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, False):
         return NotImplemented
     return made, mean, 1 / np.sqrt(var + np.float32(eps)), var
 
@@ -61,9 +59,7 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     made = like(x)
     of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
     var = 1 / (rstd * rstd) - np.float32(eps)
-    if not arrays.batch_norm_backward(
-        g, x, mean, var, _ones(weight, channels), made, of_weight, of_bias, eps
-    ):
+    if not arrays.batch_norm_backward(g, x, mean, var, _ones(weight, channels), made, of_weight, of_bias, eps):
         return NotImplemented
     return made, of_weight, of_bias
 
@@ -78,9 +74,7 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
     x = dense(input)
     made = like(x)
     mean, var = np.ascontiguousarray(running_mean), np.ascontiguousarray(running_var)
-    served = arrays.batch_norm(
-        x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True
-    )
+    served = arrays.batch_norm(x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True)
     return made if served else NotImplemented
 
 
@@ -121,9 +115,7 @@ def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, e
 
 
 @kernel(normalization.native_layer_norm_backward, "onednn")
-def _layer_norm_backward(
-    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5
-):
+def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
     if not usable(grad_output, input, mean, rstd, weight):
         return NotImplemented
     shape = tuple(normalized_shape)
@@ -181,23 +173,17 @@ def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups
         return NotImplemented
     sums = sums.reshape(pairs)
     m, r = mean.reshape(count, groups, 1), rstd.reshape(count, groups, 1)
-    products = (
-        _dot(np, g, x).reshape(pairs) - sums * m
-    ) * r  # of the gradient and the normalized input
+    products = (_dot(np, g, x).reshape(pairs) - sums * m) * r  # of the gradient and the normalized input
     w = np.ones(pairs[1:], "float32") if weight is None else weight.reshape(pairs[1:])
     # the gradient of the input is grad * factor + input * slope + level
     factor = r * w
     slope = -(r * r) * (products * w).sum(axis=2, keepdims=True) / np.float32(per * length)
     level = -r * (sums * w).sum(axis=2, keepdims=True) / np.float32(per * length) - slope * m
-    factor, slope, level = (
-        np.ascontiguousarray(np.broadcast_to(v, pairs)).reshape(-1) for v in (factor, slope, level)
-    )
+    factor, slope, level = (np.ascontiguousarray(np.broadcast_to(v, pairs)).reshape(-1) for v in (factor, slope, level))
     made = empty(input.shape, input.dtype)
     flat = made.reshape(x.shape)
     share = empty(x.shape, x.dtype)
-    if arrays.by_channel(x, slope, level, flat) and arrays.by_channel(
-        g, factor, _same(len(factor))[1], share
-    ):
+    if arrays.by_channel(x, slope, level, flat) and arrays.by_channel(g, factor, _same(len(factor))[1], share):
         arrays.binary(flat, share, flat, _abi.BINARY_ADD)
     else:
         np.multiply(x, slope[:, None], out=flat)

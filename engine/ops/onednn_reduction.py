@@ -66,9 +66,7 @@ def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
     if found is NotImplemented:
         return found
     kept = [1 if d in axes else n for d, n in enumerate(input.shape)]
-    return found.reshape(
-        kept if keepdim else [n for d, n in enumerate(input.shape) if d not in axes]
-    )
+    return found.reshape(kept if keepdim else [n for d, n in enumerate(input.shape) if d not in axes])
 
 
 @kernel(reduction.sum_to_size, "onednn")

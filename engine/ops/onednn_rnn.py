@@ -39,9 +39,7 @@ def _gemm(beta: float) -> Any:
 def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=False):
     if not usable(gates, h0, c0, weight, projection):
         return NotImplemented
-    return _rnn.lstm_forward(
-        fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _gemm(1.0)
-    )
+    return _rnn.lstm_forward(fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _gemm(1.0))
 
 
 def _states(rows, length, *states):
@@ -62,9 +60,7 @@ def _share(rows, weight, bias):
 
 
 @kernel(rnn.lstm_inference, "onednn")
-def _lstm_inference(
-    xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, reverse=False
-):
+def _lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, reverse=False):
     if not usable(rows, h0, c0, weight_ih, weight_hh, bias):
         return NotImplemented
     x, out, states, last = _states(rows, length, h0, c0)
@@ -77,9 +73,7 @@ def _lstm_inference(
 
 
 @kernel(rnn.gru_inference, "onednn")
-def _gru_inference(
-    xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False
-):
+def _gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False):
     if not usable(rows, h0, weight_ih, weight_hh, bias_ih, bias_hh):
         return NotImplemented
     x, out, states, last = _states(rows, length, h0)
@@ -96,9 +90,7 @@ def _lstm_backward(
     xp, grad_output, grad_h, grad_c, gates, h0, c0, weight, output, activations, cells, projection=None,
     batch_sizes=(), reverse=False,
 ):  # fmt: skip
-    if not usable(
-        grad_output, grad_h, grad_c, h0, c0, weight, output, activations, cells, projection
-    ):
+    if not usable(grad_output, grad_h, grad_c, h0, c0, weight, output, activations, cells, projection):
         return NotImplemented
     found = _rnn.lstm_backward(
         fast, grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells, batch_sizes,

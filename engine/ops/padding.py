@@ -40,21 +40,14 @@ def _check_constant(shape, pad):
 
 @op(out=False, method=False, plain=("value",))
 @derivative(input=lambda grad, pad: constant_pad_nd(grad, [-p for p in pad], 0))
-@samples(
-    lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())]
-)
+@samples(lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())])
 def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):
     """input with `pad` elements of `value` round it, last dim first; negative pads cut.  input (*) -> (*padded)."""
     pairs = _check_constant(input.shape, pad)
     size = tuple(n + a + b for n, (a, b) in zip(input.shape, pairs))
     result = xp.zeros(size, input.dtype) if not value else xp.full(size, value, input.dtype)
-    to = tuple(
-        slice(builtins.max(a, 0), n + a + builtins.min(b, 0))
-        for n, (a, b) in zip(input.shape, pairs)
-    )
-    of = tuple(
-        slice(builtins.max(-a, 0), n + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs)
-    )
+    to = tuple(slice(builtins.max(a, 0), n + a + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
+    of = tuple(slice(builtins.max(-a, 0), n + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
     result[to] = input[of]
     return result
 
@@ -104,11 +97,7 @@ def _spread_back(xp, whole, axis, n, before, after, mode):
 
 
 @op(out=False, public=False, method=False)
-@derivative(
-    input=lambda grad, input_shape, pad, how: pad_by_copy_backward(
-        grad, tuple(input_shape), pad, how
-    )
-)
+@derivative(input=lambda grad, input_shape, pad, how: pad_by_copy_backward(grad, tuple(input_shape), pad, how))
 @samples(
     lambda t: [
         (t(2, 4, 3), (1, 2), "reflect"),
@@ -185,10 +174,7 @@ def _check_copy(input, pad, mode):
                 f"({a}, {b}) at dimension {ndim - 1 - i} of input {list(shape)}"
             )
         if size + a + b < 1:
-            out = " ".join(
-                f"{x}: {s + p + q}"
-                for x, s, (p, q) in zip("DHW"[-n:], shape[-n:], _sizes(shape, pad)[-n:])
-            )
+            out = " ".join(f"{x}: {s + p + q}" for x, s, (p, q) in zip("DHW"[-n:], shape[-n:], _sizes(shape, pad)[-n:]))
             ins = " ".join(f"{x}: {s}" for x, s in zip("DHW"[-n:], shape[-n:]))
             raise RuntimeError(f"input ({ins}) is too small. Calculated output {out}")
 

@@ -99,13 +99,9 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
         if kind is not dtypes.bool:
             raise RuntimeError("Boolean alpha only supported for Boolean results.")
     elif kind.category < dtypes.FLOATING and not isinstance(alpha, int):
-        raise RuntimeError(
-            "For integral input tensors, argument alpha must not be a floating point number."
-        )
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     elif kind.category < dtypes.COMPLEX and isinstance(alpha, complex):
-        raise RuntimeError(
-            "For non-complex input tensors, argument alpha must not be a complex number."
-        )
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
     if kind is dtypes.bool:
         return xp.logical_and(other, builtins.bool(alpha))
     if alpha == 1:
@@ -284,9 +280,7 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
-    tensor2=lambda grad, tensor1, tensor2, value: (
-        grad * _conj(tensor1 * -value / (tensor2 * tensor2))
-    ),
+    tensor2=lambda grad, tensor1, tensor2, value: grad * _conj(tensor1 * -value / (tensor2 * tensor2)),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
                     (t(0), t(0), t(0))])  # fmt: skip
@@ -396,9 +390,7 @@ def _rounding(rounding_mode: Any) -> Any:
         return floor_div
     if rounding_mode == "trunc":
         return trunc_divide
-    raise RuntimeError(
-        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
-    )
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
 
 @overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)))
@@ -531,9 +523,7 @@ def _integer_power(xp: Any, input: Any, exponent: Any) -> Any:
         return xp.power(input, exponent)
     sign = xp.where(xp.bitwise_and(exponent, 1) == 1, input, 1)  # of +-1 ** odd, +-1 ** even
     small = xp.where(xp.abs(input) == 1, sign, 0)
-    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(
-        exponent.dtype
-    )
+    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(exponent.dtype)
 
 
 def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
@@ -549,9 +539,7 @@ def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
 
 def _same(value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the shape of `value` (which the mask broadcasts to)."""
-    return value, mask if mask._array.shape == value._array.shape else mask.expand(
-        value._array.shape
-    )
+    return value, mask if mask._array.shape == value._array.shape else mask.expand(value._array.shape)
 
 
 def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) -> Tensor:

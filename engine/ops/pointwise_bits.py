@@ -146,9 +146,7 @@ def logical_not(xp, input):
 def _invert(self: Tensor) -> Tensor:
     """~self, of integers or bools."""
     if self._array.dtype.kind not in "iub":
-        raise TypeError(
-            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
-        )
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return bitwise_not(self)
 
 

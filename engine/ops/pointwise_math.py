@@ -113,9 +113,7 @@ def cos(xp, input):
 
 @op(promote="float", inplace=True)
 @derivative(input=lambda grad, result: grad * _conj(result * result + 1))
-@samples(
-    lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)]
-)
+@samples(lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)])
 def tan(xp, input):
     """The tangent; input in radians (*) -> (*)."""
     return xp.tan(input)
@@ -123,9 +121,7 @@ def tan(xp, input):
 
 @op(promote="float", inplace=True, names=("arcsin",))
 @derivative(input=lambda grad, input: grad * _conj((1 - input * input).rsqrt()))
-@samples(
-    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
-)
+@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def asin(xp, input):
     """The arc sine in radians; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arcsin(input)
@@ -133,9 +129,7 @@ def asin(xp, input):
 
 @op(promote="float", inplace=True, names=("arccos",))
 @derivative(input=lambda grad, input: grad * -_conj((1 - input * input).rsqrt()))
-@samples(
-    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
-)
+@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def acos(xp, input):
     """The arc cosine in radians; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arccos(input)
@@ -206,9 +200,7 @@ def acosh(xp, input):
 
 @op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",))
 @derivative(input=lambda grad, input: grad / _conj(1 - input * input))
-@samples(
-    lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)]
-)
+@samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def atanh(xp, input):
     """The inverse hyperbolic tangent; nan outside [-1, 1].  input (*) -> (*)."""
     return xp.arctanh(input)
@@ -307,13 +299,7 @@ def _xlogy_input(grad: Tensor, input: Any, other: Any) -> Tensor:
 
 
 def _number_log(like: Tensor, value: Any) -> Any:
-    return (
-        math.log(value)
-        if value > 0
-        else float("nan")
-        if value < 0 or value != value
-        else float("-inf")
-    )
+    return math.log(value) if value > 0 else float("nan") if value < 0 or value != value else float("-inf")
 
 
 @op(
@@ -336,9 +322,7 @@ def _number_log(like: Tensor, value: Any) -> Any:
                     (t(0), t(0))])  # fmt: skip
 def xlogy(xp, input, other):
     """input * log(other), 0 where input is 0 (and other is not nan).  input (*a), other (*b) -> (broadcast)."""
-    product = xp.multiply(
-        input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other))
-    )
+    product = xp.multiply(input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other)))
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)
 
 
@@ -352,9 +336,7 @@ def xlogy(xp, input, other):
     several=((2, 3), (2, 3)),
 )
 @derivative(
-    input=lambda grad, input, result: (
-        grad * keep_where(result / input, (input != 0).expand(result.shape))
-    ),
+    input=lambda grad, input, result: grad * keep_where(result / input, (input != 0).expand(result.shape)),
     other=lambda grad: zeros_of(grad),
 )
 @samples(lambda t: [(t.distinct(3, 4), t.distinct(3, 4)), (t.distinct(2, 1), t.distinct(3)), (t.distinct(3), -1.0),
@@ -366,12 +348,7 @@ def copysign(xp, input, other):
 
 @op(broadcast=True, inplace=True, numbers=())
 @derivative(input=no_derivative("nextafter"), other=no_derivative("nextafter"))
-@samples(
-    lambda t: [
-        tuple(t.constant(x) for x in pair)
-        for pair in ((t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0)))
-    ]
-)
+@samples(lambda t: [tuple(t.constant(x) for x in pair) for pair in ((t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0)))])
 def nextafter(xp, input, other):
     """The next number after `input` towards `other`.  input (*a), other (*b) -> (broadcast of a and b)."""
     if input.dtype.kind in "iubc":
@@ -419,9 +396,7 @@ def _power_of_two(like: Tensor, exponent: Tensor) -> Tensor:
 
 @op(inplace=True, names=("absolute",))
 @derivative(input=lambda grad, input: grad * sgn(input))
-@samples(
-    lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)]
-)
+@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)])
 def abs(xp, input):
     """|input|; of complex numbers the modulus, a real.  Gradient 0 at 0.  input (*) -> (*)."""
     if input.dtype.kind == "b":
@@ -431,9 +406,7 @@ def abs(xp, input):
 
 @op(inplace=True)
 @derivative(input=lambda grad: zeros_of(grad))
-@samples(
-    lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)]
-)
+@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)])
 def sign(xp, input):
     """-1, 0 or 1.  input (*) -> (*)."""
     kind = input.dtype.kind
@@ -445,9 +418,7 @@ def sign(xp, input):
         )
     result = xp.sign(input)
     if kind in "fV":
-        result = xp.where(
-            input == input, result, input.dtype.type(0)
-        )  # torch: the sign of nan is 0
+        result = xp.where(input == input, result, input.dtype.type(0))  # torch: the sign of nan is 0
     return result
 
 

@@ -38,9 +38,7 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
-def clamp_numbers(
-    xp, input, min: complex | Tensor | None = None, max: complex | Tensor | None = None
-):
+def clamp_numbers(xp, input, min: complex | Tensor | None = None, max: complex | Tensor | None = None):
     """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
     _no_complex_clamp(input)
     if input.dtype.kind == "V":  # bfloat16 beside a Python number would become float32
@@ -56,9 +54,7 @@ def clamp_numbers(
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
-    max=lambda grad, input, min, max: keep_where(
-        grad, ~_all_of(grad, ~((input > max) | (max < min)))
-    ),
+    max=lambda grad, input, min, max: keep_where(grad, ~_all_of(grad, ~((input > max) | (max < min)))),
 )
 @samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.5, -0.4, 3, 4), t.uniform(0.3, 0.34, 3, 4)),
                     (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)),
@@ -161,9 +157,7 @@ _PLAIN = (int, float)
 @overload(names=("clip",), several=((1, 4), (1, 4)))
 @samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
                     (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
-def clamp(
-    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None, *, out=None
-):
+def clamp(input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None, *, out=None):
     """input limited to [min, max], each a number, a Tensor or None.  input (*) -> (*).
 
     RuntimeError when both are None.
@@ -182,9 +176,7 @@ def clamp(
 
 
 @overload(public=True, names=("clip_",), several=((1, 4), (1, 4)))
-def clamp_(
-    input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None
-):
+def clamp_(input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None):
     """In place: see `clamp`."""
     function, args = _clamp_form(input, min, max)
     if args[0] is not input:
@@ -216,9 +208,7 @@ def share_larger(xp, grad_output, input, other):
     grad_output (*), input (*a), other (*b) -> (*).
     """
     one = grad_output.dtype.type
-    return xp.where(
-        input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output)
-    )
+    return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
 
 
 @op(broadcast=True, numbers=())
@@ -247,12 +237,8 @@ def minimum(xp, input, other):
 
 @op(broadcast=True, numbers=())
 @derivative(
-    input=lambda grad, input, other: keep_where(
-        grad, _all_of(grad, (input >= other) | other.isnan())
-    ),
-    other=lambda grad, input, other: keep_where(
-        grad, _all_of(grad, ~((input >= other) | other.isnan()))
-    ),
+    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input >= other) | other.isnan())),
+    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input >= other) | other.isnan()))),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmax(xp, input, other):
@@ -263,12 +249,8 @@ def fmax(xp, input, other):
 
 @op(broadcast=True, numbers=())
 @derivative(
-    input=lambda grad, input, other: keep_where(
-        grad, _all_of(grad, (input <= other) | other.isnan())
-    ),
-    other=lambda grad, input, other: keep_where(
-        grad, _all_of(grad, ~((input <= other) | other.isnan()))
-    ),
+    input=lambda grad, input, other: keep_where(grad, _all_of(grad, (input <= other) | other.isnan())),
+    other=lambda grad, input, other: keep_where(grad, _all_of(grad, ~((input <= other) | other.isnan()))),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def fmin(xp, input, other):
@@ -311,12 +293,8 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
 
 
 @overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))
-@samples(
-    lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))]
-)
-def where(
-    condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None
-):
+@samples(lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))])
+def where(condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None):
     """input where condition (bool), else other.
 
     condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
@@ -337,11 +315,7 @@ def where(
             "version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2,
         )  # fmt: skip
         condition = condition != 0
-    if not (
-        isinstance(input, Tensor)
-        and isinstance(other, Tensor)
-        and input._array.dtype is other._array.dtype
-    ):
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor) and input._array.dtype is other._array.dtype):
         target = result_dtype([input, other])
         input, other = (
             _operand("input", 2, array, input, target),
@@ -349,9 +323,7 @@ def where(
         )
     try:
         return (
-            where_tensors(condition, input, other)
-            if out is None
-            else where_tensors(condition, input, other, out=out)
+            where_tensors(condition, input, other) if out is None else where_tensors(condition, input, other, out=out)
         )
     except ValueError:
         broadcast_shapes(array.shape, input._array.shape, other._array.shape)
@@ -373,9 +345,7 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
 @samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
                     (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
-def nan_to_num(
-    xp, input, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-):
+def nan_to_num(xp, input, nan: float | None = None, posinf: float | None = None, neginf: float | None = None):
     """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).
 
     input (*) -> (*).
@@ -397,9 +367,7 @@ def nan_to_num(
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
 def ldexp(input: Tensor, other: Tensor, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return name_node(
-        _ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0"
-    )
+    return name_node(_ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0")
 
 
 @composite()

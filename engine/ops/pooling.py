@@ -17,9 +17,7 @@ from engine.tensor import Tensor, lying
 
 
 def _wide(array):
-    return (
-        array.astype("float32") if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else array
-    )
+    return array.astype("float32") if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else array
 
 
 # --- the ops: geometry as tuples, one entry a spatial dim
@@ -99,11 +97,7 @@ def max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, paddi
 
 
 @op(public=False, out=False, method=False)
-@samples(
-    lambda t: [
-        (t.of(range(8)).reshape(1, 1, 2, 4), t.of([[[[5, 7]]]]), (2, 2), (2, 2), (0, 0), (1, 1))
-    ]
-)
+@samples(lambda t: [(t.of(range(8)).reshape(1, 1, 2, 4), t.of([[[[5, 7]]]]), (2, 2), (2, 2), (0, 0), (1, 1))])
 def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
     """Where in the flat input each maximum is, the first if several.  input (N, C, *), output (N, C, *out) -> same."""
     return _pool.window_argmax(xp, input, output, kernel_size, stride, padding, dilation)
@@ -131,9 +125,7 @@ def max_pool_backward(xp, grad_output, indices, size, kernel_size, stride, paddi
 
 
 @op(public=False, out=False, method=False)
-@derivative(
-    input=lambda grad, indices, input_shape: pool_scatter(grad, indices, tuple(input_shape[2:]))
-)
+@derivative(input=lambda grad, indices, input_shape: pool_scatter(grad, indices, tuple(input_shape[2:])))
 @samples(lambda t: [(t(1, 2, 2, 3), t.of([[[0, 5], [1, 1]]]))])
 def pool_gather(xp, input, indices):
     """The elements at flat indices of each channel.  input (N, C, *), indices (N, C, *out) -> (N, C, *out)."""
@@ -160,9 +152,7 @@ def _divided(xp, array, size, out, kernel_size, stride, padding, include, diviso
     return array / divisor
 
 
-def _avg_kernel(
-    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+def _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     ones = (1,) * len(kernel_size)
     size, x = input.shape[2:], _wide(input)
     geometry = (kernel_size, stride, padding, ones)
@@ -191,13 +181,9 @@ def _avg_samples(t, n):
     )
 )  # fmt: skip
 @samples(lambda t: _avg_samples(t, 2))
-def avg_pool2d_values(
-    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     """The mean of each window.  input (N, C, H, W) -> (N, C, H', W')."""
-    return _avg_kernel(
-        xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @op(public=False, out=False, method=False, node="AvgPool3DBackward0", laid=True, large=256)
@@ -208,25 +194,17 @@ def avg_pool2d_values(
     )
 )  # fmt: skip
 @samples(lambda t: _avg_samples(t, 3))
-def avg_pool3d_values(
-    xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+def avg_pool3d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     """The mean of each window.  input (N, C, D, H, W) -> (N, C, D', H', W')."""
-    return _avg_kernel(
-        xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_override):
     """The average pooling that gave windows `out`, again."""
-    spans = [
-        (n + 2 * p - k) // s + 1 for n, k, s, p in zip(grad.shape[2:], kernel_size, stride, padding)
-    ]
+    spans = [(n + 2 * p - k) // s + 1 for n, k, s, p in zip(grad.shape[2:], kernel_size, stride, padding)]
     function = avg_pool2d_values if len(kernel_size) == 2 else avg_pool3d_values
     ceil_mode = spans != list(out)
-    return function(
-        grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return function(grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @op(public=False, out=False, method=False, laid=True, large=256)
@@ -240,9 +218,7 @@ def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_o
         (t(1, 2, 4, 4), (6, 6), (3, 3), (2, 2), (1, 1), False, None),
     ]
 )
-def avg_pool_backward(
-    xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override
-):
+def avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
     """The gradient of average pooling.  grad_output (N, C, *out) -> (N, C, *size)."""
     g = _wide(grad_output)
     more = (kernel_size, stride, padding, count_include_pad, divisor_override)
@@ -294,9 +270,7 @@ def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
     if ndim not in (n + 1, n + 2):
         if strict:
             raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {-n - 1})"
-        )
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {-n - 1})")
     if any(s == 0 for s in stride):
         raise RuntimeError("stride should not be zero")
     if any(k <= 0 for k in kernel):
@@ -317,10 +291,7 @@ def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
                 f"{p}, kernel_size={k} and dilation={d}"
             )
     sizes = shape[-n:]
-    out = [
-        _pool.out_size(m, k, s, p, d, ceil_mode)
-        for m, k, s, p, d in zip(sizes, kernel, stride, padding, dilation)
-    ]
+    out = [_pool.out_size(m, k, s, p, d, ceil_mode) for m, k, s, p, d in zip(sizes, kernel, stride, padding, dilation)]
     if any(o < 1 for o in out):
         channels = shape[-n - 1]
         raise RuntimeError(
@@ -363,49 +334,57 @@ def _alone(y):
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2), (t.distinct(3, 5, 5), 3, 2, 1, 1, True)])
 def max_pool2d(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """The maximum of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
-    return _max_pool(
-        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False
-    )
+    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
 def max_pool3d(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """The maximum of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
-    return _max_pool(
-        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False
-    )
+    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 5, 4), 2)])
 def max_pool2d_with_indices(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """Maxima and their flat indices.  input (N, C, H, W) -> (N, C, H', W'), same int64."""
-    return _max_pool(
-        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True
-    )
+    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 4, 4), 2)])
 def max_pool3d_with_indices(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """Maxima and their flat indices.  input (N, C, D, H, W) -> (N, C, D', H', W'), same int64."""
-    return _max_pool(
-        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True
-    )
+    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def _one(value, label):
@@ -445,17 +424,19 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {out}")
     if not indices and not input.requires_grad:  # torch has a kernel of its own for that
         refuse("max_pool1d_impl", input._array, "iubc")
-    result = _max_pool(
-        "max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices
-    )
+    result = _max_pool("max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices)
     return tuple(r.squeeze(-2) for r in result) if indices else result.squeeze(-2)
 
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2), (t.distinct(3, 7), 3, 2, 1)])
 def max_pool1d(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """The maximum of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, False)
@@ -464,8 +445,12 @@ def max_pool1d(
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 6), 2)])
 def max_pool1d_with_indices(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
 ):
     """Maxima and their indices.  input (N, C, L) -> (N, C, L'), same int64."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
@@ -474,9 +459,7 @@ def max_pool1d_with_indices(
 # --- average pooling
 
 
-def _avg_pool(
-    name, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+def _avg_pool(name, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     kernel, step, pads, ones = _geometry(name, n, kernel_size, stride, padding)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
@@ -551,8 +534,12 @@ def _two_or_three(name, input):
 @composite(method=False)
 @samples(lambda t: [(t(2, 3, 6), 2), (t(3, 7), 3, 2, 1)])
 def avg_pool1d(
-    input: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] | None = None,
-    padding: int | tuple[int, ...] = 0, ceil_mode: bool = False, count_include_pad: bool = True
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
 ):
     """The mean of each window.  input (N, C, L) or (C, L) -> (N, C, L')."""
     _two_or_three("avg_pool1d", input)
@@ -574,9 +561,7 @@ def _one_size(name, size):
 
 def _adaptive_size(name, n, input, output_size, colon=""):
     if input.dim() not in (n + 1, n + 2):
-        raise RuntimeError(
-            f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}"
-        )
+        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
     size = (output_size,) * n if not isinstance(output_size, Iterable) else tuple(output_size)
     if len(size) != n:
         raise RuntimeError(f"{name}: output_size must be {n}")

@@ -108,9 +108,7 @@ def compiled_with_cxx11_abi():
 
 def _refuse_grad(tensor: Tensor, name: str) -> None:
     if tensor.requires_grad:
-        raise RuntimeError(
-            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
-        )
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if not tensor.is_cpu:
         raise TypeError(f"{name} is only implemented on CPU tensors")
 
@@ -139,9 +137,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
 def share_memory_(self: Tensor) -> Tensor:
     """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA.  (*) -> (*)."""
     if not self.is_cuda:
-        importlib.import_module("engine.multiprocessing.reductions").share(
-            Memory.of(self._array), self
-        )
+        importlib.import_module("engine.multiprocessing.reductions").share(Memory.of(self._array), self)
     return self
 
 

@@ -41,16 +41,10 @@ def generator_of(generator: Any, array: Any = None, where: Any = None) -> Genera
     """The generator to draw from: the given one, else the default one of the array's device."""
     if generator is not None:
         if not isinstance(generator, Generator):
-            raise TypeError(
-                f"argument 'generator' must be torch.Generator, not {type(generator).__name__}"
-            )
+            raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
         return generator
     if where is None:
-        where = (
-            CPU
-            if array is None or type(array) is np.ndarray
-            else backends.of_array(array).device_of(array)
-        )
+        where = CPU if array is None or type(array) is np.ndarray else backends.of_array(array).device_of(array)
     return source.default_for(where)
 
 
@@ -64,16 +58,12 @@ def _drawn(
     shape = sizes_of(name, "size", sizes)
     for n in shape:
         if n < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-            )
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
     _check_inexact(name, target)
     xp, where = place_of(where)
     with inside(xp, where):
-        return finish(
-            draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out
-        )
+        return finish(draw(xp, generator_of(generator, None, where), shape, target), requires_grad, out)
 
 
 _KERNELS = {
@@ -88,9 +78,7 @@ def _scalar_name(dtype: Any) -> str:
 
 def _check_inexact(name: str, dtype: Any) -> None:
     if dtype.kind not in "fcV":
-        raise NotImplementedError(
-            f"\"{_KERNELS[name]}\" not implemented for '{_scalar_name(dtype)}'"
-        )
+        raise NotImplementedError(f"\"{_KERNELS[name]}\" not implemented for '{_scalar_name(dtype)}'")
 
 
 @composite(method=False)
@@ -121,9 +109,7 @@ def _drawn_like(
     """A tensor as `input` from `draw`: rand_like or randn_like."""
     array = like_array(input._array, dtype, where, memory_format)
     _check_inexact(name, array.dtype)
-    array[...] = draw(
-        backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype
-    )
+    array[...] = draw(backends.xp_of(array), generator_of(generator, array), array.shape, array.dtype)
     return finish(array, requires_grad)
 
 
@@ -133,9 +119,7 @@ def rand_like(
     generator=None,
 ):  # fmt: skip
     """Uniform numbers in [0, 1) in the shape, dtype and device of `input`.  input (*) -> (*)."""
-    return _drawn_like(
-        "rand", uniform_array, input, generator, dtype, device, requires_grad, memory_format
-    )
+    return _drawn_like("rand", uniform_array, input, generator, dtype, device, requires_grad, memory_format)
 
 
 @composite(method=False)
@@ -144,16 +128,12 @@ def randn_like(
     generator=None,
 ):  # fmt: skip
     """Standard normal numbers in the shape, dtype and device of `input`.  input (*) -> (*)."""
-    return _drawn_like(
-        "randn", normal_array, input, generator, dtype, device, requires_grad, memory_format
-    )
+    return _drawn_like("randn", normal_array, input, generator, dtype, device, requires_grad, memory_format)
 
 
 def _check_span(low: int, high: int) -> None:
     if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
 
 
 @composite(method=False)
@@ -168,15 +148,10 @@ def randint(
     elif high is None:
         low, high = 0, low
     if size is None or isinstance(size, int):
-        raise TypeError(
-            "randint(): argument 'size' (position 2) must be tuple of ints, not "
-            + type(size).__name__
-        )
+        raise TypeError("randint(): argument 'size' (position 2) must be tuple of ints, not " + type(size).__name__)
     low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
     _check_span(low, high)
-    target = (
-        out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
-    )
+    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(device)
     with inside(xp, where):
         drawn = integers(xp, generator_of(generator, None, where), low, high, size_of(size), target)
@@ -194,9 +169,7 @@ def randint_like(
         low, high = 0, low
     _check_span(low, high)
     array = like_array(input._array, dtype, device, memory_format)
-    array[...] = integers(
-        backends.xp_of(array), generator_of(generator, array), low, high, array.shape, array.dtype
-    )
+    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, array.dtype)
     return finish(array, requires_grad)
 
 
@@ -216,9 +189,7 @@ def randperm(
     n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {[n]}")
-    target = (
-        out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
-    )
+    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(device)
     with inside(xp, where):
         order = xp.argsort(generator_of(generator, None, where).words(xp, n))
@@ -239,9 +210,7 @@ def randperm(
 def bernoulli_tensor(xp, input, *, generator=None):
     """0 or 1, 1 with the probability given.  input (*) -> (*)."""
     if input.dtype.kind not in "fV":
-        raise NotImplementedError(
-            f"\"bernoulli_tensor_cpu_p_\" not implemented for '{_scalar_name(input.dtype)}'"
-        )
+        raise NotImplementedError(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{_scalar_name(input.dtype)}'")
     if type(input) is np.ndarray and input.size and not ((input >= 0) & (input <= 1)).all():
         raise RuntimeError(
             "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  "
@@ -272,9 +241,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator=None, out=None
 def poisson(xp, input, generator=None):
     """Poisson numbers with the rates given.  input (*) -> (*)."""
     if input.dtype.kind not in "fV":
-        raise NotImplementedError(
-            f"\"poisson_cpu\" not implemented for '{_scalar_name(input.dtype)}'"
-        )
+        raise NotImplementedError(f"\"poisson_cpu\" not implemented for '{_scalar_name(input.dtype)}'")
     rates = backends.of_array(input).to_host(input).astype(_F64)
     if rates.size and not (rates >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
@@ -295,9 +262,7 @@ def normal_tensors(xp, mean, std, generator=None):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = broadcast_shapes(mean.shape, std.shape)
     dtype = mean.dtype if mean.dtype.kind in "fcV" else std.dtype
-    return (normal_array(xp, generator_of(generator, mean), shape, dtype) * std + mean).astype(
-        dtype, copy=False
-    )
+    return (normal_array(xp, generator_of(generator, mean), shape, dtype) * std + mean).astype(dtype, copy=False)
 
 
 @composite(method=False)
@@ -334,9 +299,7 @@ def _check_std(std: Any) -> None:
 
 
 @composite(method=True)
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator=None, out=None
-):
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None, out=None):
     """Numbers of categories drawn by their weights, a row of draws a row of weights.
 
     input (n) or (m, n) -> (num_samples) or (m, num_samples).
@@ -352,9 +315,7 @@ def multinomial(
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     n = weights.shape[-1]
     if not replacement and num_samples > n:
-        raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
-        )
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     xp = backends.xp_of(weights)
     p = weights.astype(_F64).reshape(-1, n)
     if type(p) is np.ndarray:
@@ -366,10 +327,7 @@ def multinomial(
     rows = p.shape[0]
     if replacement:
         ends = xp.cumsum(p, axis=1)
-        draws = (
-            uniform(xp, generator, rows * num_samples, _F64).reshape(rows, num_samples)
-            * ends[:, -1:]
-        )
+        draws = uniform(xp, generator, rows * num_samples, _F64).reshape(rows, num_samples) * ends[:, -1:]
         chosen = xp.zeros((rows, num_samples), np.int64)
         for i in builtins.range(rows):
             chosen[i] = xp.searchsorted(ends[i], draws[i], side="right")
@@ -429,9 +387,7 @@ def _arguments(name: str, args: tuple, kwargs: dict) -> list[Any]:
     values = []
     names = _DEFAULTS[name]
     if len(args) > len(names):
-        raise TypeError(
-            f"{name}() takes at most {len(names)} positional arguments, got {len(args)}"
-        )
+        raise TypeError(f"{name}() takes at most {len(names)} positional arguments, got {len(args)}")
     for i, (key, default) in enumerate(names):
         value = args[i] if i < len(args) else kwargs.pop(key, default)
         if value is None:
@@ -451,9 +407,7 @@ def _work(array: Any) -> Any:
 
 def _check_uniform(low, high):
     if low > high:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
-        )
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
 
 
 def _uniform(xp, generator, array, low, high):
@@ -462,11 +416,7 @@ def _uniform(xp, generator, array, low, high):
         fill_uniform(generator, line, low, high)
         return array
     drawn = uniform_array(xp, generator, array.shape, array.dtype)
-    return (
-        drawn
-        if (low, high) == (0, 1)
-        else drawn * array.dtype.type(high - low) + array.dtype.type(low)
-    )
+    return drawn if (low, high) == (0, 1) else drawn * array.dtype.type(high - low) + array.dtype.type(low)
 
 
 def _check_normal(mean, std):
@@ -479,9 +429,7 @@ def _normal(xp, generator, array, mean, std):
         fill_normal(generator, line, mean, std)
         return array
     drawn = normal_array(xp, generator, array.shape, array.dtype)
-    return (
-        drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
-    )
+    return drawn if (mean, std) == (0, 1) else drawn * array.dtype.type(std) + array.dtype.type(mean)
 
 
 def _check_exponential(lambd):
@@ -490,9 +438,7 @@ def _check_exponential(lambd):
 
 
 def _exponential(xp, generator, array, lambd):
-    return xp.log(1 - uniform_array(xp, generator, array.shape, _work(array))) * _work(array).type(
-        -1 / lambd
-    )
+    return xp.log(1 - uniform_array(xp, generator, array.shape, _work(array))) * _work(array).type(-1 / lambd)
 
 
 def _check_geometric(p):
@@ -511,9 +457,7 @@ def _check_cauchy(median, sigma):
 
 
 def _cauchy(xp, generator, array, median, sigma):
-    return (
-        xp.tan((uniform_array(xp, generator, array.shape, _F64) - 0.5) * math.pi) * sigma + median
-    )
+    return xp.tan((uniform_array(xp, generator, array.shape, _F64) - 0.5) * math.pi) * sigma + median
 
 
 def _check_log_normal(mean, std):
@@ -532,9 +476,7 @@ uniform_ = _filler(
     "Fill with uniform numbers in [from, to).  (*) -> (*).",
     "fVc",
 )
-normal_ = _filler(
-    "normal_", _normal, _check_normal, "Fill with normal numbers.  (*) -> (*).", "fVc"
-)
+normal_ = _filler("normal_", _normal, _check_normal, "Fill with normal numbers.  (*) -> (*).", "fVc")
 exponential_ = _filler(
     "exponential_",
     _exponential,
@@ -548,12 +490,8 @@ geometric_ = _filler(
     "Fill with the number of trials up to a success.  (*) -> (*).",
     "fViu",
 )
-cauchy_ = _filler(
-    "cauchy_", _cauchy, _check_cauchy, "Fill with numbers of a Cauchy distribution.  (*) -> (*)."
-)
-log_normal_ = _filler(
-    "log_normal_", _log_normal, _check_log_normal, "Fill with exp of normal numbers.  (*) -> (*)."
-)
+cauchy_ = _filler("cauchy_", _cauchy, _check_cauchy, "Fill with numbers of a Cauchy distribution.  (*) -> (*).")
+log_normal_ = _filler("log_normal_", _log_normal, _check_log_normal, "Fill with exp of normal numbers.  (*) -> (*).")
 
 
 def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> Tensor:
@@ -582,13 +520,9 @@ def random_(self: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> T
             high = 2 ** {"float16": 11, "bfloat16": 8, "float32": 24}.get(dtype.name, 53) + 1
     low = low or 0
     if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     array = writable(self)
-    array[...] = integers(
-        backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype
-    )
+    array[...] = integers(backends.xp_of(array), generator_of(generator, array), low, high, array.shape, dtype)
     overwrite(self, NODES["random_"])
     return name_node(self, f"RandomBackward{form}")
 

@@ -24,15 +24,11 @@ from engine.tensor import Tensor, wrap
 
 @op(varargs="repeats", public=False, out=False)
 @derivative(input=lambda grad, input_shape, repeats: repeat_backward(grad, input_shape, repeats))
-@samples(
-    lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))]
-)
+@samples(lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))])
 def repeat(xp, input, repeats):
     """Copies of `input` side by side, so many along each dim.  input (*) -> (* times repeats)."""
     if len(repeats) < input.ndim:
-        raise RuntimeError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
-        )
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     lead = len(repeats) - input.ndim
     shape = (1,) * lead + input.shape
     for r, n in zip(repeats, shape):
@@ -72,8 +68,7 @@ def tile(input: Tensor, *dims, **more):
 
 @composite()
 def repeat_interleave(
-    input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *,
-    output_size: int | None = None
+    input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *, output_size: int | None = None
 ):
     """Each entry of `dim` (of the flat tensor if None) repeated.
 
@@ -141,11 +136,7 @@ def flip(xp, input, dims):
     cut = [slice(None)] * input.ndim
     for d in _flip_dims(dims, input.ndim):
         cut[d] = slice(None, None, -1)
-    return (
-        input[tuple(cut)].copy("C")
-        if input.flags.c_contiguous
-        else _in_layout(xp, input, input[tuple(cut)])
-    )
+    return input[tuple(cut)].copy("C") if input.flags.c_contiguous else _in_layout(xp, input, input[tuple(cut)])
 
 
 def _in_layout(xp: Any, like: Any, values: Any) -> Any:
@@ -187,9 +178,7 @@ def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] |
     if not dims and len(shifts) == 1:
         return xp.roll(input, shifts[0])
     if len(shifts) != len(dims):
-        raise RuntimeError(
-            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
-        )
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     return xp.roll(input, shifts, tuple(wrap_dim(d, input.ndim) for d in dims))
@@ -205,9 +194,7 @@ def rot90(input: Tensor, k: int = 1, dims: tuple[int, ...] = (0, 1)):
     if ndim < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {ndim}")
     if dims[0] == dims[1] or builtins.abs(dims[0] - dims[1]) == ndim:
-        raise RuntimeError(
-            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
-        )
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     for i, d in enumerate(dims):
         if not -ndim <= d < ndim:
             raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")

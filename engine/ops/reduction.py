@@ -108,9 +108,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
         return
     if dim is None or dim == ():
         tail = "" if error is IndexError else " Specify the reduction dim with the 'dim' argument."
-        raise error(
-            f"{name}(): Expected reduction dim to be specified for input.numel() == 0.{tail}"
-        )
+        raise error(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.{tail}")
     for d in wrap_dims(dim, array.ndim):
         if not array.shape[d]:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
@@ -125,11 +123,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
         spread(grad, input_shape, dim, keepdim), input_dtype
     )
 )
-@array_derivative(
-    input=lambda grad, input_shape, dim, keepdim: _spread_array(
-        grad, input_shape, dim, keepdim
-    )
-)
+@array_derivative(input=lambda grad, input_shape, dim, keepdim: _spread_array(grad, input_shape, dim, keepdim))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), True), (t(0, 2), 0), (t(3), ()), (t(), 0),
                     (t.integers(0, 9, 3),), (t.boolean(3),), (t.complex(3),)])  # fmt: skip
 def sum(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None):
@@ -207,9 +201,7 @@ def sum_to_size(xp, input, size):
         (t.of([1.0, float("nan")]),),
     ]
 )
-def nansum(
-    xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
-):
+def nansum(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None):
     """Sum over `dim`, nan counted as 0.  input (*) -> (* without dim)."""
     if input.dtype.kind == "c":
         raise RuntimeError("nansum on CPU does not support complex inputs")
@@ -234,9 +226,7 @@ def _floating_result(name: str, input: Any, dtype: Any) -> Any:
     return input
 
 
-def _mean_backward(
-    grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, keepdim: bool
-) -> Tensor:
+def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, keepdim: bool) -> Tensor:
     share = grad / (count_of(input_shape, dim) or 1)
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
@@ -266,10 +256,7 @@ def mean(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fa
 
 @composite()
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1, True)])
-def nanmean(
-    input: Tensor, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None,
-    out=None
-):
+def nanmean(input: Tensor, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None, out=None):
     """The mean over `dim` of what is not nan.  input (*) -> (* without dim)."""
     if not (input.is_floating_point() or input.is_complex()):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
@@ -298,9 +285,7 @@ def count_nonzero(xp, input, dim: tuple[int, ...] | int | None = None):
 def _prod_all_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any) -> Tensor:
     if not input._array.ndim:
         return cast_back(grad, input_dtype)
-    flat = _prod_dim_backward(
-        grad.reshape(1), input.reshape(-1), result.reshape(1), 0, True, input_dtype
-    )
+    flat = _prod_dim_backward(grad.reshape(1), input.reshape(-1), result.reshape(1), 0, True, input_dtype)
     return flat.reshape(input._array.shape)
 
 
@@ -314,9 +299,7 @@ def _prod_dim_backward(
     if not keepdim:
         grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
     if (input._array == 0).any():
-        others = _product_of_others(
-            input if input.dtype is result.dtype else input.to(result.dtype), dim
-        )
+        others = _product_of_others(input if input.dtype is result.dtype else input.to(result.dtype), dim)
         return cast_back(grad * _conj(others), input_dtype)
     return cast_back(grad * _conj(result / input), input_dtype)
 
@@ -363,9 +346,7 @@ def prod_all(xp, input, *, dtype=None):
 
 @op(form="prod", node="ProdBackward1")
 @derivative(input=_prod_dim_backward)
-@samples(
-    lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)]
-)
+@samples(lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)])
 def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
     """The product along `dim`.  input (*) -> (* without dim)."""
     return _product(xp, input, axis_of(dim, input.ndim), keepdim, dtype)
@@ -374,8 +355,7 @@ def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
 @overload(several=((1, 2), (2, 5)))
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1)])
 def prod(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype=None, axis=None, keepdims=None,
-    out=None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype=None, axis=None, keepdims=None, out=None
 ):
     """The product of all elements, or along `dim`; integers in int64; exact gradient at zeros.
 
@@ -400,9 +380,7 @@ def _var_backward(grad: Tensor, input: Tensor, dim: Any, correction: Any, keepdi
     return grad * factor * (input - mean(input, dim, True))
 
 
-def _std_backward(
-    grad: Tensor, input: Tensor, result: Tensor, dim: Any, correction: Any, keepdim: bool
-) -> Tensor:
+def _std_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
     slope = keep_where(grad / (result * 2), result != 0)
     return _var_backward(slope, input, dim, correction, keepdim)
 
@@ -436,10 +414,7 @@ def _moment_samples(t: Any) -> list[Any]:
 @op(form="var", node="VarBackward0")
 @derivative(input=_var_backward)
 @samples(_moment_samples)
-def var_of(
-    xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1,
-    keepdim: bool = False
-):
+def var_of(xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1, keepdim: bool = False):
     """The variance along `dim`.  input (*) -> (* without dim)."""
     return _moments(xp, input, dim, correction, keepdim)[0]
 
@@ -447,17 +422,12 @@ def var_of(
 @op(form="std", node="StdBackward0")
 @derivative(input=_std_backward)
 @samples(_moment_samples)
-def std_of(
-    xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1,
-    keepdim: bool = False
-):
+def std_of(xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1, keepdim: bool = False):
     """The standard deviation along `dim`; gradient 0 where it is 0.  input (*) -> (* without dim)."""
     return xp.sqrt(_moments(xp, input, dim, correction, keepdim)[0])
 
 
-def _moment_arguments(
-    name: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any
-) -> tuple[Any, Any, bool]:
+def _moment_arguments(name: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> tuple[Any, Any, bool]:
     """(dim, correction, keepdim) of the forms (unbiased), (dim, unbiased, keepdim) and (dim, correction=, keepdim=)."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -471,12 +441,15 @@ def _moment_arguments(
 
 
 @overload(several=((1, 2), (1, 5), (2, 5)))
-@samples(
-    lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
-)
+@samples(lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})])
 def var(
-    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
-    keepdim: bool = False, *, correction: complex | None = None, out=None
+    input: Tensor,
+    dim: int | tuple[int, ...] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: complex | None = None,
+    out=None,
 ):
     """The variance over `dim`, divided by N - correction (1; 0 with unbiased=False).  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var", dim, unbiased, keepdim, correction)
@@ -484,12 +457,15 @@ def var(
 
 
 @overload(several=((1, 2), (1, 5), (2, 5)))
-@samples(
-    lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})]
-)
+@samples(lambda t: [(t(3, 4),), (t(3, 4), 1, False), (t(3, 4), False), (t(3, 4), 0, {"correction": 2})])
 def std(
-    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
-    keepdim: bool = False, *, correction: complex | None = None, out=None
+    input: Tensor,
+    dim: int | tuple[int, ...] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: complex | None = None,
+    out=None,
 ):
     """The standard deviation over `dim`, see `var`.  input (*) -> (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std", dim, unbiased, keepdim, correction)
@@ -501,9 +477,7 @@ def _check_moments(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name} only support floating point and complex dtypes")
 
 
-def _named(
-    name: str, spread: Tensor, input: Tensor, dim: Any, keepdim: bool
-) -> tuple[Tensor, Tensor]:
+def _named(name: str, spread: Tensor, input: Tensor, dim: Any, keepdim: bool) -> tuple[Tensor, Tensor]:
     """(spread, mean), both under the name of torch's one node."""
     return name_node(spread, name), name_node(mean(input, dim, keepdim), name)
 
@@ -511,8 +485,12 @@ def _named(
 @overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
 def var_mean(
-    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
-    keepdim: bool = False, *, correction: complex | None = None
+    input: Tensor,
+    dim: int | tuple[int, ...] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: complex | None = None,
 ):
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
@@ -523,8 +501,12 @@ def var_mean(
 @overload(method=False, several=((1, 2), (1, 4), (2, 4)))
 @samples(lambda t: [(t(3, 4), 1)])
 def std_mean(
-    input: Tensor, dim: int | tuple[int, ...] | bool | None = None, unbiased: bool | None = None,
-    keepdim: bool = False, *, correction: complex | None = None
+    input: Tensor,
+    dim: int | tuple[int, ...] | bool | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: complex | None = None,
 ):
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
@@ -535,9 +517,7 @@ def std_mean(
 # --- logsumexp
 
 
-def _logsumexp_backward(
-    grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool
-) -> Tensor:
+def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:
     shape = input._array.shape
     grad, result = unreduce(grad, shape, dim, keepdim), unreduce(result, shape, dim, keepdim)
     return grad * _conj((input - result).exp())
@@ -562,11 +542,7 @@ def logsumexp(xp, input, dim: int | tuple[int, ...], keepdim: bool = False):
     axis = axis_of(dim, input.ndim)
     if not input.size and builtins.any(not input.shape[d] for d in wrap_dims(axis, input.ndim)):
         return xp.log(xp.exp(input).sum(axis=axis, keepdims=keepdim)).astype(kind)
-    top = (
-        input.max(axis=axis, keepdims=True)
-        if kind.kind != "c"
-        else input.real.max(axis=axis, keepdims=True)
-    )
+    top = input.max(axis=axis, keepdims=True) if kind.kind != "c" else input.real.max(axis=axis, keepdims=True)
     top = xp.where(xp.isfinite(top), top, top.dtype.type(0))
     found = xp.log(xp.exp(input - top).sum(axis=axis, keepdims=True)) + top
     if not keepdim:

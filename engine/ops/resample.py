@@ -31,16 +31,10 @@ def resampled_backward(xp, grad_output, spec):
 def _resampling(kind, n, node):
     """The decorator of one of torch's resampling ops: over n dims, its `spec` entries of one kind."""
     corners = (False, True) if kind in ("linear", "cubic") else (False,)
-    specs = [
-        tuple((kind, a, b, c, None) for _ in range(n))
-        for a, b in ((4, 7), (5, 3))[: 3 - n + 1]
-        for c in corners
-    ]
+    specs = [tuple((kind, a, b, c, None) for _ in range(n)) for a, b in ((4, 7), (5, 3))[: 3 - n + 1] for c in corners]
 
     def register(kernel):
-        kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(
-            kernel
-        )
+        kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(kernel)
         kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
         function = _OPS[kind, n] = op(public=False, out=False, method=False, node=node)(kernel)
         return function
@@ -264,9 +258,7 @@ def _upsample(kind, input, output, align_corners, factors):
         names = ("D", "H", "W")[-len(size) :]
         ins = ", ".join(f"{x}: {n}" for x, n in zip(names, size))
         outs = ", ".join(f"{x}: {n}" for x, n in zip(names, output))
-        raise RuntimeError(
-            f"Input and output sizes should be greater than 0, but got input ({ins}) output ({outs})"
-        )
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({ins}) output ({outs})")
     if input.shape[1] == 0:
         raise RuntimeError(
             f"Non-empty {len(size) + 2}D data tensor expected but got a tensor with sizes {list(input.shape)}"

@@ -42,10 +42,7 @@ def _walk(gates, h, batch_sizes, reverse, step):
     pieces = {}
     for start, n in _rnn.steps(batch_sizes, reverse):
         new = step(gates.narrow(0, start, n), tuple(s.narrow(0, 0, n) for s in h))
-        h = tuple(
-            v if n == s.shape[0] else cat([v, s.narrow(0, n, s.shape[0] - n)])
-            for v, s in zip(new, h)
-        )
+        h = tuple(v if n == s.shape[0] else cat([v, s.narrow(0, n, s.shape[0] - n)]) for v, s in zip(new, h))
         pieces[start] = new[0]
     if not pieces:
         return gates.new_zeros((0, h[0].shape[1])), *h
@@ -97,9 +94,7 @@ def _lstm_samples(t, projected=False):
     for sizes, reverse in (((2, 2, 2), False), (_SIZES, False), (_SIZES, True)):
         n, rows = sizes[0], builtins.sum(sizes)
         p = 1 if projected else 2
-        made.append(
-            (t(rows, 8), t(n, p), t(n, 2), t(8, p), t(1, 2) if projected else None, sizes, reverse)
-        )
+        made.append((t(rows, 8), t(n, p), t(n, 2), t(8, p), t(1, 2) if projected else None, sizes, reverse))
     return made
 
 
@@ -121,9 +116,7 @@ def lstm_layer_backward(
 ):  # fmt: skip
     """The gradients of one LSTM direction.  grad_output (rows, P), grad_h (N, P), grad_c (N, H) -> as the inputs."""
     dtype = h0.dtype
-    arrays = _wide(
-        grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells
-    )
+    arrays = _wide(grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells)
     g, gh, gc, h, c, w, w_out, y, act, cell = arrays
     found = _rnn.lstm_backward(xp, g, gh, gc, h, c, w, w_out, y, act, cell, batch_sizes, reverse)
     if found[4] is None:
@@ -207,9 +200,7 @@ def lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, 
         (*map(t.constant, (t(0, 3), t(3, 2), t(6, 3), t(6, 2), t(6), t(6))), 0, True),
     ]
 )
-def gru_inference(
-    xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False
-):
+def gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, length=0, reverse=False):
     """One direction of one GRU layer without gradients: `length` steps of the whole batch.
 
     rows (length N, I), h0 (N, H), weight_ih (3H, I), weight_hh (3H, H), bias_ih, bias_hh (3H) or None
@@ -251,9 +242,7 @@ def gru_layer_backward(
     return _like(found, h0.dtype)
 
 
-def _gru_formula(
-    grad0, grad1, gates, h0, weight, bias, result0, result2, result3, batch_sizes, reverse
-):
+def _gru_formula(grad0, grad1, gates, h0, weight, bias, result0, result2, result3, batch_sizes, reverse):
     zero = result0.detach()
     grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
     grad1 = h0.detach().new_zeros(h0.shape) if grad1 is None else grad1
@@ -301,14 +290,10 @@ def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
         lambda *a: _simple_twin(*a, how, batch_sizes, reverse), 2, grads, needs, grad_output, grad_h, gates, h0, weight
     ),
 )  # fmt: skip
-def rnn_layer_backward(
-    xp, grad_output, grad_h, gates, h0, weight, output, how, batch_sizes, reverse
-):
+def rnn_layer_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, batch_sizes, reverse):
     """The gradients of one plain recurrent direction.  grad_output (rows, H), grad_h (N, H) -> as the inputs."""
     g, gh, h, w, y = _wide(grad_output, grad_h, h0, weight, output)
-    return _like(
-        _rnn.simple_backward(xp, g, gh, h, w, y, how == "relu", batch_sizes, reverse), h0.dtype
-    )
+    return _like(_rnn.simple_backward(xp, g, gh, h, w, y, how == "relu", batch_sizes, reverse), h0.dtype)
 
 
 def _rnn_formula(grad0, grad1, gates, h0, weight, result0, how, batch_sizes, reverse):
@@ -368,9 +353,7 @@ def _gru_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
         found = gru_inference(rows, *hx, *_laid(weights), *biases, len(batch_sizes), reverse)
         return found[0], found[1:]
     gates = linear(rows, weights[0], weights[2] if has_biases else None)
-    found = gru_layer(
-        gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse
-    )
+    found = gru_layer(gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse)
     return found[0], found[1:2]
 
 
@@ -383,9 +366,7 @@ def _simple_direction(how):
     return direction
 
 
-def _network(
-    direction, rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes
-):
+def _network(direction, rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes):
     """All layers over packed rows: (output, final states)."""
     directions = 2 if bidirectional else 1
     per = len(params) // (num_layers * directions)
@@ -488,17 +469,11 @@ def _cell_check(input, hx, w_ih, w_hh, gates):
     """torch's errors for sizes that do not fit; `gates` parts of the rows of the weights."""
     size, hidden = w_ih.size(1), w_hh.size(1)
     if input.size(1) != size:
-        raise RuntimeError(
-            f"input has inconsistent input_size: got {input.size(1)} expected {size}"
-        )
+        raise RuntimeError(f"input has inconsistent input_size: got {input.size(1)} expected {size}")
     if input.size(0) != hx.size(0):
-        raise RuntimeError(
-            f"Input batch size {input.size(0)} doesn't match hidden0 batch size {hx.size(0)}"
-        )
+        raise RuntimeError(f"Input batch size {input.size(0)} doesn't match hidden0 batch size {hx.size(0)}")
     if hx.size(1) != hidden:
-        raise RuntimeError(
-            f"hidden0 has inconsistent hidden_size: got {hx.size(1)}, expected {hidden}"
-        )
+        raise RuntimeError(f"hidden0 has inconsistent hidden_size: got {hx.size(1)}, expected {hidden}")
     for label, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
         if weight.size(0) != gates * hidden:
             raise RuntimeError(
@@ -509,8 +484,12 @@ def _cell_check(input, hx, w_ih, w_hh, gates):
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), (t(3, 2), t(3, 2)), t(8, 4), t(8, 2), t(8), t(8))])
 def lstm_cell(
-    input: Tensor, hx: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None
+    input: Tensor,
+    hx: tuple[Tensor, ...],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
 ):
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
     check_elements(hx, 1)
@@ -525,8 +504,7 @@ def lstm_cell(
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(6, 4), t(6, 2), t(6), t(6))])
 def gru_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ):
     """One step of a GRU.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih, w_hh, 3)
@@ -536,8 +514,7 @@ def gru_cell(
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
 def rnn_tanh_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ):
     """One step of a plain recurrent network with tanh.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih, w_hh, 1)
@@ -547,8 +524,7 @@ def rnn_tanh_cell(
 @composite(method=False)
 @samples(lambda t: [(t(3, 4), t(3, 2), t(2, 4), t(2, 2), t(2), t(2))])
 def rnn_relu_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ):
     """One step of a plain recurrent network with relu.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih, w_hh, 1)

@@ -127,9 +127,7 @@ def _standard_gamma_grad(xp, input, output):
 
 
 @op(gradgrad=False, out=False, method=False, tensors=("x", "alpha", "total"), why="torch defines no derivative of it")
-@samples(
-    lambda t: [tuple(map(t.constant, (t.uniform(0.1, 0.9, 3, 4), t.positive(3, 4), t.uniform(9, 10, 3, 4))))]
-)
+@samples(lambda t: [tuple(map(t.constant, (t.uniform(0.1, 0.9, 3, 4), t.positive(3, 4), t.uniform(9, 10, 3, 4))))])
 def _dirichlet_grad(xp, x, alpha, total):
     """dx/dalpha / (1 - x) of a Beta(alpha, total - alpha) draw x.  x (*), alpha (*), total (*) -> (*)."""
     a = alpha.astype("float64")

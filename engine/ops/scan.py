@@ -53,9 +53,7 @@ def _after(x: Tensor, dim: int) -> Tensor:
     return x.flip(dim).cumsum(dim).flip(dim)
 
 
-def _cumprod_backward(
-    grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int
-) -> Tensor:
+def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int) -> Tensor:
     """(sum of grad * result behind each element) / element; without division where an element is 0."""
     if not input._array.ndim:
         return cast_back(grad, input_dtype)
@@ -143,9 +141,7 @@ def _transposed(grad: Tensor, input: Tensor, output: Tensor, dim: int) -> Tensor
 @derivative(
     grad_output=lambda grad, input, output, dim: _transposed(grad, input, output, dim),
     input=lambda grad, result: grad * result,
-    output=lambda grad, grad_output, input, output, dim: (
-        -grad_output * _transposed(grad, input, output, dim)
-    ),
+    output=lambda grad, grad_output, input, output, dim: -grad_output * _transposed(grad, input, output, dim),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), t(3, 4), 1), (t(2, 3), t(2, 3), t(2, 3), 0)])
 def logcumsumexp_backward(xp, grad_output, input, output, dim):
@@ -188,13 +184,8 @@ def logcumsumexp(xp, input, dim: int):
 
 
 @composite()
-@samples(
-    lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)]
-)
-def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
-    append: Tensor | None = None
-):
+@samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None):
     """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
     if not input._array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -232,9 +223,7 @@ def _spacing(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
 def _no_bool(name: str, y: Tensor, x: Any) -> None:
     for label, value in (("y", y), ("x", x)):
         if isinstance(value, Tensor) and value._array.dtype.kind == "b":
-            raise RuntimeError(
-                f"{name}: received a bool input for `{label}`, but bool is not supported"
-            )
+            raise RuntimeError(f"{name}: received a bool input for `{label}`, but bool is not supported")
 
 
 @composite(method=False, names=("trapz",), several=((1, 3), (2, 3)))

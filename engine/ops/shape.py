@@ -67,13 +67,9 @@ def _as_dtype(input, dtype):
         raise RuntimeError(f"self.dim() cannot be 0 {reason}")
     ratio = new // old
     if new > old and input.shape[-1] % ratio:
-        raise RuntimeError(
-            f"self.size(-1) must be divisible by {ratio} {reason}, but got {input.shape[-1]}"
-        )
+        raise RuntimeError(f"self.size(-1) must be divisible by {ratio} {reason}, but got {input.shape[-1]}")
     if input.size and input.strides[-1] != old:
-        raise RuntimeError(
-            f"self.stride(-1) must be 1 {reason}, but got {input.strides[-1] // old}"
-        )
+        raise RuntimeError(f"self.stride(-1) must be 1 {reason}, but got {input.strides[-1] // old}")
     for d in range(input.ndim - 1 if new > old else 0):
         if input.shape[d] > 1 and input.strides[d] % new:
             raise RuntimeError(
@@ -401,9 +397,7 @@ def expand(xp, input, size):
             f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
             f"({len(shape)})"
         )
-    if size[extra:] == shape and (
-        not extra or builtins.min(size[:extra]) >= 0
-    ):  # new leading dims only
+    if size[extra:] == shape and (not extra or builtins.min(size[:extra]) >= 0):  # new leading dims only
         return restride(xp, input, size, (0,) * extra + strides)
     sizes, steps = list(size), [0] * extra + list(strides)
     for d in builtins.range(len(size) - 1, -1, -1):
@@ -464,9 +458,7 @@ def broadcast_shapes(*shapes):
     try:
         return Size(_checks.broadcast_shapes(*sizes))
     except RuntimeError:
-        raise RuntimeError(
-            "Shape mismatch: objects cannot be broadcast to a single shape"
-        ) from None
+        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
 
 
 # --- basic indexing
@@ -520,9 +512,7 @@ def item_index(xp, input, index):
                 "convert a "
                 "0-dim tensor to a number"
             ) from None
-        raise IndexError(
-            f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}"
-        ) from None
+        raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
 
 
 @op(public=False, method=False, node="SelectBackwardBackward0", plain=("index",))
@@ -536,11 +526,7 @@ def place(xp, grad_output, shape, index):
 
 
 @op(view=True, plain=("index",))
-@derivative(
-    input=lambda grad, input_shape, dim, index: place(
-        grad, input_shape, _at(input_shape, dim, index)
-    )
-)
+@derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim: int, index: int):
     """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
@@ -573,9 +559,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int):
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -n <= start <= n:
-        raise IndexError(
-            f"start out of range (expected to be in range of [{-n}, {n}], but got {start})"
-        )
+        raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
     if start < 0:
         start += n
     if start + length > n:

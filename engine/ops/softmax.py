@@ -20,9 +20,7 @@ def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, 
         input = input.astype(dtypes.to_numpy(dtype))
     axis = wrap_dim(dim, input.ndim)
     if input.dtype.kind in "iubc":
-        raise not_implemented(
-            f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input
-        )
+        raise not_implemented(f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input)
     if input.dtype.itemsize == 2:
         return input.astype("float32"), input.dtype, axis
     return input, input.dtype, axis
@@ -53,11 +51,7 @@ def _soft_samples(t: Any) -> list[Any]:
 
 
 @op(names=("special_softmax",), large=512)
-@derivative(
-    input=lambda grad, result, dim, input_dtype: cast_back(
-        softmax_backward(grad, result, dim), input_dtype
-    )
-)
+@derivative(input=lambda grad, result, dim, input_dtype: cast_back(softmax_backward(grad, result, dim), input_dtype))
 @samples(_soft_samples)
 def softmax(xp, input, dim: int, dtype=None):
     """exp(input) divided by its sum along `dim`, without overflow.  input (*) -> (*)."""
@@ -84,9 +78,7 @@ def log_softmax_backward(xp, grad_output, output, dim):
 
 @op(names=("special_log_softmax",), large=512)
 @derivative(
-    input=lambda grad, result, dim, input_dtype: cast_back(
-        log_softmax_backward(grad, result, dim), input_dtype
-    )
+    input=lambda grad, result, dim, input_dtype: cast_back(log_softmax_backward(grad, result, dim), input_dtype)
 )
 @samples(_soft_samples)
 def log_softmax(xp, input, dim: int, dtype=None):

@@ -33,9 +33,7 @@ def _sort_samples(t: Any) -> list[Any]:
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",), several=((1, 4), (2, 5)))
-@derivative(
-    input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim)
-)
+@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
 @samples(_sort_samples)
 def sort(xp, input, dim: int = -1, descending: bool = False, stable: bool | None = False):
     """(values, indices) in order along `dim`; equals keep their order.  input (*) -> (*), (*)."""
@@ -76,9 +74,7 @@ def _part(xp: Any, array: Any, axis: int, start: int, stop: int) -> Any:
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
-@derivative(
-    input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim)
-)
+@derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
                     (t.integers(0, 99, 2, 2000), 3), (t.integers(0, 99, 2000), 3, -1, False)])  # fmt: skip
 def topk(xp, input, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
@@ -109,9 +105,7 @@ def topk(xp, input, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return xp.take_along_axis(input, index, axis), index
 
 
-def _picked(
-    xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool
-) -> tuple[Any, Any]:
+def _picked(xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
     """(values, indices) at `place` (size 1 along axis) of the order."""
     index = xp.take_along_axis(order, place, axis)
     values = xp.take_along_axis(input, index, axis)
@@ -126,9 +120,7 @@ def _one_place(xp: Any, input: Any, axis: int, place: int) -> Any:
     return xp.full(shape, place, "int64")
 
 
-def _index_backward(
-    grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, keepdim: bool
-) -> Tensor:
+def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, keepdim: bool) -> Tensor:
     return at_index(grad0, result1, input_shape, dim, keepdim)
 
 
@@ -275,9 +267,7 @@ def mode(xp, input, dim: int = -1, keepdim: bool = False):
     n = input.shape[axis]
     places = xp.arange(n).reshape([n if d == axis else 1 for d in range(input.ndim)])
     fresh = xp.ones(input.shape, "bool")
-    _part(xp, fresh, axis, 1, n)[...] = _part(xp, values, axis, 1, n) != _part(
-        xp, values, axis, 0, n - 1
-    )
+    _part(xp, fresh, axis, 1, n)[...] = _part(xp, values, axis, 1, n) != _part(xp, values, axis, 0, n - 1)
     starts = xp.maximum.accumulate(xp.where(fresh, places, 0), axis=axis)
     place = xp.argmax(places - starts, axis=axis, keepdims=True)  # the end of the first longest run
     return _picked(xp, input, order, place, axis, keepdim)
@@ -292,12 +282,13 @@ def _results(arrays: list[Any]) -> Any:
 
 
 @composite()
-@samples(
-    lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})]
-)
+@samples(lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})])
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-    dim: int | None = None
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ):
     """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
 
@@ -351,9 +342,7 @@ def unique_consecutive(
         inverse = xp.cumsum(fresh) - 1
         results.append(inverse.reshape(array.shape if dim is None else (n,)).astype("int64"))
     if return_counts:
-        results.append(
-            xp.diff(xp.concatenate((starts, xp.asarray([n], starts.dtype)))).astype("int64")
-        )
+        results.append(xp.diff(xp.concatenate((starts, xp.asarray([n], starts.dtype)))).astype("int64"))
     return _results(results)
 
 
@@ -392,17 +381,21 @@ def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int3
 @composite(method=False, several=((2, 7), (2, 7)))
 @samples(lambda t: [(t.of([1.0, 2, 3]), t.constant(t(2, 3)))])
 def searchsorted(
-    sorted_sequence: Tensor, input: Tensor | complex, *, out_int32: bool = False,
-    right: bool = False, side: str | None = None, sorter: Tensor | None = None, out=None
+    sorted_sequence: Tensor,
+    input: Tensor | complex,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    out=None,
 ):
     """The indices at which `input` keeps the innermost dim of `sorted_sequence` sorted.
 
     sorted_sequence (*, n), input (*, m) -> (*, m).
     """
     if side not in (None, "left", "right"):
-        raise RuntimeError(
-            f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}"
-        )
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
         raise RuntimeError(
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
@@ -414,9 +407,7 @@ def searchsorted(
         )
     first = sorted_sequence._array
     if not isinstance(input, Tensor):
-        input = wrap(
-            backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None)
-        )
+        input = wrap(backends.xp_of(first).asarray(input, first.dtype if first.dtype.kind == "f" else None))
     second = input._array
     if first.ndim > 1 and (first.ndim != second.ndim or first.shape[:-1] != second.shape[:-1]):
         raise RuntimeError(
@@ -426,22 +417,15 @@ def searchsorted(
         )
     for x in (second, first):
         refuse("searchsorted_out_cpu", x, "c")
-    return search_sorted(
-        sorted_sequence, input, right or side == "right", sorter, out_int32, out=out
-    )
+    return search_sorted(sorted_sequence, input, right or side == "right", sorter, out_int32, out=out)
 
 
 @composite(method=False, several=((2, 4), (2, 5)))
 @samples(lambda t: [(t.constant(t(2, 3)), t.of([-1.0, 0, 1]))])
-def bucketize(
-    input: Tensor | complex, boundaries: Tensor, *, out_int32: bool = False, right: bool = False,
-    out=None
-):
+def bucketize(input: Tensor | complex, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out=None):
     """The index of the interval between `boundaries` that holds each element.  input (*), boundaries (n) -> (*)."""
     if boundaries._array.ndim != 1:
-        raise RuntimeError(
-            f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})"
-        )
+        raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 
@@ -462,12 +446,8 @@ def isin(
     for x in (elements, test_elements):
         kind = dtypes.of_number(x) if not isinstance(x, Tensor) else x.dtype
         if kind is dtypes.bool or kind.is_complex:
-            raise RuntimeError(
-                f"Unsupported input type encountered for isin(): {dtypes.scalar_name(kind)}"
-            )
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {dtypes.scalar_name(kind)}")
     like = (elements if isinstance(elements, Tensor) else test_elements)._array
     first, second = (_comparable(_as_tensor(x, like)._array) for x in (elements, test_elements))
     found = backends.xp_of(like).isin(first, second, assume_unique=assume_unique, invert=invert)
-    return wrap(
-        found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found)
-    )
+    return wrap(found if hasattr(found, "strides") and found.ndim else backends.xp_of(like).asarray(found))

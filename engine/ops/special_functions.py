@@ -119,9 +119,7 @@ def real_only(name: str, input: Any) -> None:
 
 @op(promote="float", inplace=True, names=("special_erf",))
 @derivative(input=lambda grad, input: grad * (TWO_OVER_ROOT_PI * (-(input * input)).exp()))
-@samples(
-    lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 4, 9),), (t.integers(-2, 3, 3),)]
-)
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 4, 9),), (t.integers(-2, 3, 3),)])
 def erf(xp, input):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input.  input (*) -> (*)."""
     real_only("erf_vml_cpu", input)
@@ -217,17 +215,11 @@ def _ndtri_of(xp: Any, p: Any) -> Any:
         tail = _log_ndtr_of(xp, guess)
         slope = xp.exp(-0.5 * guess * guess - tail) / ROOT_TWO_PI
         guess = guess - (tail - xp.log(small)) / slope
-    return xp.where(
-        p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x
-    )
+    return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
 
 
 @op(promote="float", method=False, refuse="c", label="log_ndtr_cpu")
-@derivative(
-    input=lambda grad, input: (
-        grad * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF))
-    )
-)
+@derivative(input=lambda grad, input: grad * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
 @samples(lambda t: [(t(3, 4),), (t.uniform(-9, -8, 3),), (t(),), (t(0, 2),)])
 def special_log_ndtr(xp, input):
     """The logarithm of the standard normal distribution function, accurate for very negative input.
@@ -251,9 +243,7 @@ def special_entr(xp, input):
     """-input * log(input); 0 at 0, -inf below.  input (*) -> (*)."""
     of = input.dtype.type
     found = -input * xp.log(input)
-    return xp.where(
-        input > 0, found, xp.where(input == 0, of(0), xp.where(input < 0, of(float("-inf")), input))
-    )
+    return xp.where(input > 0, found, xp.where(input == 0, of(0), xp.where(input < 0, of(float("-inf")), input)))
 
 
 # --- logit and friends
@@ -299,12 +289,8 @@ def _xlog1py_input(grad: Tensor, input: Any, other: Any) -> Tensor:
 
 @op(broadcast=True, promote="float", method=False, half=True, refuse="c", label="xlog1py_cpu")
 @derivative(input=_xlog1py_input, other=lambda grad, input, other: grad * input / (other + 1))
-@samples(
-    lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (t(0), t(0))]
-)
+@samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (t(0), t(0))])
 def special_xlog1py(xp, input, other):
     """input * log1p(other), 0 where input is 0.  input (*a), other (*b) -> (broadcast of a and b)."""
-    product = xp.multiply(
-        input, xp.log1p(other if hasattr(other, "dtype") else input.dtype.type(other))
-    )
+    product = xp.multiply(input, xp.log1p(other if hasattr(other, "dtype") else input.dtype.type(other)))
     return xp.where((input == 0) & (other == other), product.dtype.type(0), product)

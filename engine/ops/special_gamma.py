@@ -211,9 +211,7 @@ def polygamma(n: int, input: Tensor, *, out=None):
 def polygamma_(input: Tensor, n: int):
     """In place: see `polygamma`."""
     n, input = _order(n, input)
-    return (
-        digamma.op.inplace_function(input) if n == 0 else polygamma_of.op.inplace_function(input, n)
-    )
+    return digamma.op.inplace_function(input) if n == 0 else polygamma_of.op.inplace_function(input, n)
 
 
 def _check_mvlgamma(p: int) -> None:
@@ -297,22 +295,11 @@ def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
     lower = front * _lower_series(xp, safe_a, xp.minimum(inner_x, safe_a + 1), steps)
     outer_x = xp.maximum(safe_x, safe_a + 1)
     above = front * _upper_fraction(xp, safe_a, outer_x, steps)
-    found = (
-        xp.where(series_side, 1 - lower, above)
-        if upper
-        else xp.where(series_side, lower, 1 - above)
-    )
+    found = xp.where(series_side, 1 - lower, above) if upper else xp.where(series_side, lower, 1 - above)
     at_zero, at_infinity = (1.0, 0.0) if upper else (0.0, 1.0)
     found = xp.where((x == 0) | (a == math.inf), at_zero, found)
     found = xp.where((a == 0) | (x == math.inf), at_infinity, found)
-    bad = (
-        (a < 0)
-        | (x < 0)
-        | (a != a)
-        | (x != x)
-        | ((a == 0) & (x == 0))
-        | ((a == math.inf) & (x == math.inf))
-    )
+    bad = (a < 0) | (x < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
     return xp.where(bad, math.nan, found).astype(kind)
 
 
@@ -332,9 +319,7 @@ def special_gammainc(xp, input, other):
     return _incomplete(xp, input, other, False)
 
 
-@op(
-    broadcast=True, inplace=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu"
-)
+@op(broadcast=True, inplace=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu")
 @derivative(other=lambda grad, input, other: -_gamma_density(grad, input, other))
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
 def special_gammaincc(xp, input, other):
@@ -456,9 +441,7 @@ def special_i1(xp, input):
 
 @op(promote="float", method=False, refuse="c", label="i1e_cpu")
 @derivative(
-    input=lambda grad, input, result: (
-        grad * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
-    )
+    input=lambda grad, input, result: grad * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
 )
 @samples(_bessel_samples)
 def special_i1e(xp, input):

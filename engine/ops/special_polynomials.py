@@ -167,9 +167,7 @@ def special_shifted_chebyshev_polynomial_w(xp, input, n):
 @samples(_samples)
 def special_hermite_polynomial_h(xp, input, n):
     """The Hermite polynomial of the physicists, of degree `n`.  input (*a), n (*b) -> (broadcast of a and b)."""
-    return _degrees(
-        xp, input, n, lambda x: 2 * x, lambda x, k, now, before: 2 * (x * now - k * before)
-    )
+    return _degrees(xp, input, n, lambda x: 2 * x, lambda x, k, now, before: 2 * (x * now - k * before))
 
 
 @op(

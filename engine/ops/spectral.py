@@ -49,9 +49,7 @@ def fft_c2c(xp, input, dim, norm, forward):
     return xp.fft.ifftn(input, axes=dim, norm=_INVERSE[norm])
 
 
-def _r2c_slope(
-    grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, shape: tuple[int, ...]
-) -> Tensor:
+def _r2c_slope(grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, shape: tuple[int, ...]) -> Tensor:
     if onesided:
         last = dim[-1]
         grad = padded(grad, last, shape[last])
@@ -59,11 +57,7 @@ def _r2c_slope(
 
 
 @op(node="FftR2CBackward0", public=False, method=False)
-@derivative(
-    input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(
-        grad, dim, norm, onesided, input_shape
-    )
-)
+@derivative(input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(grad, dim, norm, onesided, input_shape))
 @samples(
     lambda t: [
         (t(4), (0,), 0, True),
@@ -302,9 +296,7 @@ def _centred(x: Tensor, left: int, size: int) -> Tensor:
 
 
 @composite()
-@samples(
-    lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})]
-)
+@samples(lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})])
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
@@ -437,13 +429,9 @@ def _window(
             "memory_format=(nullopt))"
         )
     if length < 0:
-        raise RuntimeError(
-            f"{name} requires non-negative window_length, got window_length={length}"
-        )
+        raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
     if target.category == dtypes.COMPLEX:
-        raise NotImplementedError(
-            f"\"arange_cpu\" not implemented for '{dtypes.scalar_name(target)}'"
-        )
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{dtypes.scalar_name(target)}'")
     if length <= 1:
         values = np.ones(length)
     else:
@@ -469,9 +457,7 @@ def hann_window(
     pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """sin^2(pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
-    return _window(
-        "hann_window", window_length, periodic, _cosines(0.5, 0.5), dtype, device, requires_grad
-    )
+    return _window("hann_window", window_length, periodic, _cosines(0.5, 0.5), dtype, device, requires_grad)
 
 
 @composite(method=False)

@@ -16,9 +16,7 @@ def _dims(name: str, input: Tensor, signal_ndim: int, pairs: bool) -> tuple[int,
     """The transformed dims of the complex (or real) tensor."""
     ndim = input._array.ndim - pairs
     if signal_ndim not in (1, 2, 3):
-        raise RuntimeError(
-            f"{name}: expected signal_ndim to be 1, 2, or 3, but got signal_ndim={signal_ndim}"
-        )
+        raise RuntimeError(f"{name}: expected signal_ndim to be 1, 2, or 3, but got signal_ndim={signal_ndim}")
     if ndim < signal_ndim:
         least = signal_ndim + pairs
         raise RuntimeError(
@@ -62,8 +60,11 @@ def rfft(input: Tensor, signal_ndim: int, normalized: bool = False, onesided: bo
 @composite()
 @samples(lambda t: [(t(3, 2), 1), (t(2, 3, 2), 2, True), (t(3, 2), 1, False, True, (5,))])
 def irfft(
-    input: Tensor, signal_ndim: int, normalized: bool = False, onesided: bool = True,
-    signal_sizes: tuple[int, ...] | None = None
+    input: Tensor,
+    signal_ndim: int,
+    normalized: bool = False,
+    onesided: bool = True,
+    signal_sizes: tuple[int, ...] | None = None,
 ):
     """The inverse of `rfft`; signal_sizes: the sizes of the result's last dims.  input (*, 2) -> (*)."""
     dims = _dims("irfft", input, signal_ndim, True)

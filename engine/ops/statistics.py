@@ -36,9 +36,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     input (*) -> (* without dim).
     """
     if not isinstance(input, Tensor):
-        raise TypeError(
-            f"norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}"
-        )
+        raise TypeError(f"norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if p is None or p == "fro":
         p = 2.0
     elif p == "nuc":
@@ -53,9 +51,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 def _nuclear(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
     dims = wrap_dims((-2, -1) if dim is None else dim, input._array.ndim)
     if len(dims) != 2:
-        raise RuntimeError(
-            f"linalg.matrix_norm: dim must be a 2-tuple. Got {', '.join(map(str, dims))}"
-        )
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {', '.join(map(str, dims))}")
     matrix = input.movedim(dims, (-2, -1))
     found = PUBLIC["svd"](matrix)[1].sum(-1)
     if keepdim:
@@ -139,9 +135,7 @@ def _edges(input: Any, low: float, high: float) -> tuple[float, float]:
     if low == high:
         low, high = low - 1, high + 1
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(
-            f"torch.histc: range of [{low}, {high}] is not finite".replace("torch.histc", "histc")
-        )
+        raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite".replace("torch.histc", "histc"))
     if low > high:
         raise RuntimeError("torch.histc: max must be larger than min")
     return low, high
@@ -168,21 +162,22 @@ def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
 
 
 @composite(several=((1, 6), (2, 5)))
-@samples(
-    lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})]
-)
+@samples(lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})])
 def histogram(
-    input: Tensor, bins: Tensor | int = 100, *, range: tuple[float, ...] | None = None,
-    weight: Tensor | None = None, density: bool = False, out=None
+    input: Tensor,
+    bins: Tensor | int = 100,
+    *,
+    range: tuple[float, ...] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+    out=None,
 ):
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
     """
     if out is not None:
-        return store(
-            out, "histogram", histogram, input, bins, range=range, weight=weight, density=density
-        )
+        return store(out, "histogram", histogram, input, bins, range=range, weight=weight, density=density)
     array = input._array
     if isinstance(bins, Tensor) and bins.dim() != 1:
         if bins.dim() or bins.dtype.category >= dtypes.FLOATING:
@@ -224,26 +219,20 @@ def histogram(
         (t.constant(t(9, 2)), 2, {"range": [-1, 1, -2, 2], "density": True}),
     ]
 )
-def histogramdd(
-    input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False
-):
+def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False):
     """(hist, bin_edges): points counted, or their density, in a grid of intervals.
 
     input (*, n), bins n numbers or one, or n tensors of edges -> (bins 0, ..., bins n - 1), n of (bins + 1).
     """
     array = input._array
     if array.ndim < 2:
-        raise RuntimeError(
-            f"torch.histogramdd: input tensor should have at least 2 dimensions, but got {array.ndim}"
-        )
+        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, but got {array.ndim}")
     refuse("histogramdd", array, "iubc")
     points = array.reshape(-1, array.shape[-1])
     n = points.shape[1]
     given = [bins] * n if isinstance(bins, int) else list(bins)
     if len(given) != n:
-        raise RuntimeError(
-            "torch.histogramdd: The size of bins must be equal to the innermost dimension of the input."
-        )
+        raise RuntimeError("torch.histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     limits = None if range is None else list(zip(range[::2], range[1::2]))
     xp = backends.xp_of(array)
     hist, edges = xp.histogramdd(
@@ -271,9 +260,7 @@ class _Histogram(tuple):
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _quantile(
-    name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool
-) -> Tensor:
+def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
     kind = input._array.dtype
     if kind not in ("float32", "float64"):
         raise RuntimeError("quantile() input tensor must be either float or double dtype")
@@ -313,21 +300,13 @@ def _quantile(
     low = wrap(ranks.astype("int64"))
     found = take_along(values, low, -1)
     if interpolation in ("linear", "midpoint"):
-        share = wrap(
-            xp.full_like(ranks, 0.5)
-            if interpolation == "midpoint"
-            else ranks - ranks.astype("int64")
-        )
+        share = wrap(xp.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - ranks.astype("int64"))
         share = share.to(values.dtype)
         high = wrap(xp.ceil(ranks).astype("int64"))
         found = found.lerp(take_along(values, high, -1), share)
     found = found.movedim(-1, 0)  # (points, rows...)
     if keepdim and ndim:
-        shape = (
-            [1] * ndim
-            if axis is None
-            else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
-        )
+        shape = [1] * ndim if axis is None else [1 if d == axis else s for d, s in enumerate(input._array.shape)]
         found = found.reshape((flat_points.shape[0], *shape))
     found = found if points.ndim else found.squeeze(0)
     return name_node(found, "SqueezeBackward4")  # torch takes the last dim away in place
@@ -337,8 +316,13 @@ def _quantile(
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), 0.5, 1, True), (t.distinct(3, 5), t.of([0.1, 0.9]), 0),
                     (t.distinct(9), 0.3, {"interpolation": "nearest"})])  # fmt: skip
 def quantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
-    interpolation: str = "linear", out=None
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out=None,
 ):
     """The q-th quantiles (q in [0, 1]) along `dim`, or of all elements.
 
@@ -350,8 +334,13 @@ def quantile(
 @composite(several=((2, 6), (2, 6)))
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), t.of([0.1, 0.9]), 0)])
 def nanquantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
-    interpolation: str = "linear", out=None
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out=None,
 ):
     """`quantile` of what is not nan.  input (*), q () or (k) -> (k, * without dim)."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
@@ -361,13 +350,8 @@ def nanquantile(
 
 
 @composite()
-@samples(
-    lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})]
-)
-def cov(
-    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
-    aweights: Tensor | None = None
-):
+@samples(lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})])
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None):
     """The covariance matrix of variables in rows.
 
     input (variables, observations) or (observations) -> (variables, variables).

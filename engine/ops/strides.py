@@ -17,9 +17,7 @@ _ALL = slice(None)
 
 @op(view=True)
 @derivative(
-    input=lambda grad, input_shape, offset, dim1, dim2: diagonal_backward(
-        grad, input_shape, offset, dim1, dim2
-    )
+    input=lambda grad, input_shape, offset, dim1, dim2: diagonal_backward(grad, input_shape, offset, dim1, dim2)
 )
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1), (t(2, 3, 3), 0, 1, 2), (t(2, 3), 5)])
 def diagonal(xp, input, offset: int = 0, dim1: int = 0, dim2: int = 1):
@@ -30,9 +28,7 @@ def diagonal(xp, input, offset: int = 0, dim1: int = 0, dim2: int = 1):
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     shape, strides = list(input.shape), list(input.strides)
     n, m = shape[a], shape[b]
-    count = builtins.max(
-        builtins.min(n, m - offset) if offset >= 0 else builtins.min(n + offset, m), 0
-    )
+    count = builtins.max(builtins.min(n, m - offset) if offset >= 0 else builtins.min(n + offset, m), 0)
     if count:
         start = [_ALL] * ndim
         start[b if offset >= 0 else a] = slice(abs(offset), None)
@@ -55,9 +51,7 @@ def diagonal_backward(xp, grad_output, shape, offset, dim1, dim2):
 
 @op(view=True, public=False)
 @derivative(
-    input=lambda grad, input_shape, dimension, size, step: unfold_backward(
-        grad, input_shape, dimension, size, step
-    )
+    input=lambda grad, input_shape, dimension, size, step: unfold_backward(grad, input_shape, dimension, size, step)
 )
 @samples(lambda t: [(t(7), 0, 3, 2), (t(2, 5), 1, 2, 1), (t(2, 5), 0, 2, 1)])
 def unfold(xp, input, dimension: int, size: int, step: int):
@@ -152,9 +146,7 @@ def _cells(xp: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
         grad, shape, strides, size, stride, offset
     )
 )
-@samples(
-    lambda t: [(t(2, 3), (8,), (1,), (2, 3), (3, 1), 1), (t(3, 3), (8,), (1,), (3, 3), (2, 1), 0)]
-)
+@samples(lambda t: [(t(2, 3), (8,), (1,), (2, 3), (3, 1), 1), (t(3, 3), (8,), (1,), (3, 3), (2, 1), 0)])
 def as_strided_backward(xp, grad_output, shape, strides, size, stride, offset):
     """Gradients gathered by memory cell.  grad_output (*size) -> (*shape)."""
     low, high, own, shared = _geometry(xp, shape, strides, size, stride, offset)

@@ -23,17 +23,11 @@ class tensortype(type):
         if len(data) == 1 and isinstance(data[0], float):
             raise TypeError("new(): data must be a sequence (got float)")
         if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is not cls.dtype:
-            raise TypeError(
-                f"expected {dtypes.tensor_type(cls.dtype, cls._where.type)} (got {data[0].type()})"
-            )
+            raise TypeError(f"expected {dtypes.tensor_type(cls.dtype, cls._where.type)} (got {data[0].type()})")
         return _legacy_new(Tensor, cls.dtype, data, cls._where if device is None else device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return (
-            isinstance(instance, Tensor)
-            and instance.dtype is cls.dtype
-            and instance.device.type == cls._where.type
-        )
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls._where.type
 
     def __repr__(cls) -> str:
         return f"<class '{dtypes.tensor_type(cls.dtype, cls._where.type)}'>"

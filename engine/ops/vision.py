@@ -20,9 +20,7 @@ from engine.tensor import Tensor
 
 def _geometry(kernel_size, dilation, padding, stride):
     return tuple(
-        (int(v),) * 2
-        if not isinstance(v, Iterable)
-        else tuple(int(x) for x in v) * (2 // len(tuple(v)))
+        (int(v),) * 2 if not isinstance(v, Iterable) else tuple(int(x) for x in v) * (2 // len(tuple(v)))
         for v in (kernel_size, dilation, padding, stride)
     )
 
@@ -44,8 +42,12 @@ def _blocks(size, kernel_size, dilation, padding, stride):
     ]
 )
 def im2col(
-    xp, input, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...],
-    padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+    xp,
+    input,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    stride: int | tuple[int, ...],
 ):
     """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
     x = _conv.padded(xp, input, padding)
@@ -58,9 +60,7 @@ def im2col(
 
 @op(public=False, out=False, method=False, node="Col2ImBackward0")
 @derivative(
-    input=lambda grad, kernel_size, dilation, padding, stride: im2col(
-        grad, kernel_size, dilation, padding, stride
-    )
+    input=lambda grad, kernel_size, dilation, padding, stride: im2col(grad, kernel_size, dilation, padding, stride)
 )
 @samples(
     lambda t: [
@@ -70,16 +70,19 @@ def im2col(
     ]
 )
 def col2im(
-    xp, input, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
-    dilation: int | tuple[int, ...], padding: int | tuple[int, ...], stride: int | tuple[int, ...]
+    xp,
+    input,
+    output_size: int | tuple[int, ...],
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    stride: int | tuple[int, ...],
 ):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
     out = _blocks(output_size, kernel_size, dilation, padding, stride)
     channels = input.shape[1] // prod(kernel_size)
     cols = input.reshape(input.shape[0], channels, *kernel_size, *out)
-    wide = xp.zeros(
-        (*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype
-    )
+    wide = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype)
     kernel, step, n = kernel_size[-1], stride[-1], out[-1]
     every = (slice(None), slice(None))
     if dilation[-1] == 1 and step > 1 and kernel % step == 0:  # blocks of whole steps: `step` columns at a time
@@ -120,8 +123,11 @@ def _listed(values):
 @composite(public=False, method=False, form="im2col")
 @samples(lambda t: [(t(2, 3, 4, 5), 2), (t(3, 5, 5), (2, 3), 1, 1, 2)])
 def unfold_blocks(
-    input: Tensor, kernel_size: int | tuple[int, ...], dilation: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
 ):
     """torch.nn.functional.unfold.  input (N, C, H, W) or (C, H, W) -> (N, C prod(kernel_size), L)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
@@ -149,17 +155,17 @@ def unfold_blocks(
 @composite(public=False, method=False, form="col2im")
 @samples(lambda t: [(t(2, 12, 12), (4, 5), 2), (t(4, 20), (5, 6), 2)])
 def fold_blocks(
-    input: Tensor, output_size: int | tuple[int, ...], kernel_size: int | tuple[int, ...],
-    dilation: int | tuple[int, ...] = 1, padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1
+    input: Tensor,
+    output_size: int | tuple[int, ...],
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
 ):
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
     geometry = _geometry(kernel_size, dilation, padding, stride)
     _check_blocks(geometry)
-    size = (
-        (int(output_size),) * 2
-        if not isinstance(output_size, Iterable)
-        else tuple(map(int, output_size))
-    )
+    size = (int(output_size),) * 2 if not isinstance(output_size, Iterable) else tuple(map(int, output_size))
     ndim, kernel = input.dim(), geometry[0]
     if ndim not in (2, 3) or 0 in tuple(input.shape[-2:]):
         raise RuntimeError(
@@ -243,18 +249,12 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
 def channel_shuffle(input: Tensor, groups: int):
     """Channels (g, n) transposed to (n, g) (arXiv:1707.01083).  input (N, C, *) -> same."""
     if input.dim() < 3:
-        raise RuntimeError(
-            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
-        )
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
     if groups <= 0:
-        raise RuntimeError(
-            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
-        )
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     n, c, *rest = input.shape
     if c % groups:
-        raise RuntimeError(
-            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
-        )
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
     x = input.reshape(n, groups, c // groups, -1).transpose(1, 2)
     return name_node(x.reshape(n, c, *rest), "ChannelShuffleBackward0")
 
@@ -293,9 +293,7 @@ def _placed(coordinate, size, padding_mode, align_corners):
 
 
 @op(public=False, out=False, method=False)
-@derivative(
-    input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:]))
-)
+@derivative(input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:])))
 @samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]))])
 def grid_gather(xp, input, indices):
     """The elements at flat indices, 0 for -1.  input (N, C, *), indices (N, *out) -> (N, C, *out)."""
@@ -395,9 +393,7 @@ def constant_in(xp, input, other):
         (t(1, 1, 2, 3, 3), t.uniform(-0.9, 0.9, 1, 2, 1, 2, 3), "bilinear", "zeros", True),
     ]
 )
-def grid_sample(
-    input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None
-):
+def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None):
     """input at the places of `grid`: last dim (x, y) or (x, y, z), -1..1 from edge to edge.
 
     mode bilinear, nearest, bicubic; padding_mode zeros, border, reflection.  input (N, C, H, W), grid (N, H', W', 2)
@@ -514,12 +510,8 @@ _PADDING = ("zeros", "border", "reflection")
 
 @composite(method=False, names=("grid_sampler_2d", "grid_sampler_3d"))
 @samples(lambda t: [(t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), 0, 1, True)])
-def grid_sampler(
-    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
-):
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` with the places of the modes in (bilinear, nearest, bicubic), (zeros, border,
     reflection).  input (N, C, H, W), grid (N, H', W', 2) -> (N, C, H', W'); 3-d alike.
     """
-    return grid_sample(
-        input, grid, _MODES[interpolation_mode], _PADDING[padding_mode], align_corners
-    )
+    return grid_sample(input, grid, _MODES[interpolation_mode], _PADDING[padding_mode], align_corners)

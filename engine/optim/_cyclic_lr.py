@@ -25,9 +25,7 @@ class _MomentumCycle(LRScheduler):
     def _init_momentum(self, base_momentum: Any, max_momentum: Any, last_epoch: int) -> tuple[list, list]:
         optimizer = self.optimizer
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-            raise ValueError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-            )
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         self.use_beta1 = "betas" in optimizer.defaults
         least = _per_group("base_momentum", optimizer, base_momentum)
         most = _per_group("max_momentum", optimizer, max_momentum)
@@ -75,9 +73,7 @@ class CyclicLR(_MomentumCycle):
         self._init_scale_fn()
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            self.base_momentums, self.max_momentums = self._init_momentum(
-                base_momentum, max_momentum, last_epoch
-            )
+            self.base_momentums, self.max_momentums = self._init_momentum(base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
@@ -100,23 +96,16 @@ class CyclicLR(_MomentumCycle):
         part = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         at = cycle if self.scale_mode == "cycle" else self.last_epoch
         if self.cycle_momentum:
-            for low, high, group in zip(
-                self.base_momentums, self.max_momentums, self.optimizer.param_groups
-            ):
+            for low, high, group in zip(self.base_momentums, self.max_momentums, self.optimizer.param_groups):
                 self._set_momentum(group, high - (high - low) * part * self.scale_fn(at))
-        return [
-            low + (high - low) * part * self.scale_fn(at)
-            for low, high in zip(self.base_lrs, self.max_lrs)
-        ]
+        return [low + (high - low) * part * self.scale_fn(at) for low, high in zip(self.base_lrs, self.max_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
         """As the base's; of `scale_fn` only the attributes of a callable object."""
         state = super().state_dict()
         state.pop("_scale_fn_ref", None)
         f = state["_scale_fn_custom"]
-        state["_scale_fn_custom"] = (
-            None if f is None or isinstance(f, types.FunctionType) else f.__dict__.copy()
-        )
+        state["_scale_fn_custom"] = None if f is None or isinstance(f, types.FunctionType) else f.__dict__.copy()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -246,9 +235,7 @@ class OneCycleLR(_MomentumCycle):
         _warn_outside_step(self)
         n, lrs = self.last_epoch, []
         if n > self.total_steps:
-            raise ValueError(
-                f"Tried to step {n} times. The specified number of total steps is {self.total_steps}"
-            )
+            raise ValueError(f"Tried to step {n} times. The specified number of total steps is {self.total_steps}")
         begin: Any = 0.0
         for phase in self._schedule_phases:
             end = phase["end_step"]

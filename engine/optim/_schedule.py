@@ -18,9 +18,7 @@ EPOCH_DEPRECATION_WARNING = (
     "form is used instead of the new chainable form, where available. Please open an issue if you are unable to "
     "replicate your use case: https://github.com/pytorch/pytorch/issues/new/choose."
 )
-_SEE = (
-    "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
-)
+_SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 
 
 def _values(optimizer: Optimizer, key: str) -> list:
@@ -144,8 +142,7 @@ class LRScheduler:
                 warnings.warn(
                     "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you "
                     "should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure "
-                    "to do this will result in PyTorch skipping the first value of the learning rate schedule. "
-                    + _SEE,
+                    "to do this will result in PyTorch skipping the first value of the learning rate schedule. " + _SEE,
                     UserWarning,
                     stacklevel=2,
                 )

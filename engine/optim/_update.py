@@ -76,9 +76,7 @@ def _pieces(host: list) -> list:
         if size <= BLOCK:
             found.append((flat, numbers))
         else:
-            found += [
-                (tuple([a[i : i + BLOCK] for a in flat]), numbers) for i in range(0, size, BLOCK)
-            ]
+            found += [(tuple([a[i : i + BLOCK] for a in flat]), numbers) for i in range(0, size, BLOCK)]
     return found
 
 

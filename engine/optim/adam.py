@@ -51,9 +51,7 @@ class Adam(BlockOptimizer):
         if all(kinds):
             for i in (0, 1):
                 if foreach and not capturable:
-                    raise ValueError(
-                        f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True"
-                    )
+                    raise ValueError(f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True")
                 if betas[i].numel() != 1:
                     raise ValueError(f"Tensor betas[{i}] must be 1-element")
         betas = tuple(b.squeeze() if isinstance(b, Tensor) and b.dim() else b for b in betas)

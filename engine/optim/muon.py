@@ -71,18 +71,12 @@ class Muon(Optimizer):
         update = grad.lerp(mean, momentum) if group["nesterov"] else mean
         update = orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
         n, m = p.shape
-        ratio = (
-            0.2 * math.sqrt(max(n, m))
-            if group["adjust_lr_fn"] == "match_rms_adamw"
-            else math.sqrt(max(1, n / m))
-        )
+        ratio = 0.2 * math.sqrt(max(n, m)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, n / m))
         p.mul_(1 - lr * group["weight_decay"])
         p.add_(update, alpha=-lr * ratio)
 
 
-def orthogonal(
-    matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
-) -> Tensor:
+def orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
     """Newton and Schulz's iteration x -> a x + (b g + c g g) x with g = x x^T.  matrix (n, m) -> (n, m) bfloat16."""
     if steps >= 100:
         raise ValueError("Number of steps must be less than 100 for computational efficiency")

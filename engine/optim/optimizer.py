@@ -315,9 +315,7 @@ class Optimizer:
         param_group["params"] = params
         if names:
             if len(names) != len(params):
-                raise ValueError(
-                    "all optimizer params should be with/without names. Some param names are missing"
-                )
+                raise ValueError("all optimizer params should be with/without names. Some param names are missing")
             param_group["param_names"] = names
         for p in params:
             if not isinstance(p, Tensor):
@@ -328,9 +326,7 @@ class Optimizer:
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             if default is required and name not in param_group:
-                raise ValueError(
-                    f"parameter group didn't specify a value of required optimization parameter {name}"
-                )
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             param_group.setdefault(name, default)
         if len(params) != len(set(params)):
             warnings.warn(
@@ -525,9 +521,7 @@ class BlockOptimizer(Optimizer):
                     raise RuntimeError("weight_decay option is not compatible with sparse gradients")
                 grad = grad.to_dense()
             if capturable and not p.is_cuda:
-                raise AssertionError(
-                    f"If capturable=True, {self.counted} must be on supported devices: {_CAPTURABLE}."
-                )
+                raise AssertionError(f"If capturable=True, {self.counted} must be on supported devices: {_CAPTURABLE}.")
             if group.get("fused") and not p.is_floating_point():
                 raise RuntimeError(
                     "`fused=True` requires all the params to be floating point Tensors of supported devices: "

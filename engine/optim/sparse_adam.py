@@ -36,9 +36,7 @@ class SparseAdam(Optimizer):
                 if p.is_complex():
                     found["complex"].append([i, j])
         if found["sparse"]:
-            raise ValueError(
-                f"Sparse params at indices {found['sparse']}: SparseAdam requires dense parameter tensors"
-            )
+            raise ValueError(f"Sparse params at indices {found['sparse']}: SparseAdam requires dense parameter tensors")
         if found["complex"]:
             raise ValueError(
                 f"Complex params at indices {found['complex']}: SparseAdam does not support complex parameters"

@@ -107,9 +107,7 @@ class TensorBuilder:
             if isinstance(result, LocatedStorage):
                 return default_restore_location(None, str(result.target))
             if result is not None:
-                raise TypeError(
-                    f"map_location returned a {type(result).__name__}; it must return the storage or None"
-                )
+                raise TypeError(f"map_location returned a {type(result).__name__}; it must return the storage or None")
         return default_restore_location(located, tag).target
 
     def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Tensor:
@@ -133,9 +131,7 @@ class TensorBuilder:
             count = flat.size // array.itemsize
             whole = storage.moved[array.dtype] = backend.from_host(np.ndarray((count,), array.dtype, flat), where)
         offset = array.__array_interface__["data"][0] - flat.__array_interface__["data"][0]
-        return strided(
-            whole, array.shape, tuple(s // array.itemsize for s in array.strides), offset // array.itemsize
-        )
+        return strided(whole, array.shape, tuple(s // array.itemsize for s in array.strides), offset // array.itemsize)
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         from engine.nn.parameter import Parameter
@@ -230,9 +226,7 @@ def _tensor_token(plan: Plan, tensor: Tensor) -> Reduce:
         data = plan.tensor(array, tensor.dtype.name, False, location)
         if not state:
             return Reduce(Global("torch._utils", "_rebuild_parameter"), data, tensor.requires_grad, hooks)
-        return Reduce(
-            Global("torch._utils", "_rebuild_parameter_with_state"), data, tensor.requires_grad, hooks, state
-        )
+        return Reduce(Global("torch._utils", "_rebuild_parameter_with_state"), data, tensor.requires_grad, hooks, state)
     array, location = host_array(plan, tensor)
     token = plan.tensor(array, tensor.dtype.name, tensor.requires_grad, location)
     if not state:

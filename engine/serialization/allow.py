@@ -60,13 +60,9 @@ def _check(entry: Any) -> None:
                 f"Expected tuple of length 2 (global, str of callable full path), but got tuple of length: {len(entry)}"
             )
         if type(entry[1]) is not str:
-            raise TypeError(
-                f"Expected second item in tuple to be str of callable full path, but got: {type(entry[1])}"
-            )
+            raise TypeError(f"Expected second item in tuple to be str of callable full path, but got: {type(entry[1])}")
     elif not isinstance(entry, str) and not hasattr(entry, "__qualname__"):
-        raise TypeError(
-            f"expected a class, a function, a (class, path) pair or a path, but got {type(entry).__name__}"
-        )
+        raise TypeError(f"expected a class, a function, a (class, path) pair or a path, but got {type(entry).__name__}")
 
 
 def is_blocked(path: str) -> bool:

@@ -99,9 +99,7 @@ def read_safetensors(
     result, at = {}, 0
     for start, stop, name, element, shape in entries:
         if start != at:
-            raise UnpicklingError(
-                f"the tensor {shown(name)} {'overlaps another' if start < at else 'follows a hole'}"
-            )
+            raise UnpicklingError(f"the tensor {shown(name)} {'overlaps another' if start < at else 'follows a hole'}")
         if begin + stop > source.size:
             raise UnpicklingError(f"the tensor {shown(name)} is truncated")
         storage = RawStorage(source.view(begin + start, stop - start), element, name)

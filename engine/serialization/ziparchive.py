@@ -128,9 +128,7 @@ class ZipArchive:
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} overlaps another")
             if entry.header + _LOCAL.size > directory:
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} is truncated")
-            (magic, _, flags, method, _, _, crc, packed, full, n_name, n_extra) = _LOCAL.unpack_from(
-                data, entry.header
-            )
+            (magic, _, flags, method, _, _, crc, packed, full, n_name, n_extra) = _LOCAL.unpack_from(data, entry.header)
             if magic != b"PK\x03\x04":
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} has no header where the directory says")
             begin = entry.header + _LOCAL.size
@@ -147,9 +145,7 @@ class ZipArchive:
                 or flags & (_ENCRYPTED | _MASKED)
                 or not (deferred or (crc, packed, full) == (entry.crc, entry.packed, entry.size))
             ):
-                raise UnpicklingError(
-                    f"the zip entry {shown(entry.name)} differs between its header and the directory"
-                )
+                raise UnpicklingError(f"the zip entry {shown(entry.name)} differs between its header and the directory")
             entry.offset, free = offset, offset + entry.size
         return self
 

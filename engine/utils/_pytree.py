@@ -223,9 +223,7 @@ def tree_leaves_with_path(tree: Any, is_leaf: _IsLeaf = None) -> list[tuple[tupl
     return found
 
 
-def tree_flatten_with_path(
-    tree: Any, is_leaf: _IsLeaf = None
-) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
+def tree_flatten_with_path(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
     """(`tree_leaves_with_path`, structure)."""
     return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
 

@@ -57,9 +57,7 @@ class DefaultDeviceType:
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The tuple with its Tensors detached, each requiring grad as before.  RuntimeError for anything but a tuple."""
     if not isinstance(inputs, tuple):
-        raise RuntimeError(
-            f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}"
-        )
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
     out = []
     for value in inputs:
         if isinstance(value, Tensor):

@@ -159,18 +159,14 @@ def entrypoint_arguments(command: Command) -> Command:
                 help="A keyword argument; VALUE is JSON, else a string.  Repeatable.",
             ),
             click.option("--args", "positional", metavar="JSON_LIST", help="Positional arguments."),
-            click.option(
-                "--pretrained/--no-pretrained", default=None, help="Short for -k pretrained=true."
-            ),
+            click.option("--pretrained/--no-pretrained", default=None, help="Short for -k pretrained=true."),
         )
     ):
         command = option(command)
     return command
 
 
-def arguments(
-    keywords: tuple[str, ...], positional: str | None, pretrained: bool | None
-) -> Arguments:
+def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: bool | None) -> Arguments:
     """The entrypoint's arguments from the values of `entrypoint_arguments`."""
     kwargs: dict[str, Any] = {}
     for item in keywords:

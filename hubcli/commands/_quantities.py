@@ -35,9 +35,7 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]
         self.kind = kind
         self.name = kind
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse; what is a number already stays."""
         if not isinstance(value, str):
             return float(value)

@@ -69,9 +69,7 @@ def read(
 
     gate.require(checkout, "hubconf.py", trust)
     framework = framework or settings.current().framework
-    chosen = sandboxes.choose(
-        sandbox, default=True, local=checkout.kind == "local", framework=framework
-    )
+    chosen = sandboxes.choose(sandbox, default=True, local=checkout.kind == "local", framework=framework)
     if chosen.name == "none":
         from hubcli import invoke
 
@@ -138,9 +136,7 @@ def confined(
         device=options.get("device"),
     )
     framework, fresh = execution.framework, execution.force_reload
-    job = Job(
-        kind, checkout, entrypoint, given.args, given.kwargs, framework, fresh, options=options
-    )
+    job = Job(kind, checkout, entrypoint, given.args, given.kwargs, framework, fresh, options=options)
     return job, chosen, Broker(checkout, entrypoint, framework=framework, fresh=fresh)
 
 

@@ -52,9 +52,7 @@ def ls(sort: str, conditions: tuple[str, ...]) -> None:
     with a unit: size>100MB, used>30d."""
     wanted = [_condition(text) for text in conditions]
     kinds = [_arranged(items, sort, wanted) for items in (_repos(), _weights())]
-    document = {
-        name: [item.document for item in items] for name, items in zip(("repos", "weights"), kinds)
-    }
+    document = {name: [item.document for item in items] for name, items in zip(("repos", "weights"), kinds)}
     output.Output.current().result(document, lambda: _table(*kinds))
 
 
@@ -89,9 +87,7 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
 
 
 @cache.command()
-@click.option(
-    "--max-size", type=_quantities.SIZE, help="Also remove the least recently used above it."
-)
+@click.option("--max-size", type=_quantities.SIZE, help="Also remove the least recently used above it.")
 @click.option(
     "--grace",
     type=_quantities.DURATION,
@@ -187,8 +183,7 @@ def _is_terminal() -> bool:
 def _repos() -> list[_Item]:
     now = time.time()
     return [
-        _Item(repo.spec, repo.size, now - repo.last_used, _repository.repo_document(repo))
-        for repo in store.repos()
+        _Item(repo.spec, repo.size, now - repo.last_used, _repository.repo_document(repo)) for repo in store.repos()
     ]
 
 
@@ -218,9 +213,7 @@ def _condition(text: str) -> Callable[[_Item], bool]:
     if not match:
         raise UsageError(f"--filter {text!r} is not understood", hint="e.g. size>1GB or used>30d")
     field, sign, amount = match.groups()
-    limit = _quantities.quantity(
-        amount, "size" if field == "size" else "time", f"--filter {text!r}"
-    )
+    limit = _quantities.quantity(amount, "size" if field == "size" else "time", f"--filter {text!r}")
 
     def holds(item: _Item) -> bool:
         value = item.size if field == "size" else item.idle

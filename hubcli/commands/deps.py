@@ -49,9 +49,6 @@ def deps(ctx: click.Context, spec: str, framework: str | None) -> None:
 
 
 def _text(report: Report) -> str:
-    rows = [
-        (one.name, "ok" if one.satisfied else "missing", one.provided_by or "")
-        for one in report.dependencies
-    ]
+    rows = [(one.name, "ok" if one.satisfied else "missing", one.provided_by or "") for one in report.dependencies]
     text = output.printable(output.table(rows)) or "it declares no dependencies"
     return text if report.install is None else f"{text}\n\nrun: {report.install}"

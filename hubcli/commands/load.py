@@ -67,8 +67,7 @@ def load(
         "device": model.device,
         "seconds": round(loaded.seconds, 6),
         "weights": [
-            {"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url}
-            for one in loaded.weights
+            {"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url} for one in loaded.weights
         ],
     }
     rows = [

@@ -78,9 +78,7 @@ def lock(
     changes = lockfile.changes(old, new)
     if (locked or frozen) and changes:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
-        raise LockMismatchError(
-            f"{path} would change: {changes[0]}{more}", hint="run hub lock without --locked"
-        )
+        raise LockMismatchError(f"{path} would change: {changes[0]}{more}", hint="run hub lock without --locked")
     if new != old or not path.exists():
         lockfile.write(new)
     report(new, changes)

@@ -77,17 +77,12 @@ def run(
     ranked = inference.top(passed.outputs, top, names) if top is not None else []
     files = inference.write_outputs(target, passed.outputs)
     document = {
-        "inputs": [
-            {"shape": list(one.array.shape), "dtype": str(one.array.dtype)} for one in inputs
-        ],
+        "inputs": [{"shape": list(one.array.shape), "dtype": str(one.array.dtype)} for one in inputs],
         "outputs": [
             {"shape": list(one.array.shape), "dtype": str(one.array.dtype), "file": file}
             for one, file in zip(passed.outputs, files)
         ],
-        "top": [
-            {"item": one.item, "class": one.index, "label": one.label, "score": one.score}
-            for one in ranked
-        ],
+        "top": [{"item": one.item, "class": one.index, "label": one.label, "score": one.score} for one in ranked],
         "seconds": round(passed.seconds, 6),
     }
     if target == "-":

@@ -32,10 +32,7 @@ def show(spec: str) -> None:
         "fetched_at": checkout.fetched_at,
         "entrypoints": [entry.name for entry in conf.entrypoints],
         "dependencies": list(conf.dependencies),
-        "weights": [
-            {"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url}
-            for one in used
-        ],
+        "weights": [{"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url} for one in used],
         "trust": trust.describe(checkout),
     }
     output.Output.current().result(document, lambda: _table(document))
@@ -49,7 +46,5 @@ def _table(document: dict[str, Any]) -> str:
         shown["fetched_at"] = time.strftime("%Y-%m-%d %H:%M:%S", stamp)
     shown["entrypoints"] = ", ".join(document["entrypoints"])
     shown["dependencies"] = ", ".join(document["dependencies"])
-    shown["weights"] = ", ".join(
-        f"{one['file']} ({output.size(one['size'])})" for one in document["weights"]
-    )
+    shown["weights"] = ", ".join(f"{one['file']} ({output.size(one['size'])})" for one in document["weights"])
     return output.table([(key, str(value or "-")) for key, value in shown.items()])

@@ -74,11 +74,8 @@ def _show(entries: tuple[Trusted, ...], nothing: str) -> None:
     output.Output.current().result(
         {
             "trusted": [
-                {"spec": one.spec, "commit": one.commit, "scope": one.scope, "when": one.when}
-                for one in entries
+                {"spec": one.spec, "commit": one.commit, "scope": one.scope, "when": one.when} for one in entries
             ]
         },
-        lambda: (
-            output.table([(one.spec, one.commit or "any", one.when) for one in entries]) or nothing
-        ),
+        lambda: output.table([(one.spec, one.commit or "any", one.when) for one in entries]) or nothing,
     )

@@ -114,9 +114,7 @@ for _name in (
 ).split():
     _special = f"__{_name}__"
     setattr(Array, _special, (lambda n: lambda self, *a: _out(getattr(self._held, n)(*map(_in, a))))(_special))
-for _name in (
-    "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
-).split():
+for _name in ("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift").split():
     _special = f"__{_name}__"
 
     def _inplace(self: Array, other: Any, _n: str = _special) -> Array:

@@ -55,7 +55,8 @@ def test_every_exemption_has_its_reason():
 
 
 # What has to do with no tensor's shape: containers, schedules, orders of indices, bookkeeping.
-WITHOUT_SHAPES = set("""
+WITHOUT_SHAPES = set(
+    """
 nn.Module nn.Module.share_memory nn.ModuleDict nn.ModuleList nn.ParameterDict nn.ParameterList nn.init.calculate_gain
 optim.ASGD optim.Adadelta optim.Adam optim.Adamax optim.LBFGS optim.Optimizer.add_param_group
 optim.Optimizer.load_state_dict optim.Optimizer.state_dict optim.Optimizer.step optim.Optimizer.zero_grad optim.RMSprop
@@ -64,7 +65,8 @@ optim.lr_scheduler.LambdaLR optim.lr_scheduler.MultiStepLR optim.lr_scheduler.Re
 optim.lr_scheduler.StepLR utils.checkpoint.checkpoint_sequential utils.data.BatchSampler utils.data.ConcatDataset
 utils.data.Dataset utils.data.RandomSampler utils.data.Sampler utils.data.SequentialSampler utils.data.Subset
 utils.data.SubsetRandomSampler utils.data.WeightedRandomSampler utils.data.random_split
-""".split())
+""".split()
+)
 SHAPE = re.compile(r"\(\*|\([A-Za-z\d.]+,|\((N|C|n|M|L|sum)\b|->|shape|scalar|\(\)")
 PACKAGES = ("nn.", "optim.", "distributions.", "utils.")
 OFFERED = [n for n, (tier, _) in NAMES.items() if tier < 3 and n.startswith(PACKAGES)]

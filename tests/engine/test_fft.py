@@ -29,15 +29,11 @@ def test_one_dim_is_numpys(name, norm, n):
     x = signal(name, 4, 5)
     for dim in (-1, 0):
         found = getattr(F, name)(wrap(x), n, dim, norm)
-        np.testing.assert_allclose(
-            found.numpy(), getattr(np.fft, name)(x, n, dim, norm), atol=1e-12
-        )
+        np.testing.assert_allclose(found.numpy(), getattr(np.fft, name)(x, n, dim, norm), atol=1e-12)
 
 
 @pytest.mark.parametrize("name, norm", list(itertools.product(MANY, NORMS)))
-@pytest.mark.parametrize(
-    "s, dim", [(None, None), ((3, 6), (0, 1)), (None, (1, 0)), ((4,), (1,)), (None, (0, 1, 2))]
-)
+@pytest.mark.parametrize("s, dim", [(None, None), ((3, 6), (0, 1)), (None, (1, 0)), ((4,), (1,)), (None, (0, 1, 2))])
 def test_many_dims_are_numpys(name, norm, s, dim):
     x = signal(name, 4, 5, 3)
     found = getattr(F, name)(wrap(x), s, dim, norm)
@@ -104,9 +100,7 @@ def test_the_functions_of_torch_before_1_8():
     both = engine.rfft(wrap(x), 2, onesided=False)
     np.testing.assert_allclose(engine.irfft(both, 2, onesided=False).numpy(), x, atol=1e-12)
     np.testing.assert_allclose(engine.ifft(both, 2).numpy()[..., 0], x, atol=1e-12)
-    np.testing.assert_allclose(
-        engine.fft(engine.ifft(both, 2), 2).numpy(), both.numpy(), atol=1e-10
-    )
+    np.testing.assert_allclose(engine.fft(engine.ifft(both, 2), 2).numpy(), both.numpy(), atol=1e-10)
     np.testing.assert_allclose(both.ifft(1, True).fft(1, True).numpy(), both.numpy(), atol=1e-10)
     with pytest.raises(RuntimeError, match="last dimension of size 2"):
         engine.fft(wrap(x), 1)

@@ -146,9 +146,7 @@ def test_threads_that_look_at_once() -> None:
 # --- together with other layouts
 
 
-@pytest.mark.parametrize(
-    "op", [engine.add, engine.mul, engine.sub, engine.div], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("op", [engine.add, engine.mul, engine.sub, engine.div], ids=lambda f: f.__name__)
 @pytest.mark.parametrize(
     "other",
     [

@@ -30,9 +30,7 @@ def test_vector_norm(ord, dim, keepdim):
     x = rng.standard_normal((2, 3, 4))
     found = L.vector_norm(wrap(x), ord, dim, keepdim).numpy()
     axes = (0, 1, 2) if dim is None else (dim,) if isinstance(dim, int) else dim
-    moved = np.moveaxis(x, axes, range(len(axes))).reshape(
-        -1, *[s for i, s in enumerate(x.shape) if i not in axes]
-    )
+    moved = np.moveaxis(x, axes, range(len(axes))).reshape(-1, *[s for i, s in enumerate(x.shape) if i not in axes])
     expected = np.apply_along_axis(lambda v: np.linalg.norm(v, ord), 0, moved)
     np.testing.assert_allclose(found.squeeze(), expected.squeeze())
     assert found.ndim == (3 if keepdim else 3 - len(axes))
@@ -54,9 +52,7 @@ def test_matrix_norm_and_cond(ord):
     batch = rng.standard_normal((2, 3, 4))
     moved = L.matrix_norm(wrap(batch), ord, dim=(2, 0), keepdim=True)
     assert moved.shape == (1, 3, 1)
-    np.testing.assert_allclose(
-        moved.numpy()[0, :, 0], [np.linalg.norm(batch[:, i].T, ord) for i in range(3)]
-    )
+    np.testing.assert_allclose(moved.numpy()[0, :, 0], [np.linalg.norm(batch[:, i].T, ord) for i in range(3)])
     leaf = wrap(x).requires_grad_()
     assert gradcheck(lambda a: L.matrix_norm(a, ord), (leaf,), fast_mode=True)
 
@@ -83,9 +79,7 @@ def test_pinv_and_rank(shape):
     np.testing.assert_allclose(L.pinv(wrap(a)).numpy(), np.linalg.pinv(a), atol=1e-10)
     low = a[..., :1] @ a[..., :1, :]
     np.testing.assert_array_equal(L.matrix_rank(wrap(low)).numpy(), np.linalg.matrix_rank(low))
-    np.testing.assert_allclose(
-        L.pinv(wrap(low)).numpy(), np.linalg.pinv(low, rcond=1e-12), atol=1e-8
-    )
+    np.testing.assert_allclose(L.pinv(wrap(low)).numpy(), np.linalg.pinv(low, rcond=1e-12), atol=1e-8)
     assert L.matrix_rank(wrap(a), atol=100.0).sum().item() == 0
 
 

@@ -142,9 +142,7 @@ def test_the_first_wrong_argument_is_named(args: Any, kwargs: Any, sentence: str
 
 def test_several_signatures_make_a_wrong_combination() -> None:
     arguments = Arguments((kind("input", "Tensor"), kind("dim", "int", 0)), ((1, 2), (2, 3)))
-    with pytest.raises(
-        TypeError, match=r"f\(\): argument 'input' \(position 1\) must be Tensor, not str"
-    ):
+    with pytest.raises(TypeError, match=r"f\(\): argument 'input' \(position 1\) must be Tensor, not str"):
         check_arguments(arguments, "f", ("a", 0))  # one argument: the first signature
     with pytest.raises(
         TypeError,
@@ -206,16 +204,12 @@ def test_what_numpy_raises_in_a_kernel_names_function_shapes_and_dtypes() -> Non
     from engine.runtime import refused
 
     with pytest.raises(RuntimeError) as caught:
-        refused(
-            OPS["mm"], ValueError("cannot reshape array of size 6 into shape (4,)"), np.ones((2, 3))
-        )
+        refused(OPS["mm"], ValueError("cannot reshape array of size 6 into shape (4,)"), np.ones((2, 3)))
     assert str(caught.value) == (
         "mm(): cannot reshape array of size 6 into shape (4,); the tensors are [2, 3] (torch.float64)"
     )
     broadcast = ValueError("operands could not be broadcast together with shapes (3,8) (3,4) ")
-    with pytest.raises(
-        RuntimeError, match=r"The size of tensor a \(8\) must match the size of tensor b \(4\)"
-    ):
+    with pytest.raises(RuntimeError, match=r"The size of tensor a \(8\) must match the size of tensor b \(4\)"):
         refused(OPS["mm"], broadcast, np.ones((3, 8)))
 
 

@@ -126,13 +126,9 @@ def test_batch_norm_is_folded_into_a_convolution(bias: bool, affine: bool, group
     assert names(compiled) == ["convolution"]
 
 
-@pytest.mark.parametrize(
-    "layer", [nn.ConvTranspose2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 3, groups=2)]
-)
+@pytest.mark.parametrize("layer", [nn.ConvTranspose2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 3, groups=2)])
 def test_batch_norm_after_a_transposed_convolution(layer: nn.Module) -> None:
-    planned(
-        settled(nn.Sequential(layer, nn.BatchNorm2d(4))), engine.randn(2, layer.in_channels, 5, 5)
-    )
+    planned(settled(nn.Sequential(layer, nn.BatchNorm2d(4))), engine.randn(2, layer.in_channels, 5, 5))
 
 
 def test_batch_norm_is_folded_into_a_linear_layer() -> None:
@@ -145,9 +141,7 @@ def test_other_norms_of_convolutions_stay() -> None:
     planned(settled(nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4))), engine.randn(2, 3, 9))
     planned(settled(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(6))), engine.randn(2, 6, 3))
     planned(settled(nn.Sequential(nn.BatchNorm2d(3), conv(3, 4))), engine.randn(2, 3, 5, 5))
-    planned(
-        settled(nn.Sequential(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3))), engine.randn(1, 2, 4, 5, 6)
-    )
+    planned(settled(nn.Sequential(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3))), engine.randn(1, 2, 4, 5, 6))
 
 
 def test_a_convolution_that_is_read_twice_keeps_its_norm() -> None:
@@ -226,9 +220,7 @@ def test_pooling_and_cat() -> None:
 def test_linear_layers_over_several_dims_and_after_images() -> None:
     net = Net(lambda s, x: s.c(F.gelu(s.b(s.a(x)))), a=conv(3, 4), b=nn.Linear(6, 6), c=conv(4, 2))
     planned(net.eval(), engine.randn(2, 3, 5, 6))
-    net = Net(
-        lambda s, x: s.b(F.relu(s.a(x)) + x), a=nn.Linear(6, 6), b=nn.Linear(6, 2, bias=False)
-    )
+    net = Net(lambda s, x: s.b(F.relu(s.a(x)) + x), a=nn.Linear(6, 6), b=nn.Linear(6, 2, bias=False))
     planned(net.eval(), engine.randn(2, 5, 6))
 
 
@@ -374,9 +366,7 @@ def test_training_and_gradients_are_the_modules() -> None:
 
 
 def test_shapes_dtypes_and_arguments_have_plans_of_their_own() -> None:
-    net = Net(
-        lambda s, x, scale=1.0, twice=False: s.a(x) * scale + (1 if twice else 0), a=conv(3, 4)
-    )
+    net = Net(lambda s, x, scale=1.0, twice=False: s.a(x) * scale + (1 if twice else 0), a=conv(3, 4))
     compiled = engine.compile(net.eval())
     calls = [
         ((2, 3, 5, 5), {}),
@@ -486,12 +476,8 @@ def test_constants_are_computed_once() -> None:
 
 
 def test_small_and_empty_batches() -> None:
-    planned(
-        settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU())), engine.randn(0, 3, 5, 5)
-    )
-    planned(
-        settled(nn.Sequential(conv(1, 1), nn.BatchNorm2d(1), nn.ReLU())), engine.randn(1, 1, 1, 1)
-    )
+    planned(settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU())), engine.randn(0, 3, 5, 5))
+    planned(settled(nn.Sequential(conv(1, 1), nn.BatchNorm2d(1), nn.ReLU())), engine.randn(1, 1, 1, 1))
     planned(nn.Sequential(nn.Linear(3, 1), nn.ReLU()).eval(), engine.randn(3))
 
 
@@ -500,9 +486,7 @@ def test_small_and_empty_batches() -> None:
 
 def test_values_read_in_python() -> None:
     net = Net(lambda s, x: s.a(x) if x.sum() > 0 else -s.a(x), a=nn.Linear(3, 3)).eval()
-    compiled = falls_back(
-        net, r"values of a tensor are read in Python \(Tensor.__bool__\)", engine.ones(2, 3)
-    )
+    compiled = falls_back(net, r"values of a tensor are read in Python \(Tensor.__bool__\)", engine.ones(2, 3))
     with engine.no_grad():
         engine.testing.assert_close(compiled(-engine.ones(2, 3)), net(-engine.ones(2, 3)))
 
@@ -544,9 +528,7 @@ def test_what_depends_on_the_input_behind_the_trace_is_found_by_verification() -
         top = engine.from_numpy(x._array[:, :1].copy())  # no op: the trace takes it for a constant
         return s.a(x) * top
 
-    falls_back(
-        Net(forward, a=nn.Linear(3, 3)).eval(), "differs by .* on other values", engine.randn(2, 3)
-    )
+    falls_back(Net(forward, a=nn.Linear(3, 3)).eval(), "differs by .* on other values", engine.randn(2, 3))
 
 
 def test_inputs_in_a_memory_format_of_the_callers_are_left_alone() -> None:

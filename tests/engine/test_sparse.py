@@ -107,17 +107,13 @@ def test_a_sparse_leaf_has_a_sparse_gradient():
 
 def test_softmax_runs_over_the_elements_present():
     s = engine.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3.0, 4, 5], (2, 3))
-    np.testing.assert_allclose(
-        sparse.softmax(s, 1).values().numpy(), [1, 1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6
-    )
+    np.testing.assert_allclose(sparse.softmax(s, 1).values().numpy(), [1, 1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6)
 
 
 def test_building_errors():
     with pytest.raises(RuntimeError, match="indices and values must have same nnz"):
         engine.sparse_coo_tensor(INDICES, [1.0, 2.0], (2, 3))
-    with pytest.raises(
-        RuntimeError, match=r"'len\(size\) == sparse_dim \+ dense_dim' is not satisfied"
-    ):
+    with pytest.raises(RuntimeError, match=r"'len\(size\) == sparse_dim \+ dense_dim' is not satisfied"):
         engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2,))
     with pytest.raises(RuntimeError, match="for dim 1, size is 2 but found index 2"):
         engine.sparse_coo_tensor(INDICES, [1.0, 2, 3, 4], (2, 2), check_invariants=True)

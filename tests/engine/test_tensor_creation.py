@@ -196,9 +196,7 @@ def test_arange_more():
     assert len(engine.arange(0, 1, 0.1)) == 10
     with pytest.raises(RuntimeError, match="step must be nonzero"):
         engine.arange(0, 3, 0)
-    with pytest.raises(
-        RuntimeError, match=r"upper bound and lower bound inconsistent|larger bound"
-    ):
+    with pytest.raises(RuntimeError, match=r"upper bound and lower bound inconsistent|larger bound"):
         engine.arange(0, 3, -1)
 
 

@@ -303,9 +303,7 @@ def test_can_cast(row):
 def test_messages():
     """The refusals say what torch says."""
     ints = engine.ones(2, dtype=engine.int64)
-    with pytest.raises(
-        RuntimeError, match="result type Float can't be cast to the desired output type Long"
-    ):
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
         ints.div_(2)
     with pytest.raises(RuntimeError, match="result type Float can't be cast"):
         ints += 1.5
@@ -369,9 +367,7 @@ def test_bool_arithmetic():
     assert (t + t).tolist() == [True] and (t * f).tolist() == [False]
     assert (t + 1).tolist() == [2] and (t * 2.5).tolist() == [2.5]
     assert (t / t).tolist() == [1.0]
-    assert (
-        (t & f).tolist() == [False] and (t | f).tolist() == [True] and (t ^ t).tolist() == [False]
-    )
+    assert (t & f).tolist() == [False] and (t | f).tolist() == [True] and (t ^ t).tolist() == [False]
     assert (~t).tolist() == [False] and (~engine.tensor([5])).tolist() == [-6]
 
 
@@ -381,9 +377,7 @@ def test_comparisons_give_bool():
     for result in (a < 2.5, a == engine.tensor([1.0, 2.5, 3.0]), a >= True, a != a, a < 2):
         assert result.dtype == engine.bool
     assert (a < 2.5).tolist() == [True, True, False]
-    assert (
-        engine.tensor([255], dtype=engine.uint8) > engine.tensor([-1], dtype=engine.int8)
-    ).item()
+    assert (engine.tensor([255], dtype=engine.uint8) > engine.tensor([-1], dtype=engine.int8)).item()
 
 
 def test_casts():

@@ -316,11 +316,7 @@ def test_setitem(index, layout):
 def test_getitem_errors(index):
     """Wrong indices raise torch's errors."""
     source, error, text = ERRORS[index]
-    x = (
-        engine.arange(24).view(2, 3, 4)
-        if source == "x[0, 0, 0, 0]"
-        else engine.arange(6).view(2, 3)
-    )
+    x = engine.arange(24).view(2, 3, 4) if source == "x[0, 0, 0, 0]" else engine.arange(6).view(2, 3)
     with pytest.raises(error) as caught, quiet():
         eval(source, {"x": x, "engine": engine})
     assert text[:20] in str(caught.value)
@@ -353,9 +349,7 @@ def test_basic_indexing_is_a_view(index):
     assert (x == -1).sum().item() == part.numel()
 
 
-@pytest.mark.parametrize(
-    "index", [[0], ([0, 1], 0), (slice(None), [1, 2]), engine.tensor([1]), (Ellipsis, [0])]
-)
+@pytest.mark.parametrize("index", [[0], ([0, 1], 0), (slice(None), [1, 2]), engine.tensor([1]), (Ellipsis, [0])])
 def test_advanced_indexing_is_a_copy(index):
     """Lists and tensors of integers or bools give copies."""
     x = engine.arange(24.0).view(2, 3, 4)
@@ -406,9 +400,7 @@ def test_setitem_casts_to_the_target():
 def test_index_put_dtypes_must_agree():
     """Writing a tensor of another dtype to a list of positions is refused, as torch does."""
     x = engine.zeros(3)
-    with pytest.raises(
-        RuntimeError, match="Index put requires the source and destination dtypes match"
-    ):
+    with pytest.raises(RuntimeError, match="Index put requires the source and destination dtypes match"):
         x[[0, 1]] = engine.ones(2, dtype=engine.float64)
     x[0:2] = engine.ones(2, dtype=engine.float64)
     assert x.tolist() == [1, 1, 0]

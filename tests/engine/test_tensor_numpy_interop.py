@@ -149,9 +149,7 @@ def test_item_and_numbers():
             wrong.item()
         with pytest.raises((RuntimeError, TypeError, ValueError)):
             float(wrong)
-    with pytest.raises(
-        RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"
-    ):
+    with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):
         bool(engine.ones(2))
     with pytest.raises(RuntimeError, match="Boolean value of Tensor with no values is ambiguous"):
         bool(engine.ones(0))

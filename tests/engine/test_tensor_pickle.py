@@ -20,9 +20,7 @@ def round_trip(x, protocol=pickle.DEFAULT_PROTOCOL):
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3)])
 def test_values(name, shape):
     """Every dtype and shape comes back."""
-    t = (engine.arange(6)[: max(1, engine.Size(shape).numel())].repeat(1) % 2).to(
-        getattr(engine, name)
-    )
+    t = (engine.arange(6)[: max(1, engine.Size(shape).numel())].repeat(1) % 2).to(getattr(engine, name))
     t = t[: engine.Size(shape).numel()].view(shape)
     for clone in (round_trip, copy.copy, copy.deepcopy):
         back = clone(t)

@@ -545,9 +545,7 @@ FORMATS = [
 # fmt: on
 
 
-@pytest.mark.parametrize(
-    "section, index", [(name, i) for name, cases in CASES.items() for i in range(len(cases))]
-)
+@pytest.mark.parametrize("section, index", [(name, i) for name, cases in CASES.items() for i in range(len(cases))])
 def test_repr(section, index):
     """repr gives torch's text."""
     make, expected = CASES[section][index]

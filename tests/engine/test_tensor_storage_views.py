@@ -182,18 +182,14 @@ def test_view_errors(shape, target):
     """Sizes that do not fit are refused."""
     x = engine.zeros(shape)
     for f in (x.view, x.reshape):
-        with pytest.raises(
-            RuntimeError, match=r"invalid|only one dimension|ambiguous|cannot reshape"
-        ):
+        with pytest.raises(RuntimeError, match=r"invalid|only one dimension|ambiguous|cannot reshape"):
             f(target)
 
 
 def test_view_needs_compatible_strides():
     """view never copies, reshape does when it must."""
     x = engine.arange(6).view(2, 3)
-    with pytest.raises(
-        RuntimeError, match="view size is not compatible with input tensor's size and stride"
-    ):
+    with pytest.raises(RuntimeError, match="view size is not compatible with input tensor's size and stride"):
         x.t().view(6)
     assert x.t().reshape(6).tolist() == [0, 3, 1, 4, 2, 5]
     y = engine.arange(24).view(2, 3, 4)
@@ -397,7 +393,5 @@ def test_overlap_in_copies():
     z = engine.arange(3)
     z.copy_(z)
     assert z.tolist() == [0, 1, 2]
-    with pytest.raises(
-        RuntimeError, match="unsupported operation: some elements of the input tensor"
-    ):
+    with pytest.raises(RuntimeError, match="unsupported operation: some elements of the input tensor"):
         x[1:].add_(x[:-1])

@@ -87,9 +87,7 @@ def sample(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-def sample_server(
-    tmp_path: Path, sample: Repository, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Served]:
+def sample_server(tmp_path: Path, sample: Repository, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """The git server that `o/r` is fetched from."""
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,ssh,http")
     with git_server(tmp_path / "served") as served:

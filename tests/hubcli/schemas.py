@@ -61,24 +61,16 @@ SHAPE = each(COUNT)
 
 WEIGHT = {"file": TEXT, "sha256": SHA256, "size": COUNT, "url": maybe(URL)}
 REPO = record(name=TEXT, spec=TEXT, path=TEXT, commit=COMMIT, size=COUNT, last_used=NUMBER)
-PROFILED = record(
-    name=TEXT, calls=COUNT, self_us=NUMBER, total_us=NUMBER, bytes={"type": "integer"}
-)
+PROFILED = record(name=TEXT, calls=COUNT, self_us=NUMBER, total_us=NUMBER, bytes={"type": "integer"})
 LOCK = document(
     path=TEXT,
     repos=each(record(spec=TEXT, commit=COMMIT, tree=COMMIT, dirhash=DIRHASH)),
     weights=each(record(url=URL, sha256=SHA256, size=COUNT)),
 )
-TRUST = document(
-    trusted=each(
-        record(spec=TEXT, commit=maybe(COMMIT), scope={"enum": ["commit", "repo"]}, when=WHEN)
-    )
-)
+TRUST = document(trusted=each(record(spec=TEXT, commit=maybe(COMMIT), scope={"enum": ["commit", "repo"]}, when=WHEN)))
 
 SCHEMAS: dict[str, Schema] = {
-    "error": document(
-        error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))
-    ),
+    "error": document(error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))),
     "hub pull SPEC": document(
         spec=TEXT,
         url=URL,
@@ -136,9 +128,7 @@ SCHEMAS: dict[str, Schema] = {
     "hub run SPEC ENTRYPOINT": document(
         inputs=each(record(shape=SHAPE, dtype=TEXT)),
         outputs=each(record(shape=SHAPE, dtype=TEXT, file=maybe(TEXT))),
-        top=each(
-            record(**{"class": COUNT}, item=COUNT, label=maybe(TEXT), score={"type": "number"})
-        ),
+        top=each(record(**{"class": COUNT}, item=COUNT, label=maybe(TEXT), score={"type": "number"})),
         seconds=NUMBER,
     ),
     "hub check SPEC": document(
@@ -157,20 +147,14 @@ SCHEMAS: dict[str, Schema] = {
         sandbox=TEXT,
     ),
     "hub new DIR": document(path=TEXT, files=each(TEXT)),
-    "hub profile SPEC ENTRYPOINT": document(
-        ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER
-    ),
+    "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
     "hub convert IN OUT": document(
         tensors=COUNT, bytes=COUNT, format=TEXT, skipped=each(TEXT), shared=each(each(TEXT))
     ),
     "hub lock SPEC...": LOCK,
     "hub sync": LOCK,
     "hub outdated": document(
-        outdated=each(
-            record(
-                spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)
-            )
-        )
+        outdated=each(record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)))
     ),
     "hub cache dir": document(path=TEXT),
     "hub cache ls": document(repos=each(REPO), weights=each(record(**WEIGHT, last_used=NUMBER))),

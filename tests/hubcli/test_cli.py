@@ -80,9 +80,7 @@ def test_the_statuses_of_all_errors(failing: list[BaseException]) -> None:
         (click.UsageError("bad"), 2, "hub: bad"),
     ],
 )
-def test_other_errors(
-    failing: list[BaseException], error: BaseException, status: int, message: str
-) -> None:
+def test_other_errors(failing: list[BaseException], error: BaseException, status: int, message: str) -> None:
     failing[:] = [error]
     result = run("env")
     assert result.exit_code == status and result.stdout == ""
@@ -90,9 +88,7 @@ def test_other_errors(
     assert "Traceback" not in result.stderr
 
 
-def test_debug_shows_the_traceback(
-    failing: list[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_the_traceback(failing: list[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     failing[:] = [errors.NotFoundError("gone")]
     monkeypatch.setenv("HUB_DEBUG", "1")
     result = run("env")
@@ -138,9 +134,7 @@ def test_global_options_last_for_one_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["yes", "exec", "save", "output"])
-def test_dangerous_options_never_come_from_the_environment(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dangerous_options_never_come_from_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for prefix in ("HUB", "HUB_CACHE_RM", "HUB_LIST", "HUB_LOAD", "HUB_RUN"):
         monkeypatch.setenv(f"{prefix}_{name.upper()}", "1")
     assert cli.hub.context_settings.get("auto_envvar_prefix") is None

@@ -132,9 +132,7 @@ def test_a_clock_that_was_ahead_does_not_stop_a_reload(
     assert (new.commit, new.cached) == (commit, False) and new.path != old.path
 
 
-def test_whose_a_plain_file_is_does_not_depend_on_the_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whose_a_plain_file_is_does_not_depend_on_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
     for name, content in (("a", b"one"), ("b", b"two")):
         (tmp_path / "files" / name).mkdir(parents=True)
@@ -162,9 +160,7 @@ sys.stdin.read()
 def user() -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that uses a tree until it is killed or the block ends."""
     command = [sys.executable, "-c", USER]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         yield process, Path(process.stdout.readline().strip())
 
@@ -206,9 +202,7 @@ def test_many_processes_without_locks(server: Served, hub_root: Path) -> None:
     with contextlib.ExitStack() as stack:
         processes = [
             stack.enter_context(
-                subprocess.Popen(
-                    command + ["--force-reload"] * (n % 2), stdout=subprocess.PIPE, text=True
-                )
+                subprocess.Popen(command + ["--force-reload"] * (n % 2), stdout=subprocess.PIPE, text=True)
             )
             for n in range(6)
         ]

@@ -77,9 +77,7 @@ def test_a_branch_does_not_pass_for_the_tag_that_was_seen(sample, sample_server)
     now = sample.commit({"more.py": ""})
     result = hub("pull", "o/r:v1", "--force-reload")
     assert result.exit_code == 6
-    assert (
-        f"{first} (seen " in result.stderr and f"a branch of that name is at {now}" in result.stderr
-    )
+    assert f"{first} (seen " in result.stderr and f"a branch of that name is at {now}" in result.stderr
     assert "write o/r:refs/tags/v1 for the tag, o/r:refs/heads/v1 for the branch" in result.stderr
     assert hub("pull", "o/r:refs/tags/v1").exit_code == 0
     assert hub("pull", "o/r:refs/heads/v1").exit_code == 0

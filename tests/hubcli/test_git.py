@@ -40,9 +40,7 @@ class TestResolve:
         assert found.source == "refs/heads/develop"
 
     @pytest.mark.parametrize("branches", [("master", "main"), ("main",)])
-    def test_head_of_a_missing_branch_falls_back(
-        self, root: Path, server: Served, branches: tuple[str, ...]
-    ) -> None:
+    def test_head_of_a_missing_branch_falls_back(self, root: Path, server: Served, branches: tuple[str, ...]) -> None:
         repo = Repository.create(root, "o/r", branch=branches[0])
         repo.commit({"hubconf.py": ""})
         for name in branches[1:]:
@@ -56,9 +54,7 @@ class TestResolve:
         with pytest.raises(NotFoundError, match="no default branch"):
             git.Remote.of(url(server)).resolve(None)
 
-    def test_the_branch_wins_over_the_tag_of_the_same_name(
-        self, root: Path, server: Served
-    ) -> None:
+    def test_the_branch_wins_over_the_tag_of_the_same_name(self, root: Path, server: Served) -> None:
         repo = Repository.create(root, "o/r")
         tagged = repo.commit({"a": "1"}, tag="v1")
         repo.git("checkout", "-q", "-b", "v1")
@@ -131,17 +127,13 @@ class TestErrors:
             git.Remote.of(url(server)).resolve(None)
         assert str(caught.value.hint).startswith("set HUB_TOKEN")
 
-    def test_the_token_opens_it(
-        self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_token_opens_it(self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         Repository.create(root, "o/r").commit({"a": "1"})
         server.credentials = "s3cret"
         monkeypatch.setenv("HUB_TOKEN", "s3cret")
         assert git.Remote.of(url(server)).resolve(None).name == "main"
 
-    def test_a_wrong_token_is_not_shown(
-        self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_wrong_token_is_not_shown(self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         server.credentials = "s3cret"
         monkeypatch.setenv("HUB_TOKEN", "wr0ng")
         with pytest.raises(NotFoundError) as caught:
@@ -200,9 +192,7 @@ class TestErrors:
 
 
 class TestEnvironment:
-    def test_of_the_users_configuration_an_allow_list_passes(
-        self, isolated: Path, server: Served
-    ) -> None:
+    def test_of_the_users_configuration_an_allow_list_passes(self, isolated: Path, server: Served) -> None:
         (isolated / ".gitconfig").write_text(
             "[credential]\n helper = store\n[http]\n proxy = http://p:1\n sslVerify = false\n"
             '[core]\n hooksPath = /tmp\n[url "https://m/"]\n insteadOf = https://g/\n'
@@ -216,14 +206,10 @@ class TestEnvironment:
 
     def test_instead_of_is_obeyed(self, isolated: Path, root: Path, server: Served) -> None:
         Repository.create(root, "o/r").commit({"a": "1"})
-        (isolated / ".gitconfig").write_text(
-            f'[url "{server.url}/"]\n insteadOf = https://nowhere.invalid/\n'
-        )
+        (isolated / ".gitconfig").write_text(f'[url "{server.url}/"]\n insteadOf = https://nowhere.invalid/\n')
         assert git.Remote.of("https://nowhere.invalid/o/r.git").resolve(None).name == "main"
 
-    def test_rewrites_are_obeyed(
-        self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rewrites_are_obeyed(self, root: Path, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         Repository.create(root, "o/r").commit({"a": "1"})
         monkeypatch.setenv("HUB_REWRITE", f"https://nowhere.invalid/={server.url}/")
         remote = git.Remote.of("https://nowhere.invalid/o/r.git")
@@ -252,9 +238,7 @@ class TestEnvironment:
         git.checkout(db, commit, tmp_path / "out")
         assert os.listdir(tmp_path / "out") == ["a"]
 
-    def test_a_hostile_gitmodules_is_refused(
-        self, root: Path, server: Served, tmp_path: Path
-    ) -> None:
+    def test_a_hostile_gitmodules_is_refused(self, root: Path, server: Served, tmp_path: Path) -> None:
         repo = Repository.create(root, "o/r")
         repo.commit({".gitmodules": '[submodule "x"]\n path = x\n url = -u./payload\n'})
         db = tmp_path / "db.git"

@@ -84,12 +84,8 @@ class TestNames:
             result = run("--json", command, "--", text)
             assert (result.exit_code, code(result)) == (2, "usage"), result.output
 
-    @pytest.mark.parametrize(
-        "name", ["--upload-pack=touch${IFS}canary", "-x", "$(touch${IFS}canary)", "`canary`"]
-    )
-    def test_what_a_remote_calls_its_branches(
-        self, repo: Repository, server: Served, canary: Path, name: str
-    ) -> None:
+    @pytest.mark.parametrize("name", ["--upload-pack=touch${IFS}canary", "-x", "$(touch${IFS}canary)", "`canary`"])
+    def test_what_a_remote_calls_its_branches(self, repo: Repository, server: Served, canary: Path, name: str) -> None:
         """The default branch may have any name that git takes; it is a name and nothing else."""
         commit = repo.git("rev-parse", "HEAD")
         for ref in (repo.bare / "refs" / "heads").iterdir():
@@ -105,9 +101,7 @@ class TestNames:
             assert run("--json", "cache", "ls").exit_code == 0
             assert run("--json", "cache", "verify").exit_code == 0
 
-    def test_urls_that_settings_make(
-        self, server: Served, canary: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_urls_that_settings_make(self, server: Served, canary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither HUB_GIT_URL nor HUB_REWRITE nor the user's insteadOf reaches a helper program."""
         for name, value in (
             ("HUB_GIT_URL", "ext::sh -c touch% canary% {owner}% {repo}"),
@@ -125,9 +119,7 @@ class TestNames:
 
 
 class TestContent:
-    def test_hooks_do_not_run(
-        self, repo: Repository, server: Served, canary: Path, hub_root: Path
-    ) -> None:
+    def test_hooks_do_not_run(self, repo: Repository, server: Served, canary: Path, hub_root: Path) -> None:
         """Not from the user's templates, nor from a database that somebody has tampered with."""
         hook = f"#!/bin/sh\ntouch {canary}\n"
         home = Path(os.environ["HOME"])
@@ -150,9 +142,7 @@ class TestContent:
         repo.commit({"a.txt": "two"})
         assert run("pull", "o/r", "--force-reload").exit_code == 0
 
-    def test_filters_do_not_run(
-        self, repo: Repository, server: Served, canary: Path, hub_root: Path
-    ) -> None:
+    def test_filters_do_not_run(self, repo: Repository, server: Served, canary: Path, hub_root: Path) -> None:
         """A repository names filters; the user's configuration, or the database's, has them."""
         repo.commit({".gitattributes": "*.txt filter=evil diff=evil merge=evil eol=crlf ident\n"})
         program = f"sh -c 'touch {canary}; cat'"
@@ -200,9 +190,7 @@ class TestContent:
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output
         assert published(hub_root) == []
 
-    def test_a_bomb_is_refused_before_it_unfolds(
-        self, repo: Repository, server: Served, hub_root: Path
-    ) -> None:
+    def test_a_bomb_is_refused_before_it_unfolds(self, repo: Repository, server: Served, hub_root: Path) -> None:
         repo.commit({"zeros.bin": bytes(6_000_000)})
         result = run("--json", "pull", "o/r", "--size-limit", "1MB")
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output
@@ -244,9 +232,7 @@ class TestTerminal:
                 assert shown.isprintable()
         assert json.loads(run("--json", "help", "o/r", "net").stdout)["doc"] == self.HOSTILE
 
-    def test_what_a_git_server_says(
-        self, canary: Path, monkeypatch: pytest.MonkeyPatch, hub_root: Path
-    ) -> None:
+    def test_what_a_git_server_says(self, canary: Path, monkeypatch: pytest.MonkeyPatch, hub_root: Path) -> None:
         monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
         monkeypatch.setenv("HUB_TOKEN", "s3cret-token")
         said = f"ERR {self.HOSTILE} s3cret-token https://user:pa55@host/\n".encode()
@@ -277,9 +263,7 @@ class TestTerminal:
 
 class TestServers:
     @pytest.mark.parametrize("cut", [0, 1, 50, 3000, 40_000])
-    def test_a_git_server_that_hangs_up(
-        self, repo: Repository, server: Served, hub_root: Path, cut: int
-    ) -> None:
+    def test_a_git_server_that_hangs_up(self, repo: Repository, server: Served, hub_root: Path, cut: int) -> None:
         repo.commit({"big.bin": os.urandom(100_000)})
         server.fault = lambda handler: cut if handler.command == "POST" else False
         result = run("--json", "pull", "o/r")
@@ -313,9 +297,7 @@ class TestServers:
             result = run("--json", "pull", "o/r")
             assert result.exit_code in (3, 4), result.output
 
-    def test_a_ref_that_moves_between_question_and_fetch(
-        self, repo: Repository, server: Served
-    ) -> None:
+    def test_a_ref_that_moves_between_question_and_fetch(self, repo: Repository, server: Served) -> None:
         """What is published is what was fetched, under its own commit."""
 
         def move(handler) -> bool:
@@ -330,9 +312,7 @@ class TestServers:
         assert made is not None and document["commit"] == made.commit
         assert run("cache", "verify").exit_code == 0
 
-    def test_an_answer_that_is_no_git(
-        self, hub_root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_answer_that_is_no_git(self, hub_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
         with scripted_server() as scripted:
             monkeypatch.setenv("HUB_GIT_URL", f"{scripted.url}/{{owner}}/{{repo}}.git")

@@ -152,9 +152,7 @@ def test_a_body_that_breaks_off_is_fetched_again(scripted, beside):
 
 
 def test_web_pages_are_refused_for_weights(scripted, beside):
-    scripted.answer = lambda handler, count: send(
-        handler, 200, BODY, Content_Type="text/html; charset=utf-8"
-    )
+    scripted.answer = lambda handler, count: send(handler, 200, BODY, Content_Type="text/html; charset=utf-8")
     with pytest.raises(IntegrityError, match="web page") as caught:
         http.fetch(f"{scripted.url}/o/r/blob/main/net.pth", beside, refuse_html=True)
     assert "/o/r/raw/main/net.pth" in str(caught.value.hint)
@@ -249,9 +247,7 @@ def test_netrc_is_for_the_first_server_only(scripted, beside, isolated, tmp_path
     (tmp_path / "files" / "net.pth").write_bytes(BODY)
     (isolated / ".netrc").write_text("machine 127.0.0.1 login me password pa55\n")
     with file_server(tmp_path / "files") as other:
-        scripted.answer = lambda handler, count: send(
-            handler, 302, b"", Location=f"{other.url}/net.pth"
-        )
+        scripted.answer = lambda handler, count: send(handler, 302, b"", Location=f"{other.url}/net.pth")
         http.fetch(f"{scripted.url}/net.pth", beside)
         assert scripted.seen[0][1]["Authorization"] == http._basic("me", "pa55")
         assert "Authorization" not in other.requests[0].headers  # netrc knows no ports; hub does
@@ -319,9 +315,7 @@ def test_the_size_limit(scripted, beside):
 
 
 def test_what_servers_say_is_no_escape_sequence(scripted, beside, capsys):
-    scripted.answer = lambda handler, count: handler.wfile.write(
-        b"HTTP/1.0 503 \x1b]0;owned\x07 s3cret\r\n\r\n"
-    )
+    scripted.answer = lambda handler, count: handler.wfile.write(b"HTTP/1.0 503 \x1b]0;owned\x07 s3cret\r\n\r\n")
     with settings.overriding(token="s3cret"), pytest.raises(NetworkError):
         http.fetch(f"{scripted.url}/net.pth", beside)
     said = capsys.readouterr().err

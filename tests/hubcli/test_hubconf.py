@@ -141,9 +141,7 @@ def test_imports_inside_the_repository_are_followed(tmp_path):
         "from lib.deep.net import deep\n"
         "import models.res\nattribute = models.res.resnet18\n",
         **{"models/__init__": "from .res import *\nfrom . import res\nbuild = 1\nCONSTANT = 3\n"},
-        **{
-            "models/res": "from lib.deep import net\ndef resnet18(depth=18):\n    '''Eighteen.'''\n"
-        },
+        **{"models/res": "from lib.deep import net\ndef resnet18(depth=18):\n    '''Eighteen.'''\n"},
         **{"lib/deep/net": "def deep():\n    'Deep.'\n"},
     )
     assert names(read) == ["aliased", "attribute", "deep", "resnet18"]
@@ -160,14 +158,8 @@ def test_star_imports_respect_all_and_underscores(tmp_path):
         listed="__all__ = ['shown', 'sub'] + ['_odd']\ndef shown(): 's'\ndef hidden(): 'h'\n"
         "def _odd(): 'o'\ndef sub(): 'x'\n",
         unlisted="import os\nfrom pathlib import Path\ndef free(): 'f'\ndef _secret(): 'x'\nN = 3\n",
-        **{
-            "pack/__init__": "from .inner import *\nfrom .inner import __all__\n__all__ += ['more']\n"
-            "def more(): 'm'\n"
-        },
-        **{
-            "pack/inner": "__all__ = ('one',)\n__all__ += ('two',)\ndef one(): '1'\ndef two(): '2'\n"
-            "def three(): '3'\n"
-        },
+        **{"pack/__init__": "from .inner import *\nfrom .inner import __all__\n__all__ += ['more']\ndef more(): 'm'\n"},
+        **{"pack/inner": "__all__ = ('one',)\n__all__ += ('two',)\ndef one(): '1'\ndef two(): '2'\ndef three(): '3'\n"},
     )
     assert names(read) == ["Path", "free", "more", "one", "shown", "sub", "two"]
     assert read.entrypoint("shown").source == "star"
@@ -242,9 +234,7 @@ def test_dynamic(tmp_path, text):
     assert conf(tmp_path, text + "\n", dynamic="globals()['x'] = print\n").dynamic
 
 
-@pytest.mark.parametrize(
-    "text", ["def f():\n    exec('x = 1')\n", "class A:\n    x = vars\n", "y = globals\n"]
-)
+@pytest.mark.parametrize("text", ["def f():\n    exec('x = 1')\n", "class A:\n    x = vars\n", "y = globals\n"])
 def test_not_dynamic(tmp_path, text):
     assert not conf(tmp_path, text).dynamic
 

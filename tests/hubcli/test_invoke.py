@@ -62,9 +62,7 @@ def test_stdout_stays_clean(mine, capfd):
         assert text in err
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((1, 2, 3), {}), ((1,), {"colour": 2}), ((1,), {"width": 2})]
-)
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, 3), {}), ((1,), {"colour": 2}), ((1,), {"width": 2})])
 def test_wrong_arguments_are_found_before_the_call(mine, args, kwargs):
     with pytest.raises(UsageError, match=r"^strict: ") as caught:
         called(mine, "strict", *args, **kwargs)

@@ -363,7 +363,5 @@ def test_no_bytecode_of_the_repository_is_run(tmp_path):
     status = (root / "utils.py").stat()
     os.utime(evil, ns=(status.st_mtime_ns, status.st_mtime_ns))
     cache = root / "__pycache__" / f"utils.{sys.implementation.cache_tag}.pyc"
-    py_compile.compile(
-        str(evil), str(cache), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-    )
+    py_compile.compile(str(evil), str(cache), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     assert hubconf(register(root, os.urandom(20).hex())).who() == "r"

@@ -115,9 +115,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
         }
         made = {}
         for title, arguments in COMMANDS.items():
-            filled = [
-                part.format(net=model.url, file=model.weights, dir=root) for part in arguments
-            ]
+            filled = [part.format(net=model.url, file=model.weights, dir=root) for part in arguments]
             BEFORE.get(title, lambda hub: None)(root / "hub")
             result = CliRunner().invoke(cli.hub, ["--json", *filled], env=environment)
             assert (result.exit_code == 0) == (title != "error"), result.output
@@ -127,10 +125,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 
 def complaints(schema: Schema, document: Any) -> list[str]:
     """What the schema has against the document, a line each."""
-    return [
-        f"{one.json_path}: {one.message}"
-        for one in Draft202012Validator(schema).iter_errors(document)
-    ]
+    return [f"{one.json_path}: {one.message}" for one in Draft202012Validator(schema).iter_errors(document)]
 
 
 def leaves(command: click.Command, path: str = "hub") -> Iterator[str]:

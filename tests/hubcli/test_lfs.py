@@ -68,9 +68,7 @@ def files(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def batch(
-    tmp_path: Path, repo: Repository, files: Served, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Batch]:
+def batch(tmp_path: Path, repo: Repository, files: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Batch]:
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,http")
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     with git_server(tmp_path / "served") as served:

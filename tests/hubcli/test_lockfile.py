@@ -206,12 +206,8 @@ def test_a_pin_is_for_one_url(path):
 
 
 def test_a_signed_url_has_no_place_in_a_lock_file():
-    weight = weights.Weight(
-        "x", Path("x"), "https://e.org/x?X-Amz-Signature=s&a=b", DIGEST, 3, (), 0, 0, False
-    )
-    with pytest.raises(
-        UsageError, match=r"carries X-Amz-Signature=\.\.\.: it is a secret"
-    ) as caught:
+    weight = weights.Weight("x", Path("x"), "https://e.org/x?X-Amz-Signature=s&a=b", DIGEST, 3, (), 0, 0, False)
+    with pytest.raises(UsageError, match=r"carries X-Amz-Signature=\.\.\.: it is a secret") as caught:
         lockfile.Weights.of(weight)
     assert "=s" not in str(caught.value)
 

@@ -132,9 +132,7 @@ class TestVerify:
         assert both is not None and both.path == again.path == (hub_root / "o_r_v1").resolve()
         assert found() == [] and not made.path.exists()
 
-    def test_a_damaged_database_too_needs_the_network(
-        self, repo: Repository, server: Served, hub_root: Path
-    ) -> None:
+    def test_a_damaged_database_too_needs_the_network(self, repo: Repository, server: Served, hub_root: Path) -> None:
         made = store.ensure(spec("o/r"))
         repo.commit({"a.txt": "the branch has moved on"})
         overwrite(made.path / "a.txt", b"two")
@@ -173,9 +171,7 @@ class TestVerify:
         assert found(repair=True) == [("weights", problem, True)]
         assert path.read_bytes() == BODY and found() == []
 
-    def test_damaged_weights_are_dropped_where_they_cannot_be_fetched(
-        self, files: Served, tmp_path: Path
-    ) -> None:
+    def test_damaged_weights_are_dropped_where_they_cannot_be_fetched(self, files: Served, tmp_path: Path) -> None:
         _, path = weights.obtain(f"{files.url}/net.pth")
         overwrite(path, b"x")
         with settings.overriding(offline=True):
@@ -190,9 +186,7 @@ class TestVerify:
         (tmp_path / "files" / "net.pth").write_bytes(BODY)
         assert weights.obtain(f"{files.url}/net.pth")[1].read_bytes() == BODY
 
-    def test_files_of_ones_own_are_replaced_but_never_dropped(
-        self, files: Served, tmp_path: Path
-    ) -> None:
+    def test_files_of_ones_own_are_replaced_but_never_dropped(self, files: Served, tmp_path: Path) -> None:
         _, path = weights.obtain(f"{files.url}/net.pth", tmp_path / "mine")
         overwrite(path, b"mine")
         with settings.overriding(offline=True):
@@ -201,9 +195,7 @@ class TestVerify:
         assert found(repair=True) == [("weights", "changed", True)]
         assert path.read_bytes() == BODY
 
-    def test_damaged_records_and_strange_blobs(
-        self, server: Served, files: Served, hub_root: Path
-    ) -> None:
+    def test_damaged_records_and_strange_blobs(self, server: Served, files: Served, hub_root: Path) -> None:
         store.ensure(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
         (table,) = (hub_root / "refs").rglob("*.json")
@@ -244,9 +236,7 @@ class TestPrune:
         assert maintenance.prune(max_size=0) == maintenance.Pruned((), 0)
         assert not hub_root.exists()
 
-    def test_what_nothing_refers_to(
-        self, repo: Repository, server: Served, files: Served, hub_root: Path
-    ) -> None:
+    def test_what_nothing_refers_to(self, repo: Repository, server: Served, files: Served, hub_root: Path) -> None:
         old = store.ensure(spec("o/r"))
         new = store.ensure(spec("o/r"), force_reload=True)
         gone = Repository.create(repo.bare.parents[1], "o/gone")
@@ -313,9 +303,7 @@ class TestPrune:
         unmarked = made.path.with_name(f"{made.commit}.7")
         unmarked.mkdir()
         maintenance.prune()
-        assert sorted(_left(hub_root)) == sorted(
-            [f"{alive}.tree", f"{far}.tree", f"{'0' * 20}.{dead}"]
-        )
+        assert sorted(_left(hub_root)) == sorted([f"{alive}.tree", f"{far}.tree", f"{'0' * 20}.{dead}"])
         assert not (db / "shallow.lock").exists()
         assert not list(db.glob("objects/pack/tmp_*"))
         assert unmarked.exists()  # its marker may come any moment
@@ -379,9 +367,7 @@ def _at(moment: float, work) -> None:
 
 
 class TestTwoVersions:
-    def test_later_fields_are_no_obstacle(
-        self, server: Served, files: Served, hub_root: Path
-    ) -> None:
+    def test_later_fields_are_no_obstacle(self, server: Served, files: Served, hub_root: Path) -> None:
         store.ensure(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
         (table,) = (hub_root / "refs").rglob("*.json")
@@ -396,9 +382,7 @@ class TestTwoVersions:
             assert weights.obtain(f"{files.url}/net.pth")[1].read_bytes() == BODY
         assert found() == []
 
-    def test_a_later_form_is_neither_read_nor_written_over(
-        self, server: Served, hub_root: Path
-    ) -> None:
+    def test_a_later_form_is_neither_read_nor_written_over(self, server: Served, hub_root: Path) -> None:
         store.ensure(spec("o/r"))
         (table,) = (hub_root / "refs").rglob("*.json")
         later = table.read_text().replace('"schema": 1', '"schema": 2')

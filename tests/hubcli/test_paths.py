@@ -32,9 +32,7 @@ def test_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert paths.checkpoints() == tmp_path / name / "checkpoints"
 
 
-def test_a_relative_folder_becomes_absolute(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_relative_folder_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCH_HUB_DIR", "here")
     assert paths.hub_dir() == tmp_path / "here"
@@ -110,9 +108,7 @@ def test_placing_across_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(paths.__file__).parents[1])}
     code = "from hubcli import paths; print(paths.unique())"
-    child = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
-    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     dead = child.stdout.strip()
     assert paths.abandoned(f"x.{dead}.tmp") and paths.of_this_boot(dead)
     assert not paths.abandoned(paths.unique())  # this process lives

@@ -66,9 +66,7 @@ def hostile(tmp_path: Path) -> Path:
     return folder
 
 
-def perform(
-    folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, limits: Limits | None = None
-) -> Outcome:
+def perform(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, limits: Limits | None = None) -> Outcome:
     checkout = store.ensure(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, entrypoint, args)
     with sandbox.session() as here:
@@ -76,9 +74,7 @@ def perform(
         return sandbox.perform(job, chosen, here, broker=broker, limits=limits or Limits())
 
 
-def load(
-    folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, save: Path | None = None
-) -> jobs.Loaded:
+def load(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, save: Path | None = None) -> jobs.Loaded:
     checkout = store.ensure(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, entrypoint, args, options={"save": save is not None})
     return jobs.load(job, chosen, Broker(checkout, entrypoint), save)
@@ -238,9 +234,7 @@ def test_cancelled(hostile, any_mechanism) -> None:
     cancelled = threading.Event()
     cancelled.set()
     with sandbox.session() as here:
-        outcome = sandbox.perform(
-            jobs.Job("load", checkout, "sleeps"), any_mechanism, here, cancelled=cancelled
-        )
+        outcome = sandbox.perform(jobs.Job("load", checkout, "sleeps"), any_mechanism, here, cancelled=cancelled)
     assert outcome.ended is not None and outcome.ended.why == "cancelled"
 
 
@@ -304,17 +298,13 @@ def test_what_it_prints_does_not_drive_the_terminal(hostile, any_mechanism, capf
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     files = tmp_path / "files"
     files.mkdir()
-    save_file(
-        {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}, files / "net"
-    )
+    save_file({"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}, files / "net")
     digest = hashlib.sha256((files / "net").read_bytes()).hexdigest()
     name = f"net-{digest[:8]}.safetensors"
     (files / "net").rename(files / name)
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
     with file_server(files) as served:
-        yield SimpleNamespace(
-            url=f"{served.url}/{name}", name=name, served=served, size=(files / name).stat().st_size
-        )
+        yield SimpleNamespace(url=f"{served.url}/{name}", name=name, served=served, size=(files / name).stat().st_size)
 
 
 def test_weights_come_through_the_parent(hostile, mechanism, weights, tmp_path) -> None:
@@ -344,9 +334,7 @@ def test_the_policy_is_the_parents(hostile, any_mechanism, weights, monkeypatch)
     assert weights.served.requests == []
 
 
-def test_the_token_is_for_the_repositorys_host_alone(
-    hostile, any_mechanism, weights, monkeypatch
-) -> None:
+def test_the_token_is_for_the_repositorys_host_alone(hostile, any_mechanism, weights, monkeypatch) -> None:
     monkeypatch.setenv("HUB_TOKEN", "s3cret-token")
     for entrypoint in ("weighted", "downloads"):
         assert perform(hostile, any_mechanism, entrypoint, weights.url).error is None

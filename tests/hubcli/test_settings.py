@@ -88,9 +88,7 @@ def test_broken_toml() -> None:
         ("HUB_GIT_URL", "https://h/{owner}/{repo}/{branch}", "is not a template"),
     ],
 )
-def test_values_that_are_wrong(
-    variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_that_are_wrong(variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(UsageError) as caught:
         settings.current()

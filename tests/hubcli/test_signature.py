@@ -24,9 +24,7 @@ SAYS = "signed by Jane <jane@example.org>, so the tag says"
 
 
 def run(*command: str, stdin: bytes = b"", **environment: str) -> bytes:
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, env={**os.environ, **environment}, check=False
-    )
+    done = subprocess.run(command, input=stdin, capture_output=True, env={**os.environ, **environment}, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -53,9 +53,7 @@ class World:
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, hub_root: Path, monkeypatch: pytest.MonkeyPatch, isolated: Path
-) -> Iterator[World]:
+def world(tmp_path: Path, hub_root: Path, monkeypatch: pytest.MonkeyPatch, isolated: Path) -> Iterator[World]:
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
     repository = Repository.create(tmp_path / "served", "o/r")
     repository.commit({"hubconf.py": HUBCONF}, tag="v1")

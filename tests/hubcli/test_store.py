@@ -76,10 +76,7 @@ def test_a_published_tree(repo: Repository, server: Served, hub_root: Path) -> N
     assert made.tree == repo.git("rev-parse", "HEAD^{tree}")
     assert made.path.name == f"{commit}.1"
     assert made.path.is_relative_to(hub_root / "checkouts" / "github.com" / "o")
-    modes = {
-        name: stat.S_IMODE(os.lstat(made.path / name).st_mode)
-        for name in (".", "sub", "a.txt", "run.sh")
-    }
+    modes = {name: stat.S_IMODE(os.lstat(made.path / name).st_mode) for name in (".", "sub", "a.txt", "run.sh")}
     assert modes == {".": 0o755, "sub": 0o755, "a.txt": 0o444, "run.sh": 0o555}
     assert (made.path / "sub" / "link").read_text() == "one"
     assert not (made.path / ".git").exists()
@@ -118,9 +115,7 @@ def test_a_hit_needs_no_network(server: Served) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
-def test_a_hit_works_on_a_read_only_cache(
-    server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hit_works_on_a_read_only_cache(server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.ensure(spec("o/r:v1"))
     folders = [hub_root, *(path for path in hub_root.rglob("*") if path.is_dir())]
     for folder in folders:
@@ -169,9 +164,7 @@ def test_force_reload_repairs_an_unchanged_commit(server: Served, hub_root: Path
     assert store.ensure(spec("o/r:v1")).path == second.path
 
 
-def test_a_failed_reload_leaves_the_old_in_use(
-    repo: Repository, server: Served, hub_root: Path
-) -> None:
+def test_a_failed_reload_leaves_the_old_in_use(repo: Repository, server: Served, hub_root: Path) -> None:
     old = store.ensure(spec("o/r"))
     before = snapshot(hub_root)
     repo.commit({"hubconf.py": "def net(:\n"})
@@ -209,9 +202,7 @@ def test_a_second_tag_moves_only_the_difference(repo: Repository, server: Served
     assert (made.path / "big.bin").stat().st_size == 300_000
 
 
-def test_a_commit_published_by_another_ref_is_not_fetched_again(
-    repo: Repository, server: Served
-) -> None:
+def test_a_commit_published_by_another_ref_is_not_fetched_again(repo: Repository, server: Served) -> None:
     first = store.ensure(spec("o/r"))
     server.reset()
     second = store.ensure(spec("o/r:v1"))
@@ -240,9 +231,7 @@ def _promisors() -> Iterator[Path]:
             yield config
 
 
-def test_a_commits_verdict_is_recorded(
-    repo: Repository, server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commits_verdict_is_recorded(repo: Repository, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     middle = repo.commit({"a.txt": "two"})
     repo.commit({"a.txt": "three"})
     store.ensure(spec(f"o/r:{middle}"))
@@ -250,9 +239,7 @@ def test_a_commits_verdict_is_recorded(
     assert store.ensure(spec(f"o/r:{middle}"), force_reload=True).generation == 2
 
 
-def test_a_commit_that_only_a_fork_reaches_is_refused(
-    repo: Repository, server: Served, hub_root: Path
-) -> None:
+def test_a_commit_that_only_a_fork_reaches_is_refused(repo: Repository, server: Served, hub_root: Path) -> None:
     repo.git("checkout", "-q", "--orphan", "fork")
     foreign = repo.commit({"a.txt": "evil"})
     repo.git("push", "-q", "origin", "--delete", "fork")
@@ -262,9 +249,7 @@ def test_a_commit_that_only_a_fork_reaches_is_refused(
     assert snapshot(hub_root) == {}
 
 
-def test_an_ambiguous_ref_draws_a_warning(
-    repo: Repository, server: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ambiguous_ref_draws_a_warning(repo: Repository, server: Served, capsys: pytest.CaptureFixture[str]) -> None:
     repo.git("branch", "v1")
     repo.push()
     assert store.ensure(spec("o/r:v1")).kind == "branch"
@@ -286,9 +271,7 @@ def test_a_folder_is_used_in_place(repo: Repository, hub_root: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing-object", "stale-lock"])
-def test_a_damaged_database_is_replaced(
-    repo: Repository, server: Served, hub_root: Path, damage: str
-) -> None:
+def test_a_damaged_database_is_replaced(repo: Repository, server: Served, hub_root: Path, damage: str) -> None:
     store.ensure(spec("o/r:v1"))
     repo.commit({"a.txt": "two"}, tag="v2")
     (db,) = (hub_root / "db").rglob("*.git")
@@ -306,9 +289,7 @@ def test_a_damaged_database_is_replaced(
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"schema": 1, "remotes": {"u": 3}}'])
-def test_a_damaged_ref_table_counts_as_empty(
-    server: Served, hub_root: Path, content: bytes
-) -> None:
+def test_a_damaged_ref_table_counts_as_empty(server: Served, hub_root: Path, content: bytes) -> None:
     store.ensure(spec("o/r:v1"))
     (table,) = (hub_root / "refs").rglob("*.json")
     table.write_bytes(content)
@@ -366,9 +347,7 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
         ("case", "'A.TXT' and 'a.txt' differ by case only"),
     ],
 )
-def test_hostile_content_is_refused(
-    repo: Repository, server: Served, hub_root: Path, kind: str, message: str
-) -> None:
+def test_hostile_content_is_refused(repo: Repository, server: Served, hub_root: Path, kind: str, message: str) -> None:
     _hostile(kind)(repo)
     with pytest.raises(IntegrityError) as caught:
         store.ensure(spec("o/r"))
@@ -383,9 +362,7 @@ def test_names_that_no_tree_may_have(part: str) -> None:
         trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, f"sub/{part}/x")])
 
 
-def test_what_is_no_hub_repository_is_not_published(
-    repo: Repository, server: Served, hub_root: Path
-) -> None:
+def test_what_is_no_hub_repository_is_not_published(repo: Repository, server: Served, hub_root: Path) -> None:
     repo.git("rm", "-q", "hubconf.py")
     repo.commit({})
     with pytest.raises(NotFoundError, match=r"no hubconf\.py in o/r \(main"):
@@ -393,9 +370,7 @@ def test_what_is_no_hub_repository_is_not_published(
     assert snapshot(hub_root) == {}
 
 
-def test_lfs_pointers_are_named(
-    repo: Repository, server: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lfs_pointers_are_named(repo: Repository, server: Served, capsys: pytest.CaptureFixture[str]) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
     repo.commit({".gitattributes": "*.pth filter=lfs diff=lfs\n", "w.pth": pointer})
     store.ensure(spec("o/r"))
@@ -408,9 +383,7 @@ def test_many_threads_publish_one_tree(server: Served, hub_root: Path) -> None:
     assert sum(request.method == "POST" for request in server.requests) <= 6 + 2
 
 
-def test_races_without_locks(
-    server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_races_without_locks(server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # as on a file system where flock does nothing
     monkeypatch.setattr(store, "exclusive", lambda *_: contextlib.nullcontext())
     found = _at_once(4, lambda: store.ensure(spec("o/r:v1"), force_reload=True).path)
@@ -442,9 +415,7 @@ def _at_once(count: int, work: Callable[[], Path]) -> list[Path]:
     return found
 
 
-def test_a_held_lock_times_out_and_says_so(
-    server: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_held_lock_times_out_and_says_so(server: Served, capsys: pytest.CaptureFixture[str]) -> None:
     settings.override(lock_timeout=0.1)
     with store.exclusive("x", "o/r"):
         found: list[HubError] = []

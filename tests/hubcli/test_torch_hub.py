@@ -148,9 +148,7 @@ def test_nothing_leaks(sample_server):
 def test_a_nested_load_in_python_warns_for_itself(sample_server, tmp_path):
     outer = tmp_path / "outer"
     outer.mkdir()
-    (outer / "hubconf.py").write_text(
-        "import torch\ndef net():\n    return torch.hub.load('o/r:v1', 'thing')\n"
-    )
+    (outer / "hubconf.py").write_text("import torch\ndef net():\n    return torch.hub.load('o/r:v1', 'thing')\n")
     trust._warned.discard("github.com/o/r")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -187,9 +187,7 @@ def test_torchs_list_is_imported_when_asked(checkout, hub_root, tmp_path):
     (tmp_path / "list").write_text(TORCH_LIST)
     made = trust.import_list(tmp_path / "list")
     names = ["pytorch/vision", "snakers4/silero-models", "facebookresearch/pytorch_video"]
-    assert [(one.spec, one.commit, one.how) for one in made] == [
-        (name, None, "import") for name in names
-    ]
+    assert [(one.spec, one.commit, one.how) for one in made] == [(name, None, "import") for name in names]
     assert trust.entries() == made
     assert trust.import_list(tmp_path / "list") == ()
     assert len(trust.import_list(hub_root / "trusted_list")) == 1

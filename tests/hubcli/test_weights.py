@@ -368,9 +368,7 @@ def test_download_url_to_file(served, tmp_path):
         download_url_to_file(f"{served.url}/net.pth", target)
     target.parent.mkdir()
     target.write_bytes(b"old")
-    with pytest.raises(
-        RuntimeError, match=r'invalid hash value \(expected "ffff", got "'
-    ) as caught:
+    with pytest.raises(RuntimeError, match=r'invalid hash value \(expected "ffff", got "') as caught:
         download_url_to_file(f"{served.url}/net.pth", target, "ffff")
     assert caught.value.status == 6
     assert target.read_bytes() == b"old"

@@ -191,9 +191,7 @@ def _limit() -> int:
         try:
             return max(0, int(given)) << 20
         except ValueError:
-            raise ValueError(
-                f"ENGINE_CACHE_MB must be a whole number of megabytes, not {given!r}"
-            ) from None
+            raise ValueError(f"ENGINE_CACHE_MB must be a whole number of megabytes, not {given!r}") from None
     found = [1 << 33]
     if hasattr(os, "sysconf"):
         with contextlib.suppress(OSError, ValueError):
@@ -209,9 +207,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_cache.start)
 
 
-def empty(
-    shape: Sequence[int], dtype: Any = np.float32, order: Sequence[int] | None = None
-) -> np.ndarray:
+def empty(shape: Sequence[int], dtype: Any = np.float32, order: Sequence[int] | None = None) -> np.ndarray:
     """A dense array with undefined elements: from the cache, 64-byte aligned, if large, else numpy's own.
 
     shape (*).  dtype: numpy's, or anything that it takes for one.  order: the dims from the outermost to the

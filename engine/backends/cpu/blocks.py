@@ -45,9 +45,7 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
         with np.errstate(all="ignore"):
             if not kinds:
                 found = _run(kernel, args, options, into, direct)
-            elif (
-                len(kinds) == 1 and into is None
-            ):  # a subclass says how the array lies: the result lies the same
+            elif len(kinds) == 1 and into is None:  # a subclass says how the array lies: the result lies the same
                 plain = [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in args]
                 found = _run(kernel, tuple(plain), options, None, direct)
                 found = found if found is None else found.view(kinds.pop())
@@ -58,9 +56,7 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
     return large
 
 
-def _run(
-    kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direct: bool
-) -> np.ndarray | None:
+def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direct: bool) -> np.ndarray | None:
     """The result, or None where the kernel must see whole arrays."""
     places = [i for i, a in enumerate(args) if a.__class__ is np.ndarray and a.ndim]
     arrays = [args[i] for i in places]

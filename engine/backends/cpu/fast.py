@@ -54,9 +54,7 @@ def where(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
     chosen = None if out is None else out.view(integer)
     ones = mask.view(np.int8).astype(integer)
     if not a.ndim and not a:  # 0 where the mask is set
-        found = np.bitwise_and(
-            np.subtract(ones, 1, out=ones), b, out=ones if chosen is None else chosen
-        )
+        found = np.bitwise_and(np.subtract(ones, 1, out=ones), b, out=ones if chosen is None else chosen)
     else:
         np.negative(ones, out=ones)
         if not b.ndim and not b:
@@ -95,13 +93,7 @@ class Fast:
     @staticmethod
     def matmul(a: Any, b: Any, out: Any = None) -> Any:
         """np.matmul into memory from the cache."""
-        if (
-            out is None
-            and a.ndim >= 2
-            and b.ndim >= 2
-            and a.dtype == b.dtype
-            and a.dtype.kind in "fc"
-        ):
+        if out is None and a.ndim >= 2 and b.ndim >= 2 and a.dtype == b.dtype and a.dtype.kind in "fc":
             try:
                 lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
             except ValueError:

@@ -42,9 +42,7 @@ def _row_sums(matrix: np.ndarray, squares: bool) -> np.ndarray:
     return result
 
 
-def sum_of_last(
-    array: np.ndarray, dims: tuple[int, ...], keepdim: bool, squares: bool = False
-) -> np.ndarray | None:
+def sum_of_last(array: np.ndarray, dims: tuple[int, ...], keepdim: bool, squares: bool = False) -> np.ndarray | None:
     """The sum (of squares) over `dims`, not negative, if those are the last ones of contiguous floats with elements."""
     lead = array.ndim - len(dims)
     if not (array.dtype in _FLOATS and array.flags.c_contiguous and array.size and dims):
@@ -133,9 +131,7 @@ def _pieces(count: int, size: int, most: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
-def rows(
-    kernel: Callable[..., Any], xp: Any, args: tuple, options: dict, dims: tuple[int, ...]
-) -> Any:
+def rows(kernel: Callable[..., Any], xp: Any, args: tuple, options: dict, dims: tuple[int, ...]) -> Any:
     """A kernel whose results for one index of a dim outside `dims` depend on nothing else, piece by piece.
 
     Its array arguments have one shape; its results (one or a tuple) have that shape with or without `dims`, or with
@@ -154,9 +150,7 @@ def rows(
     def piece(at: slice) -> Any:
         index = (slice(None),) * along + (at,)
         with np.errstate(all="ignore"):
-            return kernel(
-                xp, *[a[index] if isinstance(a, np.ndarray) else a for a in args], **options
-            )
+            return kernel(xp, *[a[index] if isinstance(a, np.ndarray) else a for a in args], **options)
 
     found = piece(pieces[0])
     several = isinstance(found, tuple)

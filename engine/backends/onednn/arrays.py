@@ -55,9 +55,7 @@ def _matrix(a: np.ndarray) -> tuple[bytes, int] | None:
     return None
 
 
-def sgemm(
-    a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0, beta: float = 0.0
-) -> bool:
+def sgemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0, beta: float = 0.0) -> bool:
     """out (n, m) = alpha a (n, k) @ b (k, m) + beta out; transposed operands are read as they lie."""
     left, right, target = _matrix(a), _matrix(b), _matrix(out)
     if left is None or right is None or target is None or target[0] != b"N":
@@ -84,9 +82,7 @@ def column_sums(rows: np.ndarray, out: np.ndarray) -> bool:
     return sgemm(_ones(rows.shape[0]), rows, out.reshape(1, -1))
 
 
-def matmul(
-    a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None = None, post: tuple = ()
-) -> bool:
+def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None = None, post: tuple = ()) -> bool:
     """out = a @ b (+ bias) for arrays of one rank; batch dims of size 1 broadcast.  (..., n, k), (..., k, m)."""
     key = ("matmul", a.shape, a.strides, b.shape, b.strides, out.strides,
            None if bias is None else (bias.shape, bias.strides), post)  # fmt: skip
@@ -347,9 +343,7 @@ def softmax_backward(grad: np.ndarray, y: np.ndarray, out: np.ndarray, dim: int,
             "softmax_forward", _abi.TRAINING, kind, of_source, result, dim, attributes(), hint=True
         )  # fmt: skip
         plan = Plan("softmax_backward", kind, of_source, of_result, result, dim, hint, attributes())
-        return Primitive(
-            plan, {_abi.DST: result, _abi.DIFF_DST: of_result, _abi.DIFF_SRC: of_source}
-        )
+        return Primitive(plan, {_abi.DST: result, _abi.DIFF_DST: of_result, _abi.DIFF_SRC: of_source})
 
     found = primitive(key, make)
     if found is None:
@@ -366,17 +360,13 @@ def _line(array: np.ndarray) -> Desc:
     return desc_of((array.size,), (1,))
 
 
-def eltwise(
-    x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0
-) -> bool:
+def eltwise(x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0) -> bool:
     """out = f(x) for dense arrays that lie alike."""
     key = ("eltwise", x.size, algorithm, alpha, beta)
 
     def make() -> Primitive:
         line = _line(x)
-        plan = Plan(
-            "eltwise_forward", _abi.INFERENCE, algorithm, line, line, alpha, beta, attributes()
-        )
+        plan = Plan("eltwise_forward", _abi.INFERENCE, algorithm, line, line, alpha, beta, attributes())
         return Primitive(plan, {_abi.SRC: line, _abi.DST: line})
 
     found = primitive(key, make)
@@ -398,9 +388,7 @@ def eltwise_backward(
         hint = Plan(
             "eltwise_forward", _abi.TRAINING, algorithm, line, line, alpha, beta, attributes(), hint=True
         )  # fmt: skip
-        plan = Plan(
-            "eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes()
-        )
+        plan = Plan("eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes())
         which = _abi.DST if of_result else _abi.SRC
         return Primitive(plan, {which: line, _abi.DIFF_DST: line, _abi.DIFF_SRC: line})
 

@@ -45,17 +45,14 @@ def _right_padding(
     padding: Sequence[int], dilation: Sequence[int],
 ) -> list[int]:  # fmt: skip
     return [
-        (m - 1) * s + d * (k - 1) + 1 - n - p
-        for n, m, k, s, p, d in zip(size, out, kernel, stride, padding, dilation)
+        (m - 1) * s + d * (k - 1) + 1 - n - p for n, m, k, s, p, d in zip(size, out, kernel, stride, padding, dilation)
     ]
 
 
 class _Geometry:
     """What the three directions share: descriptors and window arithmetic as oneDNN counts it (dilation from 0)."""
 
-    def __init__(
-        self, x: np.ndarray, y: np.ndarray, shape: Any, stride: Any, padding: Any, dilation: Any
-    ) -> None:
+    def __init__(self, x: np.ndarray, y: np.ndarray, shape: Any, stride: Any, padding: Any, dilation: Any) -> None:
         self.x, self.y = activation_desc(x), activation_desc(y)
         kernel = shape[-(x.ndim - 2) :]
         right = _right_padding(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)

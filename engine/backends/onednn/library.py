@@ -83,9 +83,7 @@ def _search() -> bool:
         if refused:
             state.reason += f"; not {'; '.join(refused[:3])}"
         return True
-    state.reason = "; ".join(
-        ["off: no libdnnl 3 found (pip install 'hubcli[onednn]')", *refused[:3]]
-    )
+    state.reason = "; ".join(["off: no libdnnl 3 found (pip install 'hubcli[onednn]')", *refused[:3]])
     return False
 
 

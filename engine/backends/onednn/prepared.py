@@ -29,9 +29,7 @@ from engine.backends.onednn.primitives import (
 )
 
 
-def _run(
-    plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence
-) -> Prepared:
+def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Prepared:
     """The primitive of `plan` with weight and bias bound."""
     packed = plan.desc(_abi.WEIGHTS_MD)
     descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}

@@ -89,9 +89,7 @@ class Desc:
     def __init__(self, shape: Sequence[int], strides: Sequence[int] | None) -> None:
         self.count = prod(shape)
         if strides is None:
-            self.handle = _create(
-                "dnnl_memory_desc_create_with_tag", len(shape), list(shape), _abi.F32, _abi.ANY
-            )
+            self.handle = _create("dnnl_memory_desc_create_with_tag", len(shape), list(shape), _abi.F32, _abi.ANY)
         else:
             self.handle = _create(
                 "dnnl_memory_desc_create_with_strides", len(shape), list(shape), _abi.F32, list(strides)
@@ -207,16 +205,12 @@ class Plan:
     def _implementation(self) -> str:
         ffi = library.state.ffi
         text = ffi.new("char **")
-        library.state.library.dnnl_primitive_desc_query(
-            self.handle, _abi.IMPLEMENTATION, 0, ffi.cast("void *", text)
-        )
+        library.state.library.dnnl_primitive_desc_query(self.handle, _abi.IMPLEMENTATION, 0, ffi.cast("void *", text))
         return ffi.string(text[0]).decode()
 
     def desc(self, query: int, index: int = 0) -> Desc:
         """The descriptor of one of its memories."""
-        return Desc.borrowed(
-            library.state.library.dnnl_primitive_desc_query_md(self.handle, query, index)
-        )
+        return Desc.borrowed(library.state.library.dnnl_primitive_desc_query_md(self.handle, query, index))
 
 
 class Primitive:
@@ -243,9 +237,7 @@ class Primitive:
         self.used = True
         self._threads = use_threads(plan.work)
         self._set, self._execute = lib.dnnl_memory_set_data_handle, lib.dnnl_primitive_execute
-        self._primitive = ffi.gc(
-            _create("dnnl_primitive_create", plan.handle), lib.dnnl_primitive_destroy
-        )
+        self._primitive = ffi.gc(_create("dnnl_primitive_create", plan.handle), lib.dnnl_primitive_destroy)
         scratchpad = plan.desc(_abi.SCRATCHPAD_MD)
         self.scratch = scratchpad.nbytes
         numbers = [*descs, _abi.SCRATCHPAD] if self.scratch else list(descs)
@@ -354,11 +346,7 @@ def reorder_between(source: Desc, target: Desc) -> Primitive:
 def usable(*arrays: Any) -> bool:
     """Whether oneDNN may work on these: float32 numpy arrays (None counts) with elements."""
     for a in arrays:
-        if (
-            a is not None
-            and (a.dtype is not _F32 or not a.size)
-            and (a.dtype != _F32 or not a.size)
-        ):
+        if a is not None and (a.dtype is not _F32 or not a.size) and (a.dtype != _F32 or not a.size):
             return False
     return library.load() is not None and library.state.enabled
 

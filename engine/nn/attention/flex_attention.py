@@ -74,9 +74,7 @@ def _indices(sizes: tuple[int, int, int, int], device: Any) -> list[Tensor]:
     return [engine.arange(n, device=device).reshape(shape) for n, shape in zip(sizes, shapes)]
 
 
-def create_mask(
-    mod_fn: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu"
-) -> Tensor:
+def create_mask(mod_fn: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu") -> Tensor:
     """mod_fn(b, h, q, kv) at every place.  -> bool (B, H, Q_LEN, KV_LEN); B, H None: 1."""
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
     return engine.broadcast_to(mod_fn(*_indices(sizes, device)), sizes)

@@ -61,9 +61,7 @@ class MultiheadAttention(Module):
             self.in_proj_bias = param(3 * embed_dim)
         else:
             self.register_parameter("in_proj_bias", None)
-        self.out_proj = NonDynamicallyQuantizableLinear(
-            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
-        )
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         if add_bias_kv:
             self.bias_k = param(1, 1, embed_dim)
             self.bias_v = param(1, 1, embed_dim)
@@ -106,9 +104,7 @@ class MultiheadAttention(Module):
             mask=attn_mask, mask_name="attn_mask", other_type=None, other_name="", target_type=query.dtype,
             check_other=False,
         )  # fmt: skip
-        if (
-            swap
-        ):  # one transpose for each distinct tensor: identity decides how the projection is done
+        if swap:  # one transpose for each distinct tensor: identity decides how the projection is done
             made = {id(x): x.transpose(1, 0) for x in (query, key, value)}
             query, key, value = made[id(query)], made[id(key)], made[id(value)]
         separate: dict[str, Any] = {}
@@ -137,7 +133,5 @@ class MultiheadAttention(Module):
         else:
             merged = attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
         if key_padding_mask is not None:
-            merged = merged + key_padding_mask.view(batch, 1, 1, length).expand(
-                -1, self.num_heads, -1, -1
-            )
+            merged = merged + key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
         return merged, 2

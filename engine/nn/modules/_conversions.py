@@ -82,8 +82,7 @@ class Conversions:
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
                 raise TypeError(
-                    "nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                    f"dtype={dtype}"
+                    f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
                 )
             if dtype.is_complex:
                 warnings.warn(

@@ -190,8 +190,7 @@ class BackwardHook:
                 out = (out,)
             if len(out) != len(res):
                 raise RuntimeError(
-                    "Backward hook returned an invalid number of grad_input, "
-                    f"got {len(out)}, but expected {len(res)}"
+                    f"Backward hook returned an invalid number of grad_input, got {len(out)}, but expected {len(res)}"
                 )
             res = out
         self.grad_outputs = None
@@ -288,9 +287,7 @@ def warn_non_full(inputs: Any, result: Any, grad_fn: Any) -> None:
             "will be removed in future versions. This hook will be missing some grad_output. Please use "
             "register_full_backward_hook to get the documented behavior."
         )
-    elif {i.grad_fn for i in inputs if i.grad_fn is not None} != {
-        n[0] for n in grad_fn.next_functions
-    }:
+    elif {i.grad_fn for i in inputs if i.grad_fn is not None} != {n[0] for n in grad_fn.next_functions}:
         tell(
             "Using a non-full backward hook when the forward contains multiple autograd Nodes is "
             "deprecated and will be "

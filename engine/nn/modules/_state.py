@@ -95,12 +95,8 @@ class StateDict:
         """Call `hook(module, prefix, keep_vars)` at the start of `state_dict`."""
         return self._register(self._state_dict_pre_hooks, hook)
 
-    def _register_load_state_dict_pre_hook(
-        self, hook: Callable, with_module: bool = False
-    ) -> RemovableHandle:
-        return self._register(
-            self._load_state_dict_pre_hooks, WrappedHook(hook, self if with_module else None)
-        )
+    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
+        return self._register(self._load_state_dict_pre_hooks, WrappedHook(hook, self if with_module else None))
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` first."""
@@ -120,9 +116,7 @@ class StateDict:
         if type(self).get_extra_state is not StateDict.get_extra_state:
             destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
-    def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """Every parameter and persistent buffer by path, detached but sharing memory.
 
         The OrderedDict has an attribute `_metadata`: versions by path.
@@ -148,9 +142,7 @@ class StateDict:
         self._save_to_state_dict(destination, prefix, keep_vars)
         for name, module in self._modules.items():
             if module is not None:
-                module.state_dict(
-                    destination=destination, prefix=prefix + name + ".", keep_vars=keep_vars
-                )
+                module.state_dict(destination=destination, prefix=prefix + name + ".", keep_vars=keep_vars)
         for hook in self._state_dict_hooks.values():
             out = hook(self, destination, prefix, local_metadata)
             if out is None:
@@ -238,9 +230,7 @@ class StateDict:
             )
         return None
 
-    def load_state_dict(
-        self, state_dict: Any, strict: bool = True, assign: bool = False
-    ) -> _IncompatibleKeys:
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> _IncompatibleKeys:
         """Copy (or with `assign` take over) parameters and buffers by path.
 
         RuntimeError listing every misshapen key and, with `strict`, every missing and unexpected one.
@@ -259,9 +249,7 @@ class StateDict:
             local_metadata = {} if metadata is None else metadata.get(prefix[:-1], {})
             if assign:
                 local_metadata["assign_to_params_buffers"] = assign
-            module._load_from_state_dict(
-                local_state, prefix, local_metadata, True, missing, unexpected, errors
-            )
+            module._load_from_state_dict(local_state, prefix, local_metadata, True, missing, unexpected, errors)
             for name, child in module._modules.items():
                 if child is not None:
                     path = prefix + name + "."
@@ -284,7 +272,5 @@ class StateDict:
                 errors.insert(0, f"Missing key(s) in state_dict: {keys}. ")
         if errors:
             joined = "\n\t".join(errors)
-            raise RuntimeError(
-                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{joined}"
-            )
+            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{joined}")
         return _IncompatibleKeys(missing, unexpected)

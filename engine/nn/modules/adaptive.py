@@ -70,9 +70,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         ndim = target.dim()
         if ndim == 1:
             if input.size(0) != target.size(0):
-                raise RuntimeError(
-                    "Input and target should have the same size in the batch dimension."
-                )
+                raise RuntimeError("Input and target should have the same size in the batch dimension.")
             if input.dim() != 2:
                 raise RuntimeError(
                     f"1D target tensor expects 2D input tensors, but found inputs with size {input.size()}"

@@ -40,18 +40,12 @@ class _NormBase(Module):
         self.track_running_stats = track_running_stats
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             if wanted:
-                setattr(
-                    self, name, Parameter(engine.empty(num_features, device=device, dtype=dtype))
-                )
+                setattr(self, name, Parameter(engine.empty(num_features, device=device, dtype=dtype)))
             else:
                 self.register_parameter(name, None)
         if track_running_stats:
-            self.register_buffer(
-                "running_mean", engine.zeros(num_features, device=device, dtype=dtype)
-            )
-            self.register_buffer(
-                "running_var", engine.ones(num_features, device=device, dtype=dtype)
-            )
+            self.register_buffer("running_mean", engine.zeros(num_features, device=device, dtype=dtype))
+            self.register_buffer("running_var", engine.ones(num_features, device=device, dtype=dtype))
             count = engine.tensor(0, dtype=engine.long, device=device)
             self.register_buffer("num_batches_tracked", count)
         else:
@@ -84,17 +78,13 @@ class _NormBase(Module):
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict, *rest: Any
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: dict, *rest: Any) -> None:
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:
             key = prefix + "num_batches_tracked"  # absent before 0.4.1
             if key not in state_dict:
                 count = self.num_batches_tracked
-                state_dict[key] = (
-                    count if count is not None else engine.tensor(0, dtype=engine.long)
-                )
+                state_dict[key] = count if count is not None else engine.tensor(0, dtype=engine.long)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
 

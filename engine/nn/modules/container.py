@@ -92,9 +92,7 @@ class Sequential(Module):
 
     def _check_other(self, other: Any) -> None:
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)!s} is given."
-            )
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)!s} is given.")
 
     def __add__(self, other: Sequential) -> Sequential:
         self._check_other(other)
@@ -218,10 +216,7 @@ class ModuleList(_Indexed):
                 blocks[-1][1] = i
             else:
                 blocks.append([i, i, r])
-        lines = [
-            _addindent(f"({a}): {r}" if a == b else f"({a}-{b}): {b - a + 1} x {r}", 2)
-            for a, b, r in blocks
-        ]
+        lines = [_addindent(f"({a}): {r}" if a == b else f"({a}-{b}): {b - a + 1} x {r}", 2) for a, b, r in blocks]
         return self._get_name() + "(\n  " + "\n  ".join(lines) + "\n)"
 
     def insert(self, index: int, module: Module) -> None:
@@ -242,10 +237,7 @@ class ModuleList(_Indexed):
     def extend(self, modules: Iterable[Module]) -> Any:
         """Add modules at the end; returns self."""
         if not isinstance(modules, abc.Iterable):
-            raise TypeError(
-                "ModuleList.extend should be called with an iterable, but got "
-                + type(modules).__name__
-            )
+            raise TypeError("ModuleList.extend should be called with an iterable, but got " + type(modules).__name__)
         offset = len(self)
         for i, module in enumerate(modules):
             self.add_module(str(offset + i), module)
@@ -256,14 +248,10 @@ def _pairs(kind: str, label: str, source: Any) -> Iterator[tuple[Any, Any]]:
     """The key/value pairs of a sequence of pairs, checked as torch does."""
     for j, m in enumerate(source):
         if not isinstance(m, abc.Iterable):
-            raise TypeError(
-                f"{label} update sequence element #{j} should be Iterable; is{type(m).__name__}"
-            )
+            raise TypeError(f"{label} update sequence element #{j} should be Iterable; is{type(m).__name__}")
         m = list(m) if not isinstance(m, list | tuple | str) else m
         if len(m) != 2:
-            raise ValueError(
-                f"{label} update sequence element #{j} has length {len(m)}; 2 is required"
-            )
+            raise ValueError(f"{label} update sequence element #{j} has length {len(m)}; 2 is required")
         yield m[0], m[1]
 
 
@@ -378,10 +366,7 @@ class ParameterList(_Indexed):
     def extend(self, values: Iterable[Any]) -> Any:
         """Add values at the end; returns self."""
         if not isinstance(values, abc.Iterable) or isinstance(values, Tensor):
-            raise TypeError(
-                "ParameterList.extend should be called with an iterable, but got "
-                + type(values).__name__
-            )
+            raise TypeError("ParameterList.extend should be called with an iterable, but got " + type(values).__name__)
         for value in values:
             self.append(value)
         return self

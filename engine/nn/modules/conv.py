@@ -48,9 +48,7 @@ class _ConvNd(Module):
             if padding == "same" and any(s != 1 for s in stride):
                 raise ValueError("padding='same' is not supported for strided convolutions")
         if padding_mode not in _MODES:
-            raise ValueError(
-                f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'"
-            )
+            raise ValueError(f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = kernel_size
@@ -71,11 +69,7 @@ class _ConvNd(Module):
             self._reversed_padding_repeated_twice = pads
         else:
             self._reversed_padding_repeated_twice = _reverse_repeat_tuple(padding, 2)
-        size = (
-            (in_channels, out_channels // groups)
-            if transposed
-            else (out_channels, in_channels // groups)
-        )
+        size = (in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)
         self.weight = Parameter(engine.empty((*size, *kernel_size), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(engine.empty(out_channels, device=device, dtype=dtype))
@@ -197,10 +191,7 @@ class _ConvTransposeNd(_ConvNd):
             )
         dilation = (1,) * n if dilation is None else dilation
         least = [
-            (input.size(d + lead) - 1) * stride[d]
-            - 2 * padding[d]
-            + dilation[d] * (kernel_size[d] - 1)
-            + 1
+            (input.size(d + lead) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (kernel_size[d] - 1) + 1
             for d in range(n)
         ]
         most = [m + s - 1 for m, s in zip(least, stride)]

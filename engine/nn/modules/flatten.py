@@ -40,9 +40,7 @@ class Unflatten(Module):
 
     def _require_tuple_int(self, input: Any) -> None:
         if not isinstance(input, tuple | list):
-            raise TypeError(
-                f"unflattened_size must be a tuple of ints, but found type {type(input).__name__}"
-            )
+            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(input).__name__}")
         for i, elem in enumerate(input):
             if not isinstance(elem, int):
                 raise TypeError(

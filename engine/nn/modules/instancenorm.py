@@ -67,9 +67,7 @@ class _InstanceNorm(_NormBase):
                 )
                 for key in keys:
                     state_dict.pop(key)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing, unexpected, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, error_msgs)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)

@@ -18,9 +18,7 @@ class LazyModuleMixin:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
-        self._initialize_hook = self.register_forward_pre_hook(
-            self._infer_parameters, with_kwargs=True
-        )
+        self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
         warnings.warn(
             "Lazy modules are a new feature under heavy development so changes to the API or functionality can happen "
             "at any moment.",
@@ -30,9 +28,7 @@ class LazyModuleMixin:
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, param in self._parameters.items():
             if param is not None:
-                destination[prefix + name] = (
-                    param if is_lazy(param) or keep_vars else param.detach()
-                )
+                destination[prefix + name] = param if is_lazy(param) or keep_vars else param.detach()
         for name, buf in self._buffers.items():
             if buf is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = buf if is_lazy(buf) or keep_vars else buf.detach()
@@ -56,9 +52,7 @@ class LazyModuleMixin:
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Give the lazy parameters their shapes, from the first input."""
-        raise NotImplementedError(
-            f"initialize_parameters is not implemented for {type(self).__name__}"
-        )
+        raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
     def has_uninitialized_params(self) -> bool:
         """Whether a parameter or buffer still lacks its shape."""

@@ -45,9 +45,7 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(
-            engine.empty((out_features, in_features), device=device, dtype=dtype)
-        )
+        self.weight = Parameter(engine.empty((out_features, in_features), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(engine.empty(out_features, device=device, dtype=dtype))
         else:
@@ -97,9 +95,7 @@ class Bilinear(Module):
     def reset_parameters(self) -> None:
         """Draw weight and bias anew, uniform in +-1/sqrt(in1_features)."""
         if self.in1_features <= 0:
-            raise ValueError(
-                f"in1_features must be > 0, but got (in1_features={self.in1_features})"
-            )
+            raise ValueError(f"in1_features must be > 0, but got (in1_features={self.in1_features})")
         bound = 1 / math.sqrt(self.weight.size(1))
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -120,9 +116,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     cls_to_become = Linear
 
-    def __init__(
-        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(0, 0, False)
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         self.out_features = out_features

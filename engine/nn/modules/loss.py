@@ -26,9 +26,7 @@ class _Loss(Module):
     __constants__ = ["reduction"]
     reduction: str
 
-    def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
+    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
         super().__init__()
         if size_average is not None or reduce is not None:
             self.reduction = _Reduction.legacy_get_string(size_average, reduce)
@@ -129,9 +127,7 @@ class GaussianNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        return F.gaussian_nll_loss(
-            input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
-        )
+        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class KLDivLoss(_Loss):
@@ -280,13 +276,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         label_smoothing: float = 0.0, options: Any = None,
     ) -> None:  # fmt: skip
         if weight is not None and tuple(weight.shape) != (num_classes,):
-            raise RuntimeError(
-                f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}"
-            )
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
         if label_smoothing < 0 or label_smoothing > 1.0:
-            raise RuntimeError(
-                f"expected label_smoothing to be in range [0, 1], got {label_smoothing}"
-            )
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         super().__init__(weight=weight, size_average=None, reduce=None, reduction=reduction)
         self.num_classes = num_classes
         self.out_features = out_features
@@ -316,9 +308,7 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     """BCEWithLogitsLoss averaged over classes.  (N, C), (N, C) -> ()."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_soft_margin_loss(
-            input, target, weight=self.weight, reduction=self.reduction
-        )
+        return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_Loss):
@@ -337,9 +327,7 @@ class CosineEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.cosine_embedding_loss(
-            input1, input2, target, margin=self.margin, reduction=self.reduction
-        )
+        return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class MarginRankingLoss(_Loss):
@@ -358,9 +346,7 @@ class MarginRankingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.margin_ranking_loss(
-            input1, input2, target, margin=self.margin, reduction=self.reduction
-        )
+        return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class MultiMarginLoss(_WeightedLoss):
@@ -376,9 +362,7 @@ class MultiMarginLoss(_WeightedLoss):
         if p != 1 and p != 2:
             raise ValueError("only p == 1 and p == 2 supported")
         if weight is not None and weight.dim() != 1:
-            raise ValueError(
-                f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead"
-            )
+            raise ValueError(f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead")
         self.p = p
         self.margin = margin
 
@@ -404,9 +388,7 @@ class TripletMarginLoss(_Loss):
     ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         if margin <= 0:
-            raise ValueError(
-                f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead"
-            )
+            raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin = margin
         self.p = p
         self.eps = eps
@@ -433,9 +415,7 @@ class TripletMarginWithDistanceLoss(_Loss):
             raise ValueError(
                 f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
             )
-        self.distance_function = (
-            distance_function if distance_function is not None else PairwiseDistance()
-        )
+        self.distance_function = distance_function if distance_function is not None else PairwiseDistance()
         self.margin = margin
         self.swap = swap
 
@@ -451,16 +431,12 @@ class CTCLoss(_Loss):
 
     __constants__ = ["blank", "reduction"]
 
-    def __init__(
-        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
-    ) -> None:
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction=reduction)
         self.blank = blank
         self.zero_infinity = zero_infinity
 
-    def forward(
-        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
-    ) -> Tensor:
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
         return F.ctc_loss(
             log_probs,
             targets,

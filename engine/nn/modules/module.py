@@ -101,9 +101,7 @@ class Module(Conversions, StateDict):
 
     def forward(self, *input: Any) -> Any:
         """What a call computes; subclasses define it."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # --- registration
 
@@ -224,18 +222,14 @@ class Module(Conversions, StateDict):
     # --- hooks
 
     @staticmethod
-    def _add_hook(
-        hooks: Any, hook: Callable, prepend: bool = False, extra: Any = None
-    ) -> RemovableHandle:
+    def _add_hook(hooks: Any, hook: Callable, prepend: bool = False, extra: Any = None) -> RemovableHandle:
         handle = RemovableHandle(hooks, extra_dict=extra)
         hooks[handle.id] = hook
         if prepend:
             hooks.move_to_end(handle.id, last=False)
         return handle
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable, prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_output)` before this module's backward; a result replaces grad_output."""
         return self._add_hook(self._backward_pre_hooks, hook, prepend)
 
@@ -289,9 +283,7 @@ class Module(Conversions, StateDict):
         """Whether any hook wants to see a call (`_call_impl` asks the same without a call of its own)."""
         own = self._backward_hooks or self._backward_pre_hooks or self._forward_hooks
         own = own or self._forward_pre_hooks
-        return bool(
-            own or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre
-        )
+        return bool(own or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if not (
@@ -316,8 +308,7 @@ class Module(Conversions, StateDict):
                 if out is not None:
                     if not (isinstance(out, tuple) and len(out) == 2):
                         raise RuntimeError(
-                            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
-                            f"{out}."
+                            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {out}."
                         )
                     state[0], state[1] = out
             else:
@@ -361,14 +352,8 @@ class Module(Conversions, StateDict):
 
     def _always_called_hooks(self, state: list, done: set[int]) -> None:
         """After an exception: the hooks registered with always_call=True that have not run."""
-        todo = [
-            (i, h, "global module") for i, h in _hooks.forward.items() if i in _hooks.forward_always
-        ]
-        todo += [
-            (i, h, "module")
-            for i, h in self._forward_hooks.items()
-            if i in self._forward_hooks_always_called
-        ]
+        todo = [(i, h, "global module") for i, h in _hooks.forward.items() if i in _hooks.forward_always]
+        todo += [(i, h, "module") for i, h in self._forward_hooks.items() if i in self._forward_hooks_always_called]
         for hook_id, hook, which in todo:
             if hook_id in done:
                 continue
@@ -498,11 +483,7 @@ class Module(Conversions, StateDict):
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
         seen = set()
-        modules = (
-            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
-            if recurse
-            else [(prefix, self)]
-        )
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
             for name, value in get_members_fn(module):
                 if value is None or value in seen:
@@ -520,9 +501,7 @@ class Module(Conversions, StateDict):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """(path, parameter) for every parameter."""
-        yield from self._named_members(
-            lambda m: m._parameters.items(), prefix, recurse, remove_duplicate
-        )
+        yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Every buffer once."""
@@ -533,9 +512,7 @@ class Module(Conversions, StateDict):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """(path, buffer) for every buffer."""
-        yield from self._named_members(
-            lambda m: m._buffers.items(), prefix, recurse, remove_duplicate
-        )
+        yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
     def children(self) -> Iterator[Module]:
         """The direct child modules, each once."""
@@ -619,9 +596,7 @@ class Module(Conversions, StateDict):
         lines = extra.split("\n") if extra else []
         if len(lines) == 1 and not self._modules:
             return f"{self._get_name()}({lines[0]})"
-        lines += [
-            f"({key}): {_addindent(repr(module), 2)}" for key, module in self._modules.items()
-        ]
+        lines += [f"({key}): {_addindent(repr(module), 2)}" for key, module in self._modules.items()]
         inner = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         return f"{self._get_name()}({inner})"
 

@@ -95,18 +95,14 @@ class GroupNorm(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups != 0:
-            raise ValueError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
-            )
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             if wanted:
-                setattr(
-                    self, name, Parameter(engine.empty(num_channels, device=device, dtype=dtype))
-                )
+                setattr(self, name, Parameter(engine.empty(num_channels, device=device, dtype=dtype)))
             else:
                 self.register_parameter(name, None)
         self.reset_parameters()
@@ -158,6 +154,4 @@ class RMSNorm(Module):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        )
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

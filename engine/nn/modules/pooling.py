@@ -81,9 +81,7 @@ class _MaxUnpoolNd(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
-        return type(self)._function(
-            input, indices, self.kernel_size, self.stride, self.padding, output_size
-        )
+        return type(self)._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
@@ -203,9 +201,7 @@ class _FractionalMaxPool(Module):
         self.output_size = each(output_size) if output_size is not None else None
         self.output_ratio = each(output_ratio) if output_ratio is not None else None
         if output_size is None and output_ratio is None:
-            raise ValueError(
-                f"{name} requires specifying either an output size, or a pooling ratio"
-            )
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
         if output_size is not None and output_ratio is not None:
             raise ValueError("only one of output_size and output_ratio may be specified")
         if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
@@ -234,9 +230,7 @@ class _LPPoolNd(Module):
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
     _function: Any
 
-    def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> None:
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
         super().__init__()
         self.norm_type = norm_type
         self.kernel_size = kernel_size
@@ -250,9 +244,7 @@ class _LPPoolNd(Module):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self)._function(
-            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
+        return type(self)._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool1d(_LPPoolNd):

@@ -79,20 +79,14 @@ class RNNBase(Module):
                 names = []
                 for name, size in sizes.items():
                     names.append(f"{name}_l{layer}{suffix}")
-                    setattr(
-                        self, names[-1], Parameter(engine.empty(size, device=device, dtype=dtype))
-                    )
+                    setattr(self, names[-1], Parameter(engine.empty(size, device=device, dtype=dtype)))
                 self._flat_weights_names.extend(names)
                 self._all_weights.append(names)
         self._init_flat_weights()
         self.reset_parameters()
 
     def _check_arguments(self, dropout: Any) -> None:
-        if (
-            not isinstance(dropout, numbers.Number)
-            or not 0 <= dropout <= 1
-            or isinstance(dropout, bool)
-        ):
+        if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
             )
@@ -105,9 +99,7 @@ class RNNBase(Module):
             )
         for name in ("bias", "batch_first"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(
-                    f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}"
-                )
+                raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
         for name in ("input_size", "hidden_size"):
             value = getattr(self, name)
             if not isinstance(value, int):
@@ -117,9 +109,7 @@ class RNNBase(Module):
         if self.num_layers <= 0:
             raise ValueError("num_layers must be greater than zero")
         if self.proj_size < 0:
-            raise ValueError(
-                "proj_size should be a positive integer or zero to disable projections"
-            )
+            raise ValueError("proj_size should be a positive integer or zero to disable projections")
         if self.proj_size >= self.hidden_size:
             raise ValueError("proj_size has to be smaller than hidden_size")
 
@@ -172,13 +162,9 @@ class RNNBase(Module):
             batch = input.size(0) if self.batch_first else input.size(1)
         return self.num_layers * (2 if self.bidirectional else 1), batch, size
 
-    def get_expected_hidden_size(
-        self, input: Tensor, batch_sizes: Tensor | None
-    ) -> tuple[int, int, int]:
+    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The shape of the hidden state: (layers * directions, N, H)."""
-        return self._states(
-            input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size
-        )
+        return self._states(input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size)
 
     def check_hidden_size(
         self, hx: Tensor, expected_hidden_size: tuple, msg: str = "Expected hidden size {}, got {}"
@@ -235,9 +221,7 @@ class RNNBase(Module):
         if "all_weights" in state:
             own["_all_weights"] = own.pop("all_weights")
         own.setdefault("proj_size", 0)
-        if not isinstance(
-            self._all_weights[0][0], str
-        ):  # very old pickles hold the tensors themselves
+        if not isinstance(self._all_weights[0][0], str):  # very old pickles hold the tensors themselves
             own["_all_weights"] = []
             for layer in range(self.num_layers):
                 for suffix in ("", "_reverse") if self.bidirectional else ("",):
@@ -250,9 +234,7 @@ class RNNBase(Module):
                     self._all_weights.append([f"{kind}_l{layer}{suffix}" for kind in kinds])
         own["_flat_weights_names"] = [name for names in self._all_weights for name in names]
         own["_flat_weights"] = [getattr(self, name, None) for name in self._flat_weights_names]
-        own["_flat_weight_refs"] = [
-            None if w is None else weakref.ref(w) for w in self._flat_weights
-        ]
+        own["_flat_weight_refs"] = [None if w is None else weakref.ref(w) for w in self._flat_weights]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -280,20 +262,14 @@ class RNNBase(Module):
         """The given state with a batch dim."""
         if batched:
             if hx.dim() != 3:
-                raise RuntimeError(
-                    f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor"
-                )
+                raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
             return hx
         if hx.dim() != 2:
-            raise RuntimeError(
-                f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor"
-            )
+            raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor")
         return hx.unsqueeze(1)
 
     def _wrong_dims(self, ndim: int) -> Exception:
-        return ValueError(
-            f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D instead"
-        )
+        return ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D instead")
 
     def _final(self, states: Any, squeeze: bool, permutation: Tensor | None) -> Any:
         hidden = states[0].squeeze(1) if squeeze else states[0]
@@ -327,16 +303,10 @@ class RNNBase(Module):
         batch_dim = 0 if self.batch_first else 1
         if not batched:
             input = input.unsqueeze(batch_dim)
-        hx = (
-            self._initial(input, input.size(batch_dim))
-            if hx is None
-            else self._check_dims(hx, batched)
-        )
+        hx = self._initial(input, input.size(batch_dim)) if hx is None else self._check_dims(hx, batched)
         self.check_forward_args(input, hx, None)
         output, *states = function(input, hx, *rest, self.batch_first)
-        return output if batched else output.squeeze(batch_dim), self._final(
-            states, not batched, None
-        )
+        return output if batched else output.squeeze(batch_dim), self._final(states, not batched, None)
 
 
 class RNN(RNNBase):
@@ -352,9 +322,7 @@ class RNN(RNNBase):
             self.__dict__["nonlinearity"] = kwargs.pop("nonlinearity", "tanh")
         modes = {"tanh": "RNN_TANH", "relu": "RNN_RELU"}
         if self.nonlinearity not in modes:
-            raise ValueError(
-                f"Unknown nonlinearity '{self.nonlinearity}'. Select from 'tanh' or 'relu'."
-            )
+            raise ValueError(f"Unknown nonlinearity '{self.nonlinearity}'. Select from 'tanh' or 'relu'.")
         super().__init__(modes[self.nonlinearity], *args, **kwargs)
 
     @property
@@ -384,9 +352,7 @@ class LSTM(RNNBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
-    def get_expected_cell_size(
-        self, input: Tensor, batch_sizes: Tensor | None
-    ) -> tuple[int, int, int]:
+    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The shape of the cell state: (layers * directions, N, H)."""
         return self._states(input, batch_sizes, self.hidden_size)
 
@@ -472,9 +438,7 @@ class RNNCellBase(Module):
 
     def _check(self, input: Tensor, label: str) -> None:
         if input.dim() not in (1, 2):
-            raise ValueError(
-                f"{type(self).__name__}: Expected {label} to be 1D or 2D, got {input.dim()}D instead"
-            )
+            raise ValueError(f"{type(self).__name__}: Expected {label} to be 1D or 2D, got {input.dim()}D instead")
 
     def _zeros(self, input: Tensor) -> Tensor:
         return engine.zeros(input.size(0), self.hidden_size, dtype=input.dtype, device=input.device)

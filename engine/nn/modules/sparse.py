@@ -31,9 +31,7 @@ class _Table(Module):
     def _make_weight(self, weight: Any, requires_grad: bool, device: Any, dtype: Any) -> None:
         size = (self.num_embeddings, self.embedding_dim)
         if weight is None:
-            self.weight = Parameter(
-                engine.empty(size, device=device, dtype=dtype), requires_grad=requires_grad
-            )
+            self.weight = Parameter(engine.empty(size, device=device, dtype=dtype), requires_grad=requires_grad)
             self.reset_parameters()
             return
         if tuple(weight.shape) != size:

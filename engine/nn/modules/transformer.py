@@ -56,19 +56,12 @@ def _dropped(dropout: Module, x: Tensor, residual: Tensor | None) -> Tensor:
     """dropout(x), on top of the residual if there is one."""
     if residual is None:
         return dropout(x)
-    if (
-        type(dropout) is Dropout
-        and dropout.training
-        and not dropout.inplace
-        and not dropout._hooked()
-    ):
+    if type(dropout) is Dropout and dropout.training and not dropout.inplace and not dropout._hooked():
         return plus_dropped(residual, x, dropout.p)
     return residual + dropout(x)
 
 
-def _detect_is_causal_mask(
-    mask: Tensor | None, is_causal: bool | None = None, size: int | None = None
-) -> bool:
+def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Whether the mask is the causal one; `is_causal` itself if it is given."""
     if is_causal is not None or mask is None:
         return is_causal is True
@@ -77,9 +70,7 @@ def _detect_is_causal_mask(
     return mask.size() == causal.size() and bool((mask == causal).all())
 
 
-def _canonical_masks(
-    padding: Any, padding_name: str, mask: Any, mask_name: str, dtype: Any
-) -> tuple[Any, Any]:
+def _canonical_masks(padding: Any, padding_name: str, mask: Any, mask_name: str, dtype: Any) -> tuple[Any, Any]:
     padding = F._canonical_mask(
         mask=padding, mask_name=padding_name, other_type=F._none_or_dtype(mask), other_name=mask_name,
         target_type=dtype,
@@ -145,9 +136,7 @@ class Transformer(Module):
             raise RuntimeError("the batch number of src and tgt must be equal")
         if src.size(-1) != self.d_model or tgt.size(-1) != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
-        memory = self.encoder(
-            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
-        )
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
@@ -213,12 +202,7 @@ class TransformerEncoder(Module):
 
     def _zeroes_padding(self, src: Tensor, padding: Tensor | None, mask: Tensor | None) -> bool:
         """Whether torch runs on nested tensors here: the output is zero where padded then."""
-        if (
-            padding is None
-            or mask is not None
-            or src.dim() != 3
-            or not getattr(self, "use_nested_tensor", False)
-        ):
+        if padding is None or mask is not None or src.dim() != 3 or not getattr(self, "use_nested_tensor", False):
             return False
         if self.layers[0].training:
             return False
@@ -227,18 +211,14 @@ class TransformerEncoder(Module):
         ):
             return False
         padded = padding._array != 0
-        return not getattr(self, "mask_check", True) or bool(
-            (padded[:, 1:] >= padded[:, :-1]).all()
-        )
+        return not getattr(self, "mask_check", True) or bool((padded[:, 1:] >= padded[:, :-1]).all())
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
         """src through every layer, and the final norm if there is one."""
-        padding, mask = _canonical_masks(
-            src_key_padding_mask, "src_key_padding_mask", mask, "mask", src.dtype
-        )
+        padding, mask = _canonical_masks(src_key_padding_mask, "src_key_padding_mask", mask, "mask", src.dtype)
         zeroes = self._zeroes_padding(src, padding, mask)
         seq_len = _get_seq_len(src, self.layers[0].self_attn.batch_first)
         causal = _detect_is_causal_mask(mask, is_causal, seq_len)
@@ -326,9 +306,7 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         """src through attention and feed-forward."""
-        padding, mask = _canonical_masks(
-            src_key_padding_mask, "src_key_padding_mask", src_mask, "src_mask", src.dtype
-        )
+        padding, mask = _canonical_masks(src_key_padding_mask, "src_key_padding_mask", src_mask, "src_mask", src.dtype)
         x = src
         if self.norm_first:
             x = _plus(x, self._sa_block, self.norm1(x), mask, padding, is_causal=is_causal)
@@ -381,9 +359,7 @@ class TransformerDecoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = (
-            _get_activation_fn(activation) if isinstance(activation, str) else activation
-        )
+        self.activation = _get_activation_fn(activation) if isinstance(activation, str) else activation
 
     def __setstate__(self, state: dict) -> None:
         if "activation" not in state:

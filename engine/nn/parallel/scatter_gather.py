@@ -9,9 +9,7 @@ __all__ = ["gather", "scatter", "scatter_kwargs"]
 
 def _one(devices: Any) -> None:
     if len(devices) > 1:
-        raise NotImplementedError(
-            "several devices are not supported: the engine uses one device a process"
-        )
+        raise NotImplementedError("several devices are not supported: the engine uses one device a process")
 
 
 def scatter(inputs: Any, target_gpus: Any, dim: int = 0) -> list:
@@ -20,9 +18,7 @@ def scatter(inputs: Any, target_gpus: Any, dim: int = 0) -> list:
     return [inputs]
 
 
-def scatter_kwargs(
-    inputs: tuple, kwargs: dict | None, target_gpus: Any, dim: int = 0
-) -> tuple[tuple, tuple]:
+def scatter_kwargs(inputs: tuple, kwargs: dict | None, target_gpus: Any, dim: int = 0) -> tuple[tuple, tuple]:
     """((inputs,), (kwargs,)) for the one device."""
     _one(target_gpus)
     return (inputs,), (kwargs or {},)

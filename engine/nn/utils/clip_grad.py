@@ -64,12 +64,8 @@ def clip_grad_norm_(
     empty = isinstance(parameters, types.GeneratorType)
     parameters = _listed(parameters)
     if empty and not parameters:
-        warnings.warn(
-            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
-        )
-    total = _get_total_norm(
-        [p.grad for p in parameters if p.grad is not None], norm_type, error_if_nonfinite, foreach
-    )
+        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3)
+    total = _get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type, error_if_nonfinite, foreach)
     _clip_grads_with_norm_(parameters, max_norm, total, foreach)
     return total
 
@@ -88,9 +84,7 @@ def clip_grad_norm(
 
 
 @no_grad()
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clip each gradient element to +-clip_value, in place; gradients (*)."""
     clip_value = float(clip_value)
     for p in _listed(parameters):

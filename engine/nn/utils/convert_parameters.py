@@ -34,7 +34,5 @@ def _check_param_device(param: Tensor, old_param_device: int | None) -> int:
     """The device index; TypeError when it differs from the one before."""
     index = param.get_device() if param.is_cuda else -1
     if old_param_device is not None and old_param_device != index:
-        raise TypeError(
-            "Found two parameters on different devices, this is currently not supported."
-        )
+        raise TypeError("Found two parameters on different devices, this is currently not supported.")
     return index

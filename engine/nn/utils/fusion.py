@@ -51,9 +51,7 @@ def fuse_conv_bn_weights(
     shape = [1, -1, *ones] if transpose else [-1, 1, *ones]
     weight = (conv_w * (bn_w * rstd).reshape(shape)).to(dtype=conv_w.dtype)
     bias = ((conv_b - bn_rm) * rstd * bn_w + bn_b).to(dtype=bias_dtype)
-    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(
-        bias.detach(), conv_b.requires_grad
-    )
+    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(bias.detach(), conv_b.requires_grad)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
@@ -89,6 +87,4 @@ def fuse_linear_bn_weights(
     scale = bn_w * engine.rsqrt(bn_rv + bn_eps)
     weight = linear_w * scale.unsqueeze(-1).to(dtype=linear_w.dtype)
     bias = ((linear_b - bn_rm) * scale + bn_b).to(dtype=bias_dtype)
-    return Parameter(weight.detach(), linear_w.requires_grad), Parameter(
-        bias.detach(), linear_b.requires_grad
-    )
+    return Parameter(weight.detach(), linear_w.requires_grad), Parameter(bias.detach(), linear_b.requires_grad)

@@ -40,9 +40,7 @@ class _Orthogonal(Module):
 
     base: Any
 
-    def __init__(
-        self, weight: Tensor, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True
-    ) -> None:
+    def __init__(self, weight: Tensor, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map == _OrthMaps.householder:
             raise ValueError("The householder parametrization does not support complex tensors.")
@@ -65,9 +63,7 @@ class _Orthogonal(Module):
                 Q = engine.matrix_exp(A)
             else:
                 identity = engine.eye(n, dtype=A.dtype, device=A.device)
-                Q = engine.linalg.solve(
-                    engine.add(identity, A, alpha=-0.5), engine.add(identity, A, alpha=0.5)
-                )
+                Q = engine.linalg.solve(engine.add(identity, A, alpha=-0.5), engine.add(identity, A, alpha=0.5))
             if n != k:
                 Q = Q[..., :k]
         else:
@@ -124,9 +120,7 @@ def orthogonal(
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     if weight.dim() < 2:
-        raise ValueError(
-            f"Expected a matrix or batch of matrices. Got a tensor of {weight.dim()} dimensions."
-        )
+        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.dim()} dimensions.")
     if orthogonal_map is None:
         square = weight.size(-2) == weight.size(-1) or weight.is_complex()
         orthogonal_map = "matrix_exp" if square else "householder"
@@ -177,15 +171,11 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 class _SpectralNorm(Module):
-    def __init__(
-        self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
-    ) -> None:
+    def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         super().__init__()
         ndim = weight.dim()
         if dim >= ndim or dim < -ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})"
-            )
+            raise IndexError(f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})")
         if n_power_iterations <= 0:
             raise ValueError(
                 f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
@@ -238,7 +228,5 @@ def spectral_norm(
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     dim = _default_dim(module) if dim is None else dim
-    parametrize.register_parametrization(
-        module, name, _SpectralNorm(weight, n_power_iterations, dim, eps)
-    )
+    parametrize.register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
     return module

@@ -119,15 +119,11 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
-                    raise RuntimeError(
-                        f"parametrization {type(module).__name__} does not implement right_inverse."
-                    )
+                    raise RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
                 value = module.right_inverse(value)
             if self.is_tensor:
                 if not isinstance(value, Tensor):
-                    raise ValueError(
-                        f"`right_inverse` should return a tensor. Got {type(value).__name__}"
-                    )
+                    raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
                 if value.dtype != self.original.dtype:
                     raise ValueError(
                         f"The tensor returned by `right_inverse` has dtype {value.dtype} while `original` has dtype "
@@ -136,9 +132,7 @@ class ParametrizationList(ModuleList):
                 _set(self.original, value)
                 return
             if not isinstance(value, Sequence):
-                raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}."
-                )
+                raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
             if len(value) != self.ntensors:
                 raise ValueError(
                     f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a "
@@ -241,9 +235,7 @@ def _check_another(module: Module, tensor_name: str, parametrization: Module) ->
     except NotImplementedError:
         return
     if not isinstance(Z, Tensor):
-        raise ValueError(
-            f"parametrization.right_inverse must return a tensor. Got: {type(Z).__name__}"
-        )
+        raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(Z).__name__}")
     for label in ("dtype", "shape"):
         if getattr(Z, label) != getattr(Y, label):
             raise ValueError(
@@ -289,9 +281,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return len(parametrizations) > 0 if tensor_name is None else tensor_name in parametrizations
 
 
-def remove_parametrizations(
-    module: Module, tensor_name: str, leave_parametrized: bool = True
-) -> Module:
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Make the tensor a plain parameter again: its present value, or its original; returns the module."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

@@ -48,9 +48,7 @@ class BasePruningMethod(ABC):
             if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
         ]  # fmt: skip
         if len(before) > 1:
-            raise AssertionError(
-                f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}."
-            )
+            raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}.")
         orig = getattr(module, name)
         if importance_scores is None:
             importance_scores = orig
@@ -78,9 +76,7 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(
-        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
-    ) -> Tensor:
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A pruned copy of `t`."""
         scores = t if importance_scores is None else importance_scores
         default = engine.ones_like(t) if default_mask is None else default_mask
@@ -160,18 +156,14 @@ def _validate_amount(amount: Any) -> None:
     if (isinstance(amount, numbers.Integral) and amount < 0) or (
         not isinstance(amount, numbers.Integral) and (float(amount) > 1.0 or float(amount) < 0.0)
     ):
-        raise ValueError(
-            f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
-        )
+        raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
 
 
 def _count(amount: Any, size: int) -> int:
     """How many of `size` units to prune."""
     if isinstance(amount, numbers.Integral):
         if int(amount) > size:
-            raise ValueError(
-                f"amount={amount} should be smaller than the number of parameters to prune={size}"
-            )
+            raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
         return int(amount)
     return round(float(amount) * size)
 
@@ -265,9 +257,7 @@ def random_unstructured(module: Module, name: str, amount: Any) -> Module:
     return module
 
 
-def l1_unstructured(
-    module: Module, name: str, amount: Any, importance_scores: Tensor | None = None
-) -> Module:
+def l1_unstructured(module: Module, name: str, amount: Any, importance_scores: Tensor | None = None) -> Module:
     """Prune the elements of least magnitude; returns the module."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
@@ -308,10 +298,7 @@ def global_unstructured(
     parameters, given = list(parameters), importance_scores or {}
     scores = [given.get((m, n), getattr(m, n)).detach() for m, n in parameters]
     flat = engine.cat([s.reshape(-1) for s in scores])
-    masks = [
-        getattr(m, n + "_mask", engine.ones_like(getattr(m, n).detach())).reshape(-1)
-        for m, n in parameters
-    ]
+    masks = [getattr(m, n + "_mask", engine.ones_like(getattr(m, n).detach())).reshape(-1) for m, n in parameters]
     container = PruningContainer()
     container._tensor_name = "temp"  # type: ignore[assignment]
     method = pruning_method(**kwargs)
@@ -337,15 +324,9 @@ def remove(module: Module, name: str) -> Module:
             hook.remove(module)
             del module._forward_pre_hooks[k]
             return module
-    raise ValueError(
-        f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
-    )
+    raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
 
 
 def is_pruned(module: Module) -> bool:
     """Whether a parameter of the module or of a submodule is pruned."""
-    return any(
-        isinstance(hook, BasePruningMethod)
-        for m in module.modules()
-        for hook in m._forward_pre_hooks.values()
-    )
+    return any(isinstance(hook, BasePruningMethod) for m in module.modules() for hook in m._forward_pre_hooks.values())

@@ -36,16 +36,11 @@ class PackedSequence(PackedSequence_):
         sorted_indices: Any = None,
         unsorted_indices: Any = None,
     ) -> PackedSequence:
-        return super().__new__(
-            cls, *_packed_sequence_init_args(data, batch_sizes, sorted_indices, unsorted_indices)
-        )
+        return super().__new__(cls, *_packed_sequence_init_args(data, batch_sizes, sorted_indices, unsorted_indices))
 
     def pin_memory(self) -> PackedSequence:
         """The same in page-locked memory."""
-        more = [
-            None if t is None else t.pin_memory()
-            for t in (self.sorted_indices, self.unsorted_indices)
-        ]
+        more = [None if t is None else t.pin_memory() for t in (self.sorted_indices, self.unsorted_indices)]
         return type(self)(self.data.pin_memory(), self.batch_sizes, *more)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
@@ -53,19 +48,12 @@ class PackedSequence(PackedSequence_):
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
-        more = [
-            None if t is None else t.to(data.device)
-            for t in (self.sorted_indices, self.unsorted_indices)
-        ]
+        more = [None if t is None else t.to(data.device) for t in (self.sorted_indices, self.unsorted_indices)]
         return type(self)(data, self.batch_sizes, *more)
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """On a GPU."""
-        return (
-            self.to(*args, **kwargs)
-            if args or "device" in kwargs
-            else self.to(device="cuda", **kwargs)
-        )
+        return self.to(*args, **kwargs) if args or "device" in kwargs else self.to(device="cuda", **kwargs)
 
     def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """On the CPU."""
@@ -168,9 +156,7 @@ def pack_padded_sequence(
     return _packed_sequence_init(data, batch_sizes, sorted_indices, None)
 
 
-def _pack_padded_sequence(
-    input: Tensor, lengths: Tensor, batch_first: bool
-) -> tuple[Tensor, Tensor]:
+def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     """(data, batch_sizes) of a padded batch with decreasing lengths."""
     if input.numel() == 0:
         raise RuntimeError("Cannot pack empty tensors.")
@@ -215,9 +201,7 @@ def pad_packed_sequence(
                 f"total_length={total_length} and max sequence length being {steps}"
             )
         steps = total_length
-    padded, lengths = _pad_packed_sequence(
-        sequence.data, sequence.batch_sizes, batch_first, padding_value, steps
-    )
+    padded, lengths = _pad_packed_sequence(sequence.data, sequence.batch_sizes, batch_first, padding_value, steps)
     order = sequence.unsorted_indices
     if order is not None:
         return padded.index_select(0 if batch_first else 1, order), lengths[order.cpu()]
@@ -234,9 +218,7 @@ def _pad_packed_sequence(
     index = engine.tensor(rows, dtype=engine.int64, device=data.device)
     flat = data.detach().new_full((total_length * batch, *data.shape[1:]), padding_value)
     padded = flat.index_copy(0, index, data).reshape(total_length, batch, *data.shape[1:])
-    lengths = engine.tensor(
-        [builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64
-    )
+    lengths = engine.tensor([builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64)
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -255,9 +237,7 @@ def pad_sequence(
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
     if padding_side not in ("left", "right"):
-        raise RuntimeError(
-            f"Expected padding_side to be one of left or right, but got {padding_side}."
-        )
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     longest = builtins.max(s.size(0) for s in sequences)
     padded = []
     for s in sequences:
@@ -270,9 +250,7 @@ def pad_sequence(
     return name_node(engine.stack(padded, 0 if batch_first else 1), "CopySlices")
 
 
-def unpad_sequence(
-    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
-) -> list[Tensor]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
     """The sequences of a padded batch (T, N, *), without their padding."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)

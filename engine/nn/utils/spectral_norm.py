@@ -23,9 +23,7 @@ class SpectralNorm:
 
     _version = 1  # since 1 `v` is a buffer and the weight itself is not in the state dict
 
-    def __init__(
-        self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
-    ) -> None:
+    def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         self.name = name
         self.dim = dim
         if n_power_iterations <= 0:
@@ -73,15 +71,11 @@ class SpectralNorm:
         return v.mul_(target_sigma / engine.dot(u, engine.mv(weight_mat, v)))
 
     @staticmethod
-    def apply(
-        module: Module, name: str, n_power_iterations: int, dim: int, eps: float
-    ) -> SpectralNorm:
+    def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Replace the parameter `name` by `name_orig`, with buffers `name_u` and `name_v`."""
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm) and hook.name == name:
-                raise RuntimeError(
-                    f"Cannot register two spectral_norm hooks on the same parameter {name}"
-                )
+                raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
         fn = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
         if weight is None:
@@ -122,11 +116,7 @@ class SpectralNormLoadStateDictPreHook:
         if version is not None and version >= 1:
             return
         key = prefix + fn.name
-        if (
-            version is None
-            and key not in state_dict
-            and all(key + s in state_dict for s in ("_orig", "_u", "_v"))
-        ):
+        if version is None and key not in state_dict and all(key + s in state_dict for s in ("_orig", "_u", "_v")):
             return
         missing = [key + suffix for suffix in ("_orig", "", "_u") if key + suffix not in state_dict]
         if missing:
@@ -166,9 +156,7 @@ def spectral_norm(
     dim: int | None = None,
 ) -> Module:
     """module.name (n, *) divided by its largest singular value at each forward; returns the module."""
-    SpectralNorm.apply(
-        module, name, n_power_iterations, _default_dim(module) if dim is None else dim, eps
-    )
+    SpectralNorm.apply(module, name, n_power_iterations, _default_dim(module) if dim is None else dim, eps)
     return module
 
 

@@ -84,9 +84,7 @@ def _functional_call(
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _reparametrize_module(
-        module, parameters_and_buffers, tie_weights=tie_weights, strict=strict
-    ):
+    with _reparametrize_module(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict):
         return module(*args, **(kwargs or {}))
 
 
@@ -102,6 +100,4 @@ def functional_call(
         FutureWarning,
         stacklevel=2,
     )
-    return _functional_call(
-        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
-    )
+    return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)

@@ -28,18 +28,14 @@ def same(a: Any, b: Any, tol: float = 1e-6) -> None:
     np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=tol, atol=tol)
 
 
-def leaf(
-    *shape: int, seed: int = 0, dtype: Any = None, low: float = -1.0, high: float = 1.0
-) -> Any:
+def leaf(*shape: int, seed: int = 0, dtype: Any = None, low: float = -1.0, high: float = 1.0) -> Any:
     """A leaf that requires grad, float64 unless said, with values from numpy's generator `seed`."""
     values = np.random.default_rng(seed).uniform(low, high, shape)
     t = engine.tensor(values, dtype=dtype or engine.float64)
     return t.requires_grad_()
 
 
-def constant(
-    *shape: int, seed: int = 0, dtype: Any = None, low: float = -1.0, high: float = 1.0
-) -> Any:
+def constant(*shape: int, seed: int = 0, dtype: Any = None, low: float = -1.0, high: float = 1.0) -> Any:
     """As `leaf`, without grad."""
     return leaf(*shape, seed=seed, dtype=dtype, low=low, high=high).detach()
 

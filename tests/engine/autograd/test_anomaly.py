@@ -42,9 +42,7 @@ def test_an01_nan_gradient():
     x = leaf(3)
     with quiet(), detect_anomaly():
         y = MyFunc.apply(x * 2, True).sum()
-        with pytest.raises(
-            RuntimeError, match=r"Function 'MyFuncBackward' returned nan values in its 0th output\."
-        ):
+        with pytest.raises(RuntimeError, match=r"Function 'MyFuncBackward' returned nan values in its 0th output\."):
             y.backward()
         MyFunc.apply(x, False).sum().backward()
     check(x.grad, [1, 1, 1])
@@ -154,9 +152,7 @@ def test_an05_builtin_ops():
     x = engine.zeros(2, requires_grad=True)
     with quiet(), detect_anomaly():
         y = (engine.sqrt(x) * 0).sum()
-        with pytest.raises(
-            RuntimeError, match=r"Function 'SqrtBackward\d*' returned nan values in its 0th output"
-        ):
+        with pytest.raises(RuntimeError, match=r"Function 'SqrtBackward\d*' returned nan values in its 0th output"):
             y.backward()
         z = (x / x).sum()
         with pytest.raises(RuntimeError, match=r"DivBackward.*nan values"):

@@ -30,9 +30,7 @@ def test_bw02_several_elements(shape):
     x = engine.ones(shape, requires_grad=True)
     y = x * x
     for attempt in (y.backward, lambda: engine.autograd.backward([y]), lambda: y.backward(None)):
-        with pytest.raises(
-            RuntimeError, match="grad can be implicitly created only for scalar outputs"
-        ):
+        with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
             attempt()
     assert x.grad is None
     y.backward(engine.ones(shape))

@@ -27,9 +27,7 @@ def test_cp01_same_values_and_gradients(mode):
         x.grad = None
         out = call()
         (out**2).sum().backward()
-        results.append(
-            [out.detach(), x.grad.clone(), *(p.grad.clone() for p in model.parameters())]
-        )
+        results.append([out.detach(), x.grad.clone(), *(p.grad.clone() for p in model.parameters())])
     for plain, checked in zip(*results):
         same(plain, checked)
 

@@ -86,9 +86,7 @@ def test_dt04_detach_in_place_of_a_view():
     """DT04: detach_() of a view is an error that says view."""
     y = leaf(4) * 2
     for view in (y[:2], y.view(2, 2), y[0], y.view(2, 2).t()):
-        with pytest.raises(
-            RuntimeError, match=r"Can't detach views in-place. Use detach\(\) instead"
-        ):
+        with pytest.raises(RuntimeError, match=r"Can't detach views in-place. Use detach\(\) instead"):
             view.detach_()
         assert view.requires_grad
     assert not y[:2].detach().requires_grad

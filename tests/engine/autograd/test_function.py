@@ -307,9 +307,7 @@ def test_fn08_what_saved_the_old_value_notices():
 def test_fn09_a_leaf():
     """FN09: mark_dirty on a leaf that requires grad is an error."""
     x, y = leaf(2, seed=1), leaf(2, seed=2)
-    with pytest.raises(
-        RuntimeError, match=r"a leaf Variable that requires grad .* in-place operation"
-    ):
+    with pytest.raises(RuntimeError, match=r"a leaf Variable that requires grad .* in-place operation"):
         AddInPlace.apply(x, y)
 
 

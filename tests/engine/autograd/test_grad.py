@@ -150,9 +150,7 @@ def test_ag06_inputs_without_grad():
     """AG06: an input that does not require grad is an error."""
     x, data = leaf(2), constant(2)
     y = (x * data).sum()
-    with pytest.raises(
-        RuntimeError, match="One of the differentiated Tensors does not require grad"
-    ):
+    with pytest.raises(RuntimeError, match="One of the differentiated Tensors does not require grad"):
         grad(y, data)
     with pytest.raises(RuntimeError, match="does not require grad"):
         grad(y, [x, data], allow_unused=True)

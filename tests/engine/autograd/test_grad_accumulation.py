@@ -279,9 +279,7 @@ def test_ga12_layout(index):
     assert y.grad.is_contiguous()
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (1,), (4,), (1, 4), (3, 1), (3, 4), (1, 1, 1), (2, 1, 4), (2, 3, 1)]
-)
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 4), (3, 1), (3, 4), (1, 1, 1), (2, 1, 4), (2, 3, 1)])
 def test_ga13_broadcast_inputs(shape):
     """GA13: the gradient of a broadcast input is summed to its shape."""
     x, y = leaf(*shape, seed=1), leaf(2, 3, 4, seed=2)

@@ -101,9 +101,7 @@ def test_gc02_wrong_gradient():
     raise_exception=False.
     """
     x = leaf(2, low=0.5, high=1.5)
-    with pytest.raises(
-        RuntimeError, match="Jacobian mismatch for output 0 with respect to input 0"
-    ):
+    with pytest.raises(RuntimeError, match="Jacobian mismatch for output 0 with respect to input 0"):
         gradcheck(WrongCube.apply, (x,))
     assert gradcheck(WrongCube.apply, (x,), raise_exception=False) is False
     with pytest.raises(RuntimeError, match="with respect to input 1"):

@@ -119,9 +119,7 @@ def test_hk03_after_the_graph_was_built():
 def test_hk04_without_grad():
     """HK04: no hook on a tensor that does not require grad."""
     for t in (engine.ones(2), leaf(2).detach(), leaf(2) > 0):
-        with pytest.raises(
-            RuntimeError, match="cannot register a hook on a tensor that doesn't require gradient"
-        ):
+        with pytest.raises(RuntimeError, match="cannot register a hook on a tensor that doesn't require gradient"):
             t.register_hook(lambda g: None)
 
 
@@ -307,9 +305,7 @@ def test_hk09_full_backward_hooks():
     """
     module, x = nn.Linear(3, 2).double(), leaf(4, 3)
     seen = []
-    handle = module.register_full_backward_hook(
-        lambda mod, gi, go: seen.append((gi[0].tolist(), go[0].tolist()))
-    )
+    handle = module.register_full_backward_hook(lambda mod, gi, go: seen.append((gi[0].tolist(), go[0].tolist())))
     module(x).sum().backward()
     handle.remove()
     ((gi, go),) = seen

@@ -9,9 +9,7 @@ from engine.nn import functional as F
 
 from ._util import check, constant, leaf
 
-MODIFIED = (
-    "one of the variables needed for gradient computation has been modified by an inplace operation"
-)
+MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation"
 
 BUMPS = {
     "add_": lambda t: t.add_(1),

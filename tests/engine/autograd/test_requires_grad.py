@@ -208,14 +208,10 @@ def test_rg04_requires_grad_in_place():
 def test_rg05_non_leaf(index):
     """RG05: requires_grad of a non-leaf cannot be set to False; True is a no-op."""
     x = engine.ones(2, 2, requires_grad=True)
-    y = [lambda: x * 2, lambda: x.sum(), x.t, lambda: x[0], x.clone, lambda: engine.cat([x])][
-        index
-    ]()
+    y = [lambda: x * 2, lambda: x.sum(), x.t, lambda: x[0], x.clone, lambda: engine.cat([x])][index]()
     node = y.grad_fn
     for change in (lambda: y.requires_grad_(False), lambda: setattr(y, "requires_grad", False)):
-        with pytest.raises(
-            RuntimeError, match=r"you can only change requires_grad flags of leaf variables\."
-        ):
+        with pytest.raises(RuntimeError, match=r"you can only change requires_grad flags of leaf variables\."):
             change()
     assert y.requires_grad
     assert y.requires_grad_() is y

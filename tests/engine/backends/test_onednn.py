@@ -45,10 +45,7 @@ def python(code: str, **environment: str) -> str:
 
 
 def test_import_engine_loads_neither_cffi_nor_the_library() -> None:
-    code = (
-        "import engine, sys; engine.randn(4) + 1;"
-        "print([m for m in sys.modules if 'cffi' in m or 'onednn' in m])"
-    )
+    code = "import engine, sys; engine.randn(4) + 1;print([m for m in sys.modules if 'cffi' in m or 'onednn' in m])"
     assert python(code) == "[]"
 
 

@@ -137,9 +137,7 @@ def test_kl_errors_and_registration():
         match=r"No KL\(p \|\| q\) is implemented for p type Cauchy and q type Normal",
     ):
         D.kl_divergence(D.Cauchy(0.0, 1.0), D.Normal(0.0, 1.0))
-    with pytest.raises(
-        NotImplementedError, match="cross KL-divergence between different exponential families"
-    ):
+    with pytest.raises(NotImplementedError, match="cross KL-divergence between different exponential families"):
         D.kl_divergence(D.Normal(0.0, 1.0), D.Poisson(1.0))
     with pytest.raises(TypeError, match="Expected type_q to be a Distribution subclass"):
         D.register_kl(D.Normal, int)
@@ -342,8 +340,7 @@ def test_gradients_of_log_prob_and_entropy(name):
         given = {
             k: v
             for k, v in given.items()
-            if k in ("loc",)
-            or (k in d.__dict__ and k.startswith("cov" if name == "mvn_cov" else "precision"))
+            if k in ("loc",) or (k in d.__dict__ and k.startswith("cov" if name == "mvn_cov" else "precision"))
         }
     fixed = {"total_count": given.pop("total_count")} if "total_count" in given else {}
     if "logits" in given and "probs" in given:
@@ -372,22 +369,16 @@ def test_draws_have_the_moments_and_shapes(name):
     assert not x.requires_grad
     assert tuple(d.sample().shape) == (*d.batch_shape, *d.event_shape)
     assert bool(d.support.check(x).all())
-    mean, variance = (
-        cases.attempt(lambda a=a: getattr(d, a).double()) for a in ("mean", "variance")
-    )
+    mean, variance = (cases.attempt(lambda a=a: getattr(d, a).double()) for a in ("mean", "variance"))
     if isinstance(mean, str) or isinstance(variance, str) or name == "von_mises":
         return
     mean, variance = np.array(floats(mean)), np.array(floats(variance))
     known = np.isfinite(variance) & np.isfinite(mean)
-    error = np.abs(x.double().mean(0).numpy() - mean) / np.sqrt(
-        np.where(known, variance, 1) / 20000
-    )
+    error = np.abs(x.double().mean(0).numpy() - mean) / np.sqrt(np.where(known, variance, 1) / 20000)
     assert (error[known] < 5).all()
     heavy = {"student", "pareto", "fishersnedecor", "inverse_gamma", "log_normal", "weibull"}
     if name not in heavy:
-        np.testing.assert_allclose(
-            x.double().var(0).numpy()[known], variance[known], rtol=0.15, atol=1e-3
-        )
+        np.testing.assert_allclose(x.double().var(0).numpy()[known], variance[known], rtol=0.15, atol=1e-3)
 
 
 def test_von_mises_draws_have_its_density():
@@ -398,9 +389,7 @@ def test_von_mises_draws_have_its_density():
     np.testing.assert_allclose(float(x.sin().mean()), 0, atol=0.01)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, f in ORACLE["facts"].items() if f["cdf"] != "NotImplementedError"]
-)
+@pytest.mark.parametrize("name", [n for n, f in ORACLE["facts"].items() if f["cdf"] != "NotImplementedError"])
 def test_draws_fill_the_distribution_function_evenly(name):
     d, _ = table()[name]
     engine.manual_seed(3)
@@ -476,39 +465,26 @@ def test_gamma_slopes_against_the_quantile_function():
 
 def test_beta_slopes_against_the_quantile_function():
     special = pytest.importorskip("scipy.special")
-    a, b = (
-        x.reshape(-1, 1)
-        for x in np.array([(0.1, 0.2), (0.5, 3), (3, 0.5), (1, 1), (8, 5), (200, 40), (2, 300)]).T
-    )
+    a, b = (x.reshape(-1, 1) for x in np.array([(0.1, 0.2), (0.5, 3), (3, 0.5), (1, 1), (8, 5), (200, 40), (2, 300)]).T)
     q = np.array([1e-2, 0.2, 0.5, 0.8, 0.98])
     x, h = special.betaincinv(a, b, q), 1e-5 * a
     slope = (special.betaincinv(a + h, b, q) - special.betaincinv(a - h, b, q)) / (2 * h)
-    found = engine._dirichlet_grad(*map(engine.tensor, (x, a + 0 * x, a + b + 0 * x))).numpy() * (
-        1 - x
-    )
+    found = engine._dirichlet_grad(*map(engine.tensor, (x, a + 0 * x, a + b + 0 * x))).numpy() * (1 - x)
     np.testing.assert_allclose(found, slope, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, power", [("gamma", 1), ("gamma", 2), ("beta", 1), ("dirichlet", 1), ("student", 2)]
-)
+@pytest.mark.parametrize("name, power", [("gamma", 1), ("gamma", 2), ("beta", 1), ("dirichlet", 1), ("student", 2)])
 def test_pathwise_gradients_have_the_gradient_of_the_mean(name, power):
     d, _ = table()[name]
     given = {k: v.requires_grad_() for k, v in parameters(d).items()}
     engine.manual_seed(11)
     d = type(d)(**{k: v + (3 if k == "df" else 0) for k, v in given.items()})
     x = d.rsample((20000,))
-    found = engine.autograd.grad(
-        ((x - 0.3) ** power).mean(0).mul(d.mean.detach() + 1).sum(), list(given.values())
-    )
+    found = engine.autograd.grad(((x - 0.3) ** power).mean(0).mul(d.mean.detach() + 1).sum(), list(given.values()))
     exact = d.mean - 0.3 if power == 1 else d.variance + (d.mean - 0.3) ** 2
-    expected = engine.autograd.grad(
-        exact.mul(d.mean.detach() + 1).sum(), list(given.values()), allow_unused=True
-    )
+    expected = engine.autograd.grad(exact.mul(d.mean.detach() + 1).sum(), list(given.values()), allow_unused=True)
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            a.numpy(), b.numpy(), rtol=0.1, atol=0.05 * max(1, float(b.abs().max()))
-        )
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0.1, atol=0.05 * max(1, float(b.abs().max())))
 
 
 def test_tiny_concentrations_stay_finite():
@@ -639,9 +615,7 @@ ERRORS = [
     (lambda: D.Poisson(1.0).rsample(), NotImplementedError, ""),
     (lambda: D.Poisson(1.0).cdf(engine.tensor(1.0)), NotImplementedError, ""),
     (
-        lambda: D.Binomial(
-            engine.tensor([1.0, 2.0]), engine.tensor([0.3, 0.3])
-        ).enumerate_support(),
+        lambda: D.Binomial(engine.tensor([1.0, 2.0]), engine.tensor([0.3, 0.3])).enumerate_support(),
         NotImplementedError,
         "Inhomogeneous total count not supported by `enumerate_support`.",
     ),
@@ -658,9 +632,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "call, kind, sentence", ERRORS, ids=[f"{e[1].__name__}-{i}" for i, e in enumerate(ERRORS)]
-)
+@pytest.mark.parametrize("call, kind, sentence", ERRORS, ids=[f"{e[1].__name__}-{i}" for i, e in enumerate(ERRORS)])
 def test_errors_are_torchs(call, kind, sentence):
     with pytest.raises(kind) as found:
         call()

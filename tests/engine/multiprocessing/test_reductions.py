@@ -192,8 +192,6 @@ def test_no_room_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, strategy: str
     kind = reductions._Unnamed if strategy == "file_descriptor" else reductions._Named
     monkeypatch.setattr(kind, "create", full)
     tensor = engine.ones(2)
-    with pytest.raises(
-        RuntimeError, match=rf"unable to share 8 bytes by the {strategy} strategy: No space left"
-    ):
+    with pytest.raises(RuntimeError, match=rf"unable to share 8 bytes by the {strategy} strategy: No space left"):
         tensor.share_memory_()
     assert tensor.tolist() == [1, 1] and not tensor.is_shared()

@@ -72,11 +72,7 @@ def kept(value: Any, tensor: type) -> Any:
 
 def _leaves_of(result: Any, tensor: type) -> tuple[Any, list[Any]]:
     pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], list)
-    if (
-        pair
-        and result[1]
-        and all(isinstance(t, tensor) and t.is_leaf and t.requires_grad for t in result[1])
-    ):
+    if pair and result[1] and all(isinstance(t, tensor) and t.is_leaf and t.requires_grad for t in result[1]):
         return result
     return result, []
 
@@ -95,9 +91,7 @@ def run(call: Any, r: Maker) -> Any:
         for t in outputs:
             if isinstance(t, T.Tensor) and t.requires_grad:
                 weight = draw.standard_normal(tuple(t.shape))
-                part = (
-                    t * r.arr(np.asarray(weight).astype(str(t.dtype).split(".")[-1]), False)
-                ).sum()
+                part = (t * r.arr(np.asarray(weight).astype(str(t.dtype).split(".")[-1]), False)).sum()
                 total = part if total is None else total + part
         return [value, kept(T.autograd.grad(total, leaves, allow_unused=True), T.Tensor)]
     except Exception as error:

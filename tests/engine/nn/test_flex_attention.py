@@ -18,10 +18,7 @@ from engine.nn.attention.flex_attention import (
 
 def inputs(heads: int = 4):
     g = engine.Generator().manual_seed(0)
-    return [
-        engine.randn(2, h, n, 8, generator=g, dtype=engine.float64)
-        for h, n in ((4, 5), (heads, 6), (heads, 6))
-    ]
+    return [engine.randn(2, h, n, 8, generator=g, dtype=engine.float64) for h, n in ((4, 5), (heads, 6), (heads, 6))]
 
 
 def causal(b, h, q, kv):
@@ -31,9 +28,7 @@ def causal(b, h, q, kv):
 def test_plain_and_scaled():
     q, k, v = inputs()
     engine.testing.assert_close(flex_attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
-    engine.testing.assert_close(
-        flex_attention(q, k, v, scale=0.1), F.scaled_dot_product_attention(q, k, v, scale=0.1)
-    )
+    engine.testing.assert_close(flex_attention(q, k, v, scale=0.1), F.scaled_dot_product_attention(q, k, v, scale=0.1))
 
 
 def test_block_masks():
@@ -57,9 +52,7 @@ def test_score_mod_reads_tensors_by_index():
         return score + slopes[h] * (kv - q)
 
     bias = slopes.reshape(4, 1, 1) * (engine.arange(6).reshape(1, -1) - engine.arange(5).reshape(-1, 1))
-    engine.testing.assert_close(
-        flex_attention(q, k, v, alibi), F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    )
+    engine.testing.assert_close(flex_attention(q, k, v, alibi), F.scaled_dot_product_attention(q, k, v, attn_mask=bias))
 
 
 def test_groups_of_heads():

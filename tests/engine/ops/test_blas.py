@@ -92,9 +92,7 @@ def test_half_products_are_rounded_once(dtype):
 def test_any_strides(make):
     a = make(rng.standard_normal((8, 8)))
     np.testing.assert_allclose(engine.mm(wrap(a), wrap(a)).numpy(), a @ a, atol=1e-12)
-    np.testing.assert_allclose(
-        engine.bmm(wrap(a[None]), wrap(a[None])).numpy()[0], a @ a, atol=1e-12
-    )
+    np.testing.assert_allclose(engine.bmm(wrap(a[None]), wrap(a[None])).numpy()[0], a @ a, atol=1e-12)
     np.testing.assert_allclose(linear(wrap(a), wrap(a)).numpy(), a @ a.T, atol=1e-12)
 
 
@@ -123,9 +121,7 @@ def test_forms_of_torch_0_4():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(engine.addmm(2, x, 3, y, z).numpy(), expected)
         np.testing.assert_allclose(x.addmm(2, 3, y, z).numpy(), expected)
-        np.testing.assert_allclose(
-            engine.addmm(2, x, y, z).numpy(), 2 * x._array + y._array @ z._array
-        )
+        np.testing.assert_allclose(engine.addmm(2, x, y, z).numpy(), 2 * x._array + y._array @ z._array)
     with pytest.warns(UserWarning, match="deprecated"):
         x.clone().addmm_(2, 3, y, z)
 

@@ -80,9 +80,7 @@ VALUES: list[Any] = [
         [0, 2, 3],
     ),
     (
-        lambda: engine.searchsorted(
-            tensor([[1.0, 3.0], [0.0, 9.0]]), tensor([[2.0], [2.0]]), out_int32=True
-        ),
+        lambda: engine.searchsorted(tensor([[1.0, 3.0], [0.0, 9.0]]), tensor([[2.0], [2.0]]), out_int32=True),
         "int32",
         [[1], [1]],
     ),
@@ -149,9 +147,7 @@ GRADIENTS: list[Any] = [
 def test_values_and_dtypes(call: Any, dtype: str, expected: Any) -> None:
     result = call()
     assert str(result.dtype) == f"torch.{dtype}"
-    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(
-        dtype, 1e-6
-    )
+    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
     np.testing.assert_allclose(np.array(result.tolist()), np.array(expected), tolerance, 1e-7)
 
 

@@ -45,9 +45,7 @@ def test_einsum_is_numpys(equation):
 
 def test_einsum_double_backward():
     x, y = operands("bij,bjk")
-    assert gradgradcheck(
-        lambda a, b: engine.einsum("bij,bjk->bik", a, b) ** 2, (x, y), fast_mode=True
-    )
+    assert gradgradcheck(lambda a, b: engine.einsum("bij,bjk->bik", a, b) ** 2, (x, y), fast_mode=True)
 
 
 def test_einsum_sublists_lists_and_broadcast_sizes():
@@ -58,9 +56,7 @@ def test_einsum_sublists_lists_and_broadcast_sizes():
     np.testing.assert_allclose(engine.einsum(x, [..., 1], y, [1, 2]).numpy(), product)
     np.testing.assert_allclose(engine.einsum("ij,jk->ik", [x, y]).numpy(), product)
     one = wrap(np.ones((2, 1)))
-    np.testing.assert_allclose(
-        engine.einsum("ij,jk->ik", one, y).numpy(), np.tile(y._array.sum(0), (2, 1))
-    )
+    np.testing.assert_allclose(engine.einsum("ij,jk->ik", one, y).numpy(), np.tile(y._array.sum(0), (2, 1)))
 
 
 def test_a_permuting_einsum_is_a_view():
@@ -86,9 +82,7 @@ def test_multi_dot_and_tensordot():
         engine.tensordot(a, b, dims=([1, 2], [1, 0])).numpy(),
         np.tensordot(a._array, b._array, ([1, 2], [1, 0])),
     )
-    np.testing.assert_allclose(
-        engine.tensordot(a, b, 1).numpy(), np.tensordot(a._array, b._array, 1)
-    )
+    np.testing.assert_allclose(engine.tensordot(a, b, 1).numpy(), np.tensordot(a._array, b._array, 1))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])

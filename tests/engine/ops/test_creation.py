@@ -11,9 +11,7 @@ import engine
 from tests.engine.ops.stored import answer, stored
 
 
-@pytest.mark.parametrize(
-    "expression, expected", stored("creation"), ids=lambda v: v[:60] if isinstance(v, str) else ""
-)
+@pytest.mark.parametrize("expression, expected", stored("creation"), ids=lambda v: v[:60] if isinstance(v, str) else "")
 def test_as_torch(expression: str, expected: Any) -> None:
     assert answer(expression) == expected
 
@@ -43,9 +41,7 @@ def test_dlpack_both_ways() -> None:
 def test_default_dtype_and_tensor_type() -> None:
     try:
         engine.set_default_tensor_type("torch.DoubleTensor")
-        assert (
-            engine.zeros(1).dtype is engine.float64 and engine.tensor(1.5).dtype is engine.float64
-        )
+        assert engine.zeros(1).dtype is engine.float64 and engine.tensor(1.5).dtype is engine.float64
         with pytest.raises(TypeError, match="only floating-point types are supported"):
             engine.set_default_tensor_type(engine.LongTensor)
     finally:

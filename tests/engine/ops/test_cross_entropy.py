@@ -47,9 +47,7 @@ def in_small_ops(x: Any, target: Any, smoothing: float, **options: Any) -> Any:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_values_and_gradients(
-    shape: tuple, reduction: str, smoothing: float, weighted: bool
-) -> None:
+def test_values_and_gradients(shape: tuple, reduction: str, smoothing: float, weighted: bool) -> None:
     x, target = scores(shape)
     options: dict[str, Any] = {"reduction": reduction, "ignore_index": 3 if weighted else -100}
     if weighted:
@@ -86,9 +84,7 @@ def test_a_bad_score_spoils_its_row_and_no_other(bad: float) -> None:
     losses.sum().backward()
     spoilt = engine.arange(40) == 5
     assert engine.equal(losses.isnan(), spoilt)
-    assert engine.equal(x.grad.isnan().all(1), spoilt) and engine.equal(
-        x.grad.isnan().any(1), spoilt
-    )
+    assert engine.equal(x.grad.isnan().all(1), spoilt) and engine.equal(x.grad.isnan().any(1), spoilt)
 
 
 def test_the_graph_does_not_keep_the_scores() -> None:

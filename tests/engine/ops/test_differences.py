@@ -98,9 +98,7 @@ def test_index_add_wants_sources_of_the_same_dims() -> None:
         (engine.tensor(1.0), engine.ones(1)),
         (engine.ones(3), engine.tensor(1.0)),
     ):
-        with pytest.raises(
-            RuntimeError, match="source tensor shape must match self tensor shape, excluding"
-        ):
+        with pytest.raises(RuntimeError, match="source tensor shape must match self tensor shape, excluding"):
             engine.index_add(input, 0, engine.tensor([0]), source)
 
 
@@ -124,9 +122,7 @@ def test_out_of_functions_that_are_no_ops() -> None:
         function(x, *args, out=tuple(outs) if many else outs[0])
         for found, want in zip(outs, expected if many else (expected,)):
             assert engine.equal(found, want)
-    with pytest.raises(
-        RuntimeError, match=r"renorm\(\): functions with out=\.\.\. arguments don't support"
-    ):
+    with pytest.raises(RuntimeError, match=r"renorm\(\): functions with out=\.\.\. arguments don't support"):
         engine.renorm(x.requires_grad_(), 2, 0, 1.0, out=engine.empty(0))
 
 
@@ -182,12 +178,8 @@ def test_out_of_products(name: str) -> None:
     ],
 )
 def test_integers_are_refused_in_torchs_words(name: str, args: Any, text: str) -> None:
-    is_shape = [
-        isinstance(a, tuple) and (i == 0 or name not in ("rms_norm",)) for i, a in enumerate(args)
-    ]
-    values = [
-        engine.ones(a, dtype=engine.int64) if shape else a for a, shape in zip(args, is_shape)
-    ]
+    is_shape = [isinstance(a, tuple) and (i == 0 or name not in ("rms_norm",)) for i, a in enumerate(args)]
+    values = [engine.ones(a, dtype=engine.int64) if shape else a for a, shape in zip(args, is_shape)]
     function = getattr(F, name, None) or getattr(engine, name)
     with pytest.raises((NotImplementedError, RuntimeError)) as caught:
         function(*values)

@@ -207,16 +207,12 @@ def test_dropout_and_the_residual_are_one_op(shape: tuple) -> None:
     engine.testing.assert_close(found, wanted)
     assert [type(f).__name__ for f, _ in found.grad_fn.next_functions] == ["AccumulateGrad"] * 2
     g = engine.linspace(-1, 1, x.numel()).reshape(shape)
-    engine.testing.assert_close(
-        engine.autograd.grad(found, [x, y], g), engine.autograd.grad(wanted, [x, y], g)
-    )
+    engine.testing.assert_close(engine.autograd.grad(found, [x, y], g), engine.autograd.grad(wanted, [x, y], g))
 
 
 @pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_layer_of_ones_own_gives_what_the_fused_layer_gives(
-    layer: type, norm_first: bool
-) -> None:
+def test_a_layer_of_ones_own_gives_what_the_fused_layer_gives(layer: type, norm_first: bool) -> None:
     class Own(layer):  # type: ignore[misc, valid-type]
         def _ff_block(self, x: Any) -> Any:
             return super()._ff_block(x)

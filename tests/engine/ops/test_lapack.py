@@ -88,10 +88,7 @@ def test_the_gradient_of_det_holds_for_singular_matrices(rank):
     L.det(x).backward()
     cofactors = np.array(
         [
-            [
-                (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x._array, i, 0), j, 1))
-                for j in range(3)
-            ]
+            [(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x._array, i, 0), j, 1)) for j in range(3)]
             for i in range(3)
         ]
     )
@@ -147,9 +144,7 @@ def test_svd_refuses_a_loss_that_depends_on_the_phase():
 def test_lstsq(shape, driver):
     a, b = leaf(*shape).detach(), leaf(*shape[:-1], 2).detach()
     found = L.lstsq(a, b, driver=driver)
-    np.testing.assert_allclose(
-        found.solution.numpy(), np.linalg.pinv(a._array) @ b._array, atol=1e-9
-    )
+    np.testing.assert_allclose(found.solution.numpy(), np.linalg.pinv(a._array) @ b._array, atol=1e-9)
     if driver != "gels":
         assert (found.rank.numpy() == min(shape[-2:])).all()
 
@@ -179,9 +174,7 @@ def test_householder_products_are_lapacks():
     np.testing.assert_allclose(q.numpy() @ np.triu(packed.numpy()[:3]), a, atol=1e-12)
     full = np.linalg.qr(a, "complete")[0]
     other = wrap(rng.standard_normal((5, 2)))
-    np.testing.assert_allclose(
-        engine.ormqr(packed, tau, other).numpy(), full @ other.numpy(), atol=1e-12
-    )
+    np.testing.assert_allclose(engine.ormqr(packed, tau, other).numpy(), full @ other.numpy(), atol=1e-12)
     np.testing.assert_allclose(
         engine.ormqr(packed, tau, other, transpose=True).numpy(), full.T @ other.numpy(), atol=1e-12
     )
@@ -230,9 +223,7 @@ class TestOldNames:
         np.testing.assert_allclose((u.t() @ u).numpy(), a.numpy(), atol=1e-10)
         np.testing.assert_allclose(engine.potri(u).numpy(), np.linalg.inv(a.numpy()), atol=1e-10)
         b = leaf(3, 2).detach()
-        np.testing.assert_allclose(
-            engine.potrs(b, u).numpy(), np.linalg.solve(a.numpy(), b.numpy()), atol=1e-10
-        )
+        np.testing.assert_allclose(engine.potrs(b, u).numpy(), np.linalg.solve(a.numpy(), b.numpy()), atol=1e-10)
         u, pivot = engine.pstrf(a)
         order = pivot.numpy() - 1
         np.testing.assert_allclose((u.t() @ u).numpy(), a.numpy()[order][:, order], atol=1e-10)

@@ -37,9 +37,7 @@ def flat(result: Any) -> list[Tensor]:
 
 
 def names(result: Any) -> str:
-    return ",".join(
-        "-" if t.grad_fn is None else type(t.grad_fn).__name__ for t in flat(result)
-    )
+    return ",".join("-" if t.grad_fn is None else type(t.grad_fn).__name__ for t in flat(result))
 
 
 CASES = [c for c in cases() if c.deterministic]

@@ -163,9 +163,7 @@ VALUES: list[Any] = [
         [-0.524400512708, -6.361340902404],
     ),
     (
-        lambda: engine.special.zeta(
-            tensor([2.0, 3.5], dtype=engine.float64), tensor([1.0, 0.3], dtype=engine.float64)
-        ),
+        lambda: engine.special.zeta(tensor([2.0, 3.5], dtype=engine.float64), tensor([1.0, 0.3], dtype=engine.float64)),
         "float64",
         [1.644934066848, 68.10265605243],
     ),
@@ -414,9 +412,7 @@ GRADIENTS: list[Any] = [
 def test_values_and_dtypes(call: Any, dtype: str, expected: Any) -> None:
     result = call()
     assert str(result.dtype) == f"torch.{dtype}"
-    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(
-        dtype, 1e-6
-    )
+    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
     np.testing.assert_allclose(np.array(result.tolist()), np.array(expected), tolerance, 1e-7)
 
 

@@ -12,9 +12,7 @@ from engine.nn import functional as F
 from tests.engine.ops.stored import answer, stored
 
 
-@pytest.mark.parametrize(
-    "expression, expected", stored("random"), ids=lambda v: v[:60] if isinstance(v, str) else ""
-)
+@pytest.mark.parametrize("expression, expected", stored("random"), ids=lambda v: v[:60] if isinstance(v, str) else "")
 def test_as_torch(expression: str, expected: Any) -> None:
     assert answer(expression) == expected
 

@@ -105,9 +105,7 @@ def test_every_name_is_defined_once() -> None:
         for name in re.findall(r"^def (\w+)\(", path.read_text(), re.MULTILINE):
             places.setdefault(name, []).append(path.name)
     functions = {n: r.kernel for n, r in OPS.items()} | COMPOSITES
-    names = [
-        n for n, f in functions.items() if f.__module__.startswith("engine.ops.") and n[-1] != "_"
-    ]
+    names = [n for n, f in functions.items() if f.__module__.startswith("engine.ops.") and n[-1] != "_"]
     assert len(names) > 500
     wrong = {n: places.get(n, []) for n in names if len(places.get(n, [])) != 1}
     assert not wrong
@@ -136,9 +134,7 @@ def test_forward_keeps_inputs_and_returns_tensors(case: Case) -> None:
             assert id(t._array) not in mine, "a kernel returned its input array"
             if not case.op.view:
                 for source in tensors_of([args, kwargs]):
-                    assert not np.shares_memory(host(t), host(source)), (
-                        "a kernel returned a view: view=True?"
-                    )
+                    assert not np.shares_memory(host(t), host(source)), "a kernel returned a view: view=True?"
 
 
 @every(differentiable)
@@ -164,9 +160,7 @@ def test_gradgradcheck(case: Case) -> None:
 def test_gradients_have_the_shape_and_dtype_of_inputs(case: Case) -> None:
     call, leaves = flat_call(case)
     results = call(*leaves)
-    found = engine.autograd.grad(
-        results, leaves, [wrap(np.ones_like(r._array)) for r in results], allow_unused=True
-    )
+    found = engine.autograd.grad(results, leaves, [wrap(np.ones_like(r._array)) for r in results], allow_unused=True)
     for leaf, gradient in zip(leaves, found):
         if gradient is not None:
             assert gradient.shape == leaf.shape
@@ -191,9 +185,7 @@ def test_float32_agrees_with_float64(case: Case) -> None:
         return t if target is None else wrap(t._array.astype(target))
 
     args, kwargs = case.seeded()
-    if not any(
-        t._array.dtype.name in ("float64", "complex128") for t in tensors_of([args, kwargs])
-    ):
+    if not any(t._array.dtype.name in ("float64", "complex128") for t in tensors_of([args, kwargs])):
         return
     slim = tensors_of(case.function(*mapped(args, narrow), **mapped(kwargs, narrow)))
     if case.op is not None and not case.op.deterministic:
@@ -219,11 +211,7 @@ def test_non_contiguous_inputs(case: Case) -> None:
     try:
         found = case.function(*mapped(args, spread), **mapped(kwargs, spread))
     except RuntimeError as error:
-        if (
-            "view size is not compatible" in str(error)
-            or "must be contiguous" in str(error)
-            or "stride" in str(error)
-        ):
+        if "view size is not compatible" in str(error) or "must be contiguous" in str(error) or "stride" in str(error):
             return  # refused, as torch refuses
         raise
     if case.op is not None and case.name in ("as_strided", "as_strided_relative"):
@@ -262,9 +250,7 @@ def test_stand_in_array_module(case: Case) -> None:
 
 
 def _float32(value: Any) -> Any:
-    return mapped(
-        value, lambda t: t._array.astype("float32") if t.dtype is engine.float64 else t._array
-    )
+    return mapped(value, lambda t: t._array.astype("float32") if t.dtype is engine.float64 else t._array)
 
 
 @every(lambda c: is_op(c) and binder.onednn_kernels() and "onednn" in c.op.kernels)
@@ -297,11 +283,7 @@ def _inplace_fits(case: Case) -> bool:
     if not isinstance(args[0], Tensor):
         return False
     result = case.function(*args, **kwargs)
-    return (
-        isinstance(result, Tensor)
-        and result.shape == args[0].shape
-        and result.dtype is args[0].dtype
-    )
+    return isinstance(result, Tensor) and result.shape == args[0].shape and result.dtype is args[0].dtype
 
 
 @every(_inplace_fits)
@@ -313,9 +295,7 @@ def test_inplace_twin(case: Case) -> None:
     leaf = args[0]
     if leaf.requires_grad:
         kept = host(leaf).copy()
-        with pytest.raises(
-            RuntimeError, match="a leaf Variable that requires grad is being used in an in-place"
-        ):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place"):
             twin(*args, **kwargs)
         np.testing.assert_array_equal(host(leaf), kept)
     args, kwargs = case.seeded()
@@ -331,18 +311,12 @@ def test_inplace_gradient_equals_out_of_place(case: Case) -> None:
     def gradients(inplace: bool) -> list[Any]:
         args, kwargs = case.seeded()
         leaves = [t for t in tensors_of([args, kwargs]) if t.requires_grad]
-        first = (
-            args[0] * 1.0
-            if args[0].dtype.is_floating_point or args[0].dtype.is_complex
-            else args[0].clone()
-        )
+        first = args[0] * 1.0 if args[0].dtype.is_floating_point or args[0].dtype.is_complex else args[0].clone()
         function = case.op.inplace_function if inplace else case.function
         result = function(first, *args[1:], **kwargs)
         if not result.requires_grad:
             return []
-        weight = wrap(
-            np.linspace(0.5, 1.5, result.numel()).reshape(result.shape).astype(result._array.dtype)
-        )
+        weight = wrap(np.linspace(0.5, 1.5, result.numel()).reshape(result.shape).astype(result._array.dtype))
         return list(engine.autograd.grad(result, leaves, weight, allow_unused=True))
 
     for a, b in zip(gradients(True), gradients(False)):
@@ -418,10 +392,7 @@ def test_saved_values_are_guarded(case: Case) -> None:
         twin = twins[id(leaf)]
         again = [r for r in tensors_of(case.function(*args2, **kwargs2)) if r.requires_grad]
         was_saved = any(s is twin for s in (again[0].grad_fn.saved or ()))
-        was_saved |= any(
-            isinstance(s, tuple) and any(x is twin for x in s)
-            for s in (again[0].grad_fn.saved or ())
-        )
+        was_saved |= any(isinstance(s, tuple) and any(x is twin for x in s) for s in (again[0].grad_fn.saved or ()))
         with engine.no_grad():
             if twin._array.dtype.kind == "b":
                 twin.logical_not_()

@@ -11,9 +11,7 @@ import engine
 from tests.engine.ops.stored import answer, stored
 
 
-@pytest.mark.parametrize(
-    "expression, expected", stored("shape"), ids=lambda v: v[:60] if isinstance(v, str) else ""
-)
+@pytest.mark.parametrize("expression, expected", stored("shape"), ids=lambda v: v[:60] if isinstance(v, str) else "")
 def test_as_torch(expression: str, expected: Any) -> None:
     assert answer(expression) == expected
 

@@ -51,9 +51,7 @@ def test_stft_is_the_transform_of_each_frame(n_fft, hop, length, center, normali
     left = (n_fft - length) // 2
     full = np.pad(window, (left, n_fft - length - left))
     frames = [padded[:, i : i + n_fft] * full for i in range(0, padded.shape[1] - n_fft + 1, hop)]
-    expected = np.stack([np.fft.rfft(f) for f in frames], -1) / (
-        np.sqrt(n_fft) if normalized else 1
-    )
+    expected = np.stack([np.fft.rfft(f) for f in frames], -1) / (np.sqrt(n_fft) if normalized else 1)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 

@@ -54,9 +54,7 @@ def test_a_bad_element_spoils_its_windows_only(bad: float) -> None:
 
 
 def test_what_is_kept_of_a_weight_follows_the_weight() -> None:
-    x, w = (
-        engine.from_numpy(rand(*s).astype("float32")) for s in ((2, 32, 20, 20), (32, 32, 3, 3))
-    )
+    x, w = (engine.from_numpy(rand(*s).astype("float32")) for s in ((2, 32, 20, 20), (32, 32, 3, 3)))
     w = w * 1
     with mkldnn.flags(enabled=False), engine.no_grad():
         first = F.conv2d(x, w, padding=1)

@@ -227,12 +227,9 @@ def expected(t: Any) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {
-        dtype: {name: trajectory(t, name, dtype) for name in OPTIMIZERS}
-        for dtype in ("float64", "float32")
+        dtype: {name: trajectory(t, name, dtype) for name in OPTIMIZERS} for dtype in ("float64", "float32")
     }
-    found["complex128"] = {
-        name: trajectory(t, name, "complex128") for name in OPTIMIZERS if "LBFGS" not in name
-    }
+    found["complex128"] = {name: trajectory(t, name, "complex128") for name in OPTIMIZERS if "LBFGS" not in name}
     found["schedules"] = {name: schedule(t, name) for name in SCHEDULES}
     found["schedules Adam"] = {name: schedule(t, name, "Adam") for name in ("CyclicLR", "OneCycleLR")}
     found["plateaus"] = {name: plateau(t, name) for name in PLATEAUS}

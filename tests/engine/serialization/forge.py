@@ -18,9 +18,7 @@ ORDERED = Reduce(Global("collections", "OrderedDict"))
 FLOATS = struct.pack("<4f", 1, 2, 3, 4)
 
 
-def storage(
-    key: str = "0", numel: Any = 4, kind: str = "FloatStorage", location: str = "cpu", view: Any = ...
-) -> Any:
+def storage(key: str = "0", numel: Any = 4, kind: str = "FloatStorage", location: str = "cpu", view: Any = ...) -> Any:
     """The persistent id of a storage, in the form of the zip format; with `view` in the legacy form."""
     pid = ("storage", Global("torch", kind), key, location, numel)
     return Persistent(pid if view is ... else (*pid, view))

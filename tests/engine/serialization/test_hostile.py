@@ -478,9 +478,7 @@ def test_laughs_are_not_printed():
     body = pickled(tensor())
     at = body.index(b"Q") + 1  # the storage has been read; its offset follows
     place = body.index(b"K\x00K\x04", at) if b"K\x00K\x04" in body[at:] else body.index(b"K\x00", at)
-    refused(
-        zipped(body[:2] + laughs + body[2:place] + b"h\x3c" + body[place + 2 :]), "a tensor has the storage offset"
-    )
+    refused(zipped(body[:2] + laughs + body[2:place] + b"h\x3c" + body[place + 2 :]), "a tensor has the storage offset")
 
 
 def test_laughs_in_a_tar():

@@ -97,9 +97,7 @@ def test_python2_classes_and_old_opcodes():
     assert read(b"(lp0\n.") == [] and read(b"(dp0\nS'k'\nI7\ns.") == {"k": 7}
     assert read(b"\x80\x02(K\x01K\x021K\x03.") == 3 and read(b"\x80\x02K\x012\x86.") == (1, 1)
     assert read(b"\x80\x02T\x02\x00\x00\x00hi.") == "hi" and read(b"\x80\x02U\x01\xff.") == b"\xff"
-    assert (
-        read(b"\x80\x02U\x01\xff.", encoding="latin1") == "ÿ" and read(b"\x80\x02U\x01a.", encoding="bytes") == b"a"
-    )
+    assert read(b"\x80\x02U\x01\xff.", encoding="latin1") == "ÿ" and read(b"\x80\x02U\x01a.", encoding="bytes") == b"a"
     assert read(b"\x80\x02c__builtin__\nunicode\n.") is str
 
 

@@ -93,9 +93,7 @@ def test_contexts():
             pass
 
     x = leaf([2.0])
-    out = checkpoint(
-        lambda t: t * 2, x, use_reentrant=False, context_fn=lambda: (Note("first"), Note("again"))
-    )
+    out = checkpoint(lambda t: t * 2, x, use_reentrant=False, context_fn=lambda: (Note("first"), Note("again")))
     assert log == ["first"]
     out.backward()
     assert log == ["first", "again"]

@@ -103,9 +103,7 @@ def test_samplers():
 
 def test_distributed_sampler():
     def shares(**options):
-        return [
-            list(data.distributed.DistributedSampler(range(10), 4, rank, **options)) for rank in range(4)
-        ]
+        return [list(data.distributed.DistributedSampler(range(10), 4, rank, **options)) for rank in range(4)]
 
     assert shares(shuffle=False) == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
     assert shares(shuffle=False, drop_last=True) == [[0, 4], [1, 5], [2, 6], [3, 7]]

@@ -37,8 +37,7 @@ def state(**more):
 def same(file: str) -> bool:
     found = serialization.load(file)
     return list(found) == ["weight", "bias"] and all(
-        engine.equal(found[name], tensor) and found[name].dtype is tensor.dtype
-        for name, tensor in state().items()
+        engine.equal(found[name], tensor) and found[name].dtype is tensor.dtype for name, tensor in state().items()
     )
 
 

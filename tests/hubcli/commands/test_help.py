@@ -15,9 +15,7 @@ def hub(*arguments: str):
 
 def test_for_people(sample_folder):
     result = hub("help", str(sample_folder), "strict")
-    assert result.stdout == (
-        "strict(width, depth=2, *, pretrained=False)\n\nTakes what its signature says.\n"
-    )
+    assert result.stdout == ("strict(width, depth=2, *, pretrained=False)\n\nTakes what its signature says.\n")
     assert "It has no docstring." in hub("help", str(sample_folder), "noisy").stdout
 
 

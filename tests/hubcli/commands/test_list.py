@@ -36,9 +36,7 @@ def test_document(sample_server):
         "source": "def",
         "external": False,
     } in made["entrypoints"]
-    assert [entry["name"] for entry in made["entrypoints"]] == sorted(
-        entry["name"] for entry in made["entrypoints"]
-    )
+    assert [entry["name"] for entry in made["entrypoints"]] == sorted(entry["name"] for entry in made["entrypoints"])
 
 
 def test_nothing_runs(sample, sample_server):

@@ -71,9 +71,7 @@ def test_for_people(model):
 @pytest.mark.parametrize("name", ["net.safetensors", "net.pth"])
 def test_save(model, tmp_path, name):
     file = tmp_path / name
-    result = hub(
-        "load", str(model.folder), "net", "--args", json.dumps([model.url]), "--save", str(file)
-    )
+    result = hub("load", str(model.folder), "net", "--args", json.dumps([model.url]), "--save", str(file))
     assert result.exit_code == 0, result.output
     if name.endswith(".safetensors"):
         assert load_file(file)["weight"].tolist() == WEIGHT.tolist()

@@ -151,9 +151,7 @@ def test_sync_in_another_cache(locked, tmp_path, monkeypatch, files):
 
 
 def test_sync_completes_what_is_only_wanted(model):
-    Path("hub.lock").write_text(
-        f'version = 1\n[[repo]]\nspec = "o/m:v1"\n[[weights]]\nurl = "{model.url}"\n'
-    )
+    Path("hub.lock").write_text(f'version = 1\n[[repo]]\nspec = "o/m:v1"\n[[weights]]\nurl = "{model.url}"\n')
     refused(hub("sync", "--locked"), 9, "hub.lock would change: o/m:v1 is not pinned yet")
     refused(load(model, "--locked"), 9, "is not pinned yet")
     assert hub("sync").exit_code == 0
@@ -177,10 +175,7 @@ def test_a_lock_entry_is_trust_for_that_commit_under_locked_only(locked):
 def test_locked_pins_weights_and_nested_loads(locked, files, tmp_path):
     result = hub("load", "o/m:v1", "net", "-k", f"url={files.url}/other.pth", "--locked")
     refused(result, 9, "other.pth are not in hub.lock")
-    code = (
-        "import torch\ndef outer(spec):\n"
-        "    return torch.hub.load(spec, 'net', verbose=False, trust_repo=True)\n"
-    )
+    code = "import torch\ndef outer(spec):\n    return torch.hub.load(spec, 'net', verbose=False, trust_repo=True)\n"
     locked.repository.commit({"hubconf.py": code}, tag="v3")
     assert hub("lock", "o/m:v3").exit_code == 0
     assert hub("load", "o/m:v3", "outer", "-k", "spec=o/m:v1", "--locked").exit_code == 0

@@ -19,9 +19,7 @@ def test_it_passes_hub_check(tmp_path):
     result = hub("--json", "new", str(tmp_path / "models"))
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["files"] == list(scaffold.FILES)
-    result = hub(
-        "--json", "check", str(tmp_path / "models"), "--input-shape", "1,3,32,32", "--backward"
-    )
+    result = hub("--json", "check", str(tmp_path / "models"), "--input-shape", "1,3,32,32", "--backward")
     assert result.exit_code == 0, result.output
     made = json.loads(result.stdout)
     assert (made["passed"], made["failed"], made["skipped"]) == (6, 0, 0)

@@ -88,8 +88,7 @@ def test_a_cached_branch_says_commit_and_age(server: Served, repo: Repository) -
     result = run("pull", "o/r")
     commit = repo.git("rev-parse", "HEAD")[:12]
     assert result.stderr == (
-        f"cached: branch main at {commit}, checked less than a minute ago; "
-        "--force-reload fetches anew\n"
+        f"cached: branch main at {commit}, checked less than a minute ago; --force-reload fetches anew\n"
     )
     assert run("-q", "pull", "o/r").stderr == ""
 
@@ -134,9 +133,7 @@ def test_processes_pull_at_once(server: Served, hub_root: Path) -> None:
     assert sorted(path.suffix for path in trees.iterdir()) == [".1", ".json"]
 
 
-def test_file_urls_when_allowed(
-    server: Served, repo: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_urls_when_allowed(server: Served, repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document("pull", f"file://{repo.bare}@v1")["kind"] == "tag"
     monkeypatch.delenv("HUB_ALLOW_PROTOCOLS")
     result = run("pull", f"file://{repo.bare}@main")
@@ -171,10 +168,7 @@ def bad():
     )
     made = document("pull", "o/r", "--weights", "net", "-k", "size=3", "--trust", "once")
     assert made["entrypoints"] == ["bad", "net", "plain"]
-    assert (
-        run("pull", "o/r", "--weights", "plain", "--args", '["x"]', "--trust", "once").exit_code
-        == 0
-    )
+    assert run("pull", "o/r", "--weights", "plain", "--args", '["x"]', "--trust", "once").exit_code == 0
     result = run("pull", "o/r", "--weights", "bad", "--trust", "once")
     assert result.exit_code == 70 and result.stdout == "" and "boom" in result.stderr
     result = run("pull", "o/r", "--weights", "nothing", "--trust", "once")
@@ -187,9 +181,7 @@ def failure(result: Result, status: int, message: str) -> None:
     assert len(lines) == 2 and message in lines[0] and lines[1].startswith("hint: "), lines
 
 
-def test_failures(
-    server: Served, repo: Repository, hub_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures(server: Served, repo: Repository, hub_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failure(run("pull", "o/r:v2"), 3, "no branch or tag 'v2'")
     failure(run("pull", "o/nothing"), 3, "no repository at")
     failure(run("--offline", "pull", "o/r"), 5, "o/r is not in the cache offline")

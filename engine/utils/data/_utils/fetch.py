@@ -27,9 +27,7 @@ class _MapDatasetFetcher:
 class _IterableDatasetFetcher:
     """Items of a stream: only the number of indices counts.  StopIteration at the end."""
 
-    def __init__(
-        self, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool
-    ) -> None:
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> None:
         self.auto_collation, self.collate_fn, self.drop_last = auto_collation, collate_fn, drop_last
         self.items = iter(dataset)
         self.ended = False

@@ -31,9 +31,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Cache:
     return made
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "complex64", "bool", "int16", ml_dtypes.bfloat16]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "bool", "int16", ml_dtypes.bfloat16])
 def test_arrays_are_aligned_and_end_where_their_elements_do(cache: Cache, dtype: object) -> None:
     array = empty((7, 300_001), dtype)
     assert array.dtype == dtype and array.shape == (7, 300_001)
@@ -91,10 +89,7 @@ def test_a_block_serves_another_shape_of_about_its_size(cache: Cache) -> None:
     assert address(empty((FLOATS // 2 + 3000,), np.float64)) == was
     del was
     stats = cache.stats()
-    assert (
-        stats["num_cache_hits"] == 1
-        and stats["cached_bytes.all.current"] == stats["reserved_bytes.all.current"]
-    )
+    assert stats["num_cache_hits"] == 1 and stats["cached_bytes.all.current"] == stats["reserved_bytes.all.current"]
 
 
 def test_free_memory_is_bounded_and_the_oldest_goes_first(cache: Cache) -> None:
@@ -110,9 +105,7 @@ def test_free_memory_is_bounded_and_the_oldest_goes_first(cache: Cache) -> None:
     assert cache.stats()["cached_bytes.all.current"] <= 16 << 20
 
 
-def test_failure_empties_the_cache_and_tries_again(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_empties_the_cache_and_tries_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     empty((4 << 20,), np.uint8)
     assert cache.stats()["cached_bytes.all.current"] == 4 << 20
     real, calls = allocator.Block, []
@@ -177,10 +170,7 @@ def test_threads(cache: Cache) -> None:
             array[::4096] = mark * 1000 + i
             view = array[5:]
             del array
-            if (
-                not (view[-5::-4096][:0] == 0).all()
-                or not np.isin(view, mark * 1000 + i)[4091::4096].all()
-            ):
+            if not (view[-5::-4096][:0] == 0).all() or not np.isin(view, mark * 1000 + i)[4091::4096].all():
                 wrong.append(i)
 
     workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
@@ -280,9 +270,7 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE_CACHE_MB", "3")
     assert allocator._limit() == 3 << 20
     monkeypatch.setenv("ENGINE_CACHE_MB", "lots")
-    with pytest.raises(
-        ValueError, match="ENGINE_CACHE_MB must be a whole number of megabytes, not 'lots'"
-    ):
+    with pytest.raises(ValueError, match="ENGINE_CACHE_MB must be a whole number of megabytes, not 'lots'"):
         allocator._limit()
     monkeypatch.delenv("ENGINE_CACHE_MB")
     assert 0 < allocator._limit() < 1 << 46

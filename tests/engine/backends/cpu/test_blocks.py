@@ -80,9 +80,7 @@ def test_names() -> None:
         assert not names - known
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in POINTWISE if c.op.inplace and c.op.promote != "compare"], ids=str
-)
+@pytest.mark.parametrize("case", [c for c in POINTWISE if c.op.inplace and c.op.promote != "compare"], ids=str)
 def test_in_place(case: Case, tiny: None) -> None:
     args, kwargs = mapped(case.arguments(), lambda t: t._array)
     if not isinstance(args[0], np.ndarray) or args[0].dtype.kind not in "fc":
@@ -122,13 +120,7 @@ def test_layouts(first: str, second: str, tiny: None) -> None:
     shape = (3, 4, 2, 5)
     x = laid(shape, first)
     parts = {"channel": (4, 1, 1), "row": (5,), "one": (1, 1, 1, 1)}
-    y = (
-        2.5
-        if second == "number"
-        else laid(parts[second], "")
-        if second in parts
-        else laid(shape, second)
-    )
+    y = 2.5 if second == "number" else laid(parts[second], "") if second in parts else laid(shape, second)
     kernel = large.kernel_of(engine.dispatch.OPS["sub"])
     found = kernel(np, x, y)
     assert np.array_equal(found, x - y)
@@ -160,9 +152,7 @@ def test_outer_shapes_and_errors(tiny: None) -> None:
         large.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"])
 def test_where_is_numpys(dtype: str, tiny: None) -> None:
     rng = np.random.default_rng(0)
     mask = rng.random((7, 30)) < 0.5
@@ -233,6 +223,4 @@ def test_large_values(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(y.numpy(), (b + 2 * a) * 0.5, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(y.sum().item(), y.numpy().sum(dtype="f8"), rtol=1e-4)
     np.testing.assert_allclose(y.sum(0).numpy(), y.numpy().sum(0, dtype="f8"), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(
-        y.mean(1).numpy(), y.numpy().mean(1, dtype="f8"), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(y.mean(1).numpy(), y.numpy().mean(1, dtype="f8"), rtol=1e-4, atol=1e-5)

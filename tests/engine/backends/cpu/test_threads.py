@@ -101,9 +101,7 @@ def test_after_fork(three: None) -> None:
         ({}, None),
     ],
 )
-def test_default(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], count: int | None
-) -> None:
+def test_default(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], count: int | None) -> None:
     monkeypatch.setattr(threads, "_count", None)
     for name in ("ENGINE_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -117,9 +115,7 @@ def test_own_variable_sets_all_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(threads, "_count", None)
     asked = []
-    monkeypatch.setattr(
-        threads, "set_num_threads", lambda n: (asked.append(n), setattr(threads, "_count", n))
-    )
+    monkeypatch.setattr(threads, "set_num_threads", lambda n: (asked.append(n), setattr(threads, "_count", n)))
     assert threads.get_num_threads() == 2 and asked == [2]
 
 

@@ -32,9 +32,7 @@ def cases(T, nn, F, r):
         m.register_forward_pre_hook(
             lambda mod, a, k: (log.append(("k", len(a), sorted(k))), (a, k))[1], with_kwargs=True
         )
-        m.register_forward_hook(
-            lambda mod, a, k, o: log.append(("fk", sorted(k))), with_kwargs=True, prepend=True
-        )
+        m.register_forward_hook(lambda mod, a, k, o: log.append(("fk", sorted(k))), with_kwargs=True, prepend=True)
         y = m(x)
         h1.remove()
         z = m(x)
@@ -56,9 +54,7 @@ def cases(T, nn, F, r):
         m[0].register_full_backward_hook(hook)
         m[1].register_full_backward_hook(hook2)
         m[2].register_full_backward_hook(hook)
-        m[2].register_full_backward_pre_hook(
-            lambda mod, go: (log.append(["pre", list(go)]), (go[0] * 3,))[1]
-        )
+        m[2].register_full_backward_pre_hook(lambda mod, go: (log.append(["pre", list(go)]), (go[0] * 3,))[1])
         m.register_full_backward_hook(hook)
         xx = r(2, 3)
         y = m(xx)
@@ -89,9 +85,7 @@ def cases(T, nn, F, r):
 
     def glob():
         log = []
-        h = nn.modules.module.register_module_forward_hook(
-            lambda m, i, o: log.append(m._get_name())
-        )
+        h = nn.modules.module.register_module_forward_hook(lambda m, i, o: log.append(m._get_name()))
         fill(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))(x)
         h.remove()
         return log
@@ -146,11 +140,7 @@ def cases(T, nn, F, r):
             list(m.state_dict()),
             {k: dict(v) for k, v in m.state_dict()._metadata.items()},
             len(list(m.parameters())),
-            [
-                n
-                for n in dir(m)
-                if not n.startswith("_") and n not in ("ipu", "xpu", "mtia", "T_destination")
-            ],
+            [n for n in dir(m) if not n.startswith("_") and n not in ("ipu", "xpu", "mtia", "T_destination")],
             [n for n, _ in m.named_parameters(remove_duplicate=False)],
         ]
 
@@ -198,9 +188,7 @@ def cases(T, nn, F, r):
     def sd5():
         m = nn.Sequential(nn.Linear(2, 2))
         log = []
-        m._register_load_state_dict_pre_hook(
-            lambda sd, p, *a: (log.append(p), sd.__setitem__("0.bias", T.ones(2)))
-        )
+        m._register_load_state_dict_pre_hook(lambda sd, p, *a: (log.append(p), sd.__setitem__("0.bias", T.ones(2))))
         m[0].register_load_state_dict_post_hook(
             lambda mod, inc: log.append([list(inc.missing_keys)]) or inc.missing_keys.clear()
         )
@@ -369,9 +357,7 @@ def cases(T, nn, F, r):
     def wn3():
         m = fill(nn.Linear(3, 2))
         U.parametrizations.weight_norm(m)
-        s = OrderedDict(
-            [("bias", T.zeros(2)), ("weight_g", T.ones(2, 1)), ("weight_v", T.ones(2, 3))]
-        )
+        s = OrderedDict([("bias", T.zeros(2)), ("weight_g", T.ones(2, 1)), ("weight_v", T.ones(2, 3))])
         return [repr(m.load_state_dict(s)), m.weight]
 
     yield "wn_compat", wn3
@@ -524,9 +510,7 @@ def cases(T, nn, F, r):
         s = T.empty(50, 20)
         nn.init.sparse_(s, 0.3)
         out.append((s == 0).sum(0))
-        out.append(
-            [nn.init.calculate_gain(g) for g in ("relu", "tanh", "selu", "linear", "leaky_relu")]
-        )
+        out.append([nn.init.calculate_gain(g) for g in ("relu", "tanh", "selu", "linear", "leaky_relu")])
         return out
 
     yield "init", ini
@@ -556,9 +540,7 @@ def cases(T, nn, F, r):
     yield "lazy", lazy
 
     def teval():
-        m = fill(
-            nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True), 2)
-        ).eval()
+        m = fill(nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True), 2)).eval()
         xx = r(2, 4, 6, grad=False)
         pad = r.arr(np.array([[False] * 4, [False, False, True, True]]))
         with T.no_grad():

@@ -48,9 +48,7 @@ def cases(T, nn, F, r):
                     yield (
                         f"cels{nm}{red}{wn}{ii}",
                         lambda a=a, b=b, ww=ww, ii=ii, red=red: (
-                            F.cross_entropy(
-                                a, b, ww, ignore_index=ii, reduction=red, label_smoothing=0.2
-                            ),
+                            F.cross_entropy(a, b, ww, ignore_index=ii, reduction=red, label_smoothing=0.2),
                             [a],
                         ),
                     )
@@ -109,15 +107,11 @@ def cases(T, nn, F, r):
                     [x],
                 ),
             )
-        for n, f in dict(
-            mse=F.mse_loss, l1=F.l1_loss, sl1=F.smooth_l1_loss, hub=F.huber_loss
-        ).items():
+        for n, f in dict(mse=F.mse_loss, l1=F.l1_loss, sl1=F.smooth_l1_loss, hub=F.huber_loss).items():
             yield n + red, lambda f=f, red=red: (f(x, y, reduction=red), [x, y])
             yield (
                 n + "gg" + red,
-                gg(lambda a, b, f=f, red=red: f(a, b, reduction=red), x, y)
-                if n == "mse"
-                else (lambda: 0),
+                gg(lambda a, b, f=f, red=red: f(a, b, reduction=red), x, y) if n == "mse" else (lambda: 0),
             )
         yield (
             "sl1b" + red,
@@ -149,11 +143,7 @@ def cases(T, nn, F, r):
             lambda red=red: (
                 F.multilabel_margin_loss(
                     x,
-                    r.arr(
-                        np.array(
-                            [[1, 3, -1, 0, 2], [0, 1, 2, 3, 4], [-1, 1, 1, 1, 1], [2, 2, -1, 0, 0]]
-                        )
-                    ),
+                    r.arr(np.array([[1, 3, -1, 0, 2], [0, 1, 2, 3, 4], [-1, 1, 1, 1, 1], [2, 2, -1, 0, 0]])),
                     reduction=red,
                 ),
                 [x],
@@ -357,9 +347,7 @@ def cases(T, nn, F, r):
     yield (
         "frac3",
         lambda: (
-            list(
-                F.fractional_max_pool3d(xx3, 2, (2, 3, 4), return_indices=True, _random_samples=sm3)
-            ),
+            list(F.fractional_max_pool3d(xx3, 2, (2, 3, 4), return_indices=True, _random_samples=sm3)),
             [xx3],
         ),
     )

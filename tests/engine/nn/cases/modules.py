@@ -32,16 +32,12 @@ def cases(T, nn, F, r):
                     [walk(q) for q in v]
 
             walk(y)
-            ps = [p for p in m.parameters()] + [
-                i for i in inp if isinstance(i, T.Tensor) and i.requires_grad
-            ]
+            ps = [p for p in m.parameters()] + [i for i in inp if isinstance(i, T.Tensor) and i.requires_grad]
             rr = np.random.RandomState(1)
             outs = [q for q in flat if q.requires_grad]
             g = []
             if outs and ps:
-                tot = sum(
-                    (q * r.arr(np.asarray(rr.randn(*tuple(q.shape))), False)).sum() for q in outs
-                )
+                tot = sum((q * r.arr(np.asarray(rr.randn(*tuple(q.shape))), False)).sum() for q in outs)
                 g = list(T.autograd.grad(tot, ps, allow_unused=True))
             return [repr(m), list(m.state_dict().keys()), flat, g, [b for b in m.buffers()]]
 
@@ -159,9 +155,7 @@ def cases(T, nn, F, r):
         ("mha", lambda: nn.MultiheadAttention(6, 2), (xl, xl, xl)),
         (
             "mhab",
-            lambda: nn.MultiheadAttention(
-                6, 2, batch_first=True, add_bias_kv=True, add_zero_attn=True
-            ),
+            lambda: nn.MultiheadAttention(6, 2, batch_first=True, add_bias_kv=True, add_zero_attn=True),
             (xl, xl, xl),
         ),
         ("mhak", lambda: nn.MultiheadAttention(6, 2, kdim=4, vdim=3), (xl, r(4, 5, 4), r(4, 5, 3))),
@@ -169,9 +163,7 @@ def cases(T, nn, F, r):
         ("tel", lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0), xl),
         (
             "telp",
-            lambda: nn.TransformerEncoderLayer(
-                6, 2, 8, 0.0, norm_first=True, activation="gelu", batch_first=True
-            ),
+            lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0, norm_first=True, activation="gelu", batch_first=True),
             xl,
         ),
         ("tdl", lambda: nn.TransformerDecoderLayer(6, 2, 8, 0.0), (xl, r(4, 5, 6))),
@@ -221,9 +213,7 @@ def cases(T, nn, F, r):
             y, h = m(p)
             z, l = nn.utils.rnn.pad_packed_sequence(y)
             hs = list(h) if isinstance(h, tuple) else [h]
-            g = T.autograd.grad(
-                (z * z).sum() + sum((q**3).sum() for q in hs), [xx] + list(m.parameters())
-            )
+            g = T.autograd.grad((z * z).sum() + sum((q**3).sum() for q in hs), [xx] + list(m.parameters()))
             return [y.data, y.batch_sizes, z, l, hs, list(g)]
 
         return f
@@ -252,9 +242,7 @@ def cases(T, nn, F, r):
     E = [
         lambda: nn.LSTM(6, 4)(r(2, 3, 5)),
         lambda: nn.LSTM(6, 4)(r(2, 3, 6)),
-        lambda: nn.LSTM(6, 4)(
-            r(2, 3, 6, dtype="float32"), (r(1, 2, 4, dtype="float32"), r(1, 3, 4, dtype="float32"))
-        ),
+        lambda: nn.LSTM(6, 4)(r(2, 3, 6, dtype="float32"), (r(1, 2, 4, dtype="float32"), r(1, 3, 4, dtype="float32"))),
         lambda: nn.GRU(6, 4, proj_size=2),
         lambda: nn.LSTM(6, 4, proj_size=4),
         lambda: nn.LSTM(6, 4, dropout=2),

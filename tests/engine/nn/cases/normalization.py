@@ -75,9 +75,7 @@ def cases(T, nn, F, r):
         rv = r.pos(6, grad=False)
 
         def f():
-            y = T.instance_norm(
-                xG, wG, bG, rm if track else None, rv if track else None, use, 0.1, 1e-4, False
-            )
+            y = T.instance_norm(xG, wG, bG, rm if track else None, rv if track else None, use, 0.1, 1e-4, False)
             return [y, rm, rv], [xG, wG, bG]
 
         return f
@@ -103,9 +101,7 @@ def cases(T, nn, F, r):
         lambda: T.group_norm(x, 2, r(3, **f)),
         lambda: T.rms_norm(x, (4,)),
         lambda: T.rms_norm(x, (3,), r(2, **f)),
-        lambda: T.batch_norm(
-            x.half(), None, None, r(4, **f), r.pos(4, grad=False).float(), False, 0.1, 1e-5, True
-        ),
+        lambda: T.batch_norm(x.half(), None, None, r(4, **f), r.pos(4, grad=False).float(), False, 0.1, 1e-5, True),
         lambda: T.instance_norm(x, None, None, None, None, False, 0.1, 1e-5, True),
         lambda: T.batch_norm(r(0, 4, 1, 1, **f), None, None, None, None, True, 0.1, 1e-5, False),
     ]
