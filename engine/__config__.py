@@ -14,6 +14,6 @@ def show() -> str:
 
 def parallel_info() -> str:
     """The number of BLAS's threads, as text."""
-    from engine._top_level import get_num_threads
+    from engine.torch_names._top_level import get_num_threads
 
     return f"BLAS threads: {get_num_threads()}"

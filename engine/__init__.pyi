@@ -42,9 +42,6 @@ from engine import types as types
 from engine import utils as utils
 from engine import version as version
 from engine import xpu as xpu
-from engine._top_level import SymBool as SymBool
-from engine._top_level import SymFloat as SymFloat
-from engine._top_level import SymInt as SymInt
 from engine.amp import GradScaler as GradScaler
 from engine.amp import autocast as autocast
 from engine.cuda import Event as Event
@@ -66,6 +63,9 @@ from engine.storage import Storage as Storage
 from engine.storage import UntypedStorage as UntypedStorage
 from engine.tensor import Size as Size
 from engine.tensor import Tensor as Tensor
+from engine.torch_names._top_level import SymBool as SymBool
+from engine.torch_names._top_level import SymFloat as SymFloat
+from engine.torch_names._top_level import SymInt as SymInt
 
 class _aminmax(NamedTuple):
     min: Tensor

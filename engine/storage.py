@@ -9,9 +9,8 @@ memory, a mapped file) stands behind the root array as its buffer, so nothing he
 
 from __future__ import annotations
 
-import importlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,19 @@ from engine import backends, dtypes
 from engine.device import device
 from engine.layouts import over_buffer
 
-__all__ = ["Storage", "UntypedStorage", "root_of"]
+__all__ = ["Storage", "UntypedStorage", "registered", "root_of"]
+
+
+class Registered:
+    """What a higher layer does for storages; `engine/__init__.py` registers it.
+
+    share(memory, tensor=None): move the memory, and every tensor over it, to where other processes can map it.
+    """
+
+    share: Callable[..., None]
+
+
+registered = Registered()
 
 
 def root_of(array: Any) -> Any:
@@ -181,7 +192,7 @@ class UntypedStorage:
     def share_memory_(self) -> UntypedStorage:
         """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA."""
         if not self.is_cuda:
-            importlib.import_module("engine.multiprocessing.reductions").share(self._memory)
+            registered.share(self._memory)
         return self
 
     def tolist(self) -> list:

@@ -12,10 +12,10 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import contiguous_strides, own_dim, single
-from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
+from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
-from engine.layouts import Laid, Settle
+from engine.layouts import ChannelsLast, RestoreTorchOrder
 from engine.storage import Memory, Storage, UntypedStorage, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
@@ -23,10 +23,10 @@ __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 new = object.__new__
 
 
-def lying(tensor: Any) -> Any:
+def raw_array(tensor: Any) -> Any:
     """The array of a tensor however it lies: for sizes and dtypes, and for code that takes any layout."""
-    laid = tensor._laid
-    return tensor._array if laid is None else laid
+    converted = tensor._channels_last
+    return tensor._array if converted is None else converted
 
 
 class Size(tuple):
@@ -59,7 +59,7 @@ class Size(tuple):
 
 
 class _TensorMeta(type):
-    """The class of `Tensor`, as in torch; see Note [Families imported late] in dispatch.py."""
+    """The class of `Tensor`, as in torch; see Note [Families imported lazily] in dispatch.py."""
 
 
 class Tensor(metaclass=_TensorMeta):
@@ -70,7 +70,7 @@ class Tensor(metaclass=_TensorMeta):
     """
 
     _array: Any
-    _laid: Any = None  # instead of `_array`: Note [Laid tensors]
+    _channels_last: Any = None  # instead of `_array`: Note [Channels-last tensors]
     _requires_grad: bool | int
     _edge: tuple[Node, int] | None
     _vc: list[int]
@@ -91,7 +91,7 @@ class Tensor(metaclass=_TensorMeta):
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
-    itemsize = property(lambda self: lying(self).dtype.itemsize, doc="Bytes an element.")
+    itemsize = property(lambda self: raw_array(self).dtype.itemsize, doc="Bytes an element.")
 
     def __new__(cls, *data: Any, device: Any = None) -> Tensor:
         """`Tensor(2, 3)` uninitialised of that size, `Tensor([1, 2])` of that data, in the default dtype."""
@@ -102,13 +102,13 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def shape(self) -> Size:
         """The sizes."""
-        laid = self._laid
-        return Size(self._array.shape if laid is None else laid.shape)
+        converted = self._channels_last
+        return Size(self._array.shape if converted is None else converted.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
-        laid = self._laid
-        shape = self._array.shape if laid is None else laid.shape
+        converted = self._channels_last
+        shape = self._array.shape if converted is None else converted.shape
         if dim is None:
             return Size(shape)
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
@@ -117,39 +117,39 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def ndim(self) -> int:
-        return lying(self).ndim
+        return raw_array(self).ndim
 
     def dim(self) -> int:
         """The number of dimensions."""
-        laid = self._laid
-        return self._array.ndim if laid is None else laid.ndim
+        converted = self._channels_last
+        return self._array.ndim if converted is None else converted.ndim
 
     ndimension = dim
 
     def numel(self) -> int:
         """The number of elements."""
-        return int(lying(self).size)
+        return int(raw_array(self).size)
 
     nelement = numel
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(lying(self).size) * lying(self).dtype.itemsize
+        return int(raw_array(self).size) * raw_array(self).dtype.itemsize
 
     def element_size(self) -> int:
         """Bytes an element."""
-        return lying(self).dtype.itemsize
+        return raw_array(self).dtype.itemsize
 
     @property
     def dtype(self) -> dtypes.dtype:
         """The element type."""
-        return dtypes.from_numpy(lying(self).dtype)
+        return dtypes.from_numpy(raw_array(self).dtype)
 
     @property
     def device(self) -> device:
         """Where the memory is."""
-        array = lying(self)
+        array = raw_array(self)
         return CPU if isinstance(array, np.ndarray) else backends.of_array(array).device_of(array)
 
     @property
@@ -193,8 +193,8 @@ class Tensor(metaclass=_TensorMeta):
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours along each dim, or along `dim`."""
-        laid = self._laid
-        strides = element_strides(self._array) if laid is None else contiguous_strides(laid.shape)
+        converted = self._channels_last
+        strides = element_strides(self._array) if converted is None else contiguous_strides(converted.shape)
         if dim is None:
             return strides
         return strides[own_dim("stride", dim, len(strides))]
@@ -248,7 +248,7 @@ class Tensor(metaclass=_TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
         if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        self._array, self._laid = source._array, None
+        self._array, self._channels_last = source._array, None
         self._replaced += 1
 
     @property
@@ -460,9 +460,9 @@ class Tensor(metaclass=_TensorMeta):
         return array.tolist()
 
     def __len__(self) -> int:
-        if not lying(self).ndim:
+        if not raw_array(self).ndim:
             raise TypeError("len() of a 0-d tensor")
-        return lying(self).shape[0]
+        return raw_array(self).shape[0]
 
     def __bool__(self) -> bool:
         size = self._array.size
@@ -581,7 +581,7 @@ class Tensor(metaclass=_TensorMeta):
 
 
 _INTERNAL = frozenset(
-    ("_array", "_laid", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
+    ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
      "_accumulator", "_post_accumulate_hooks")
 )  # fmt: skip
 
@@ -603,25 +603,25 @@ def wrap(array: Any) -> Tensor:
     return result
 
 
-handed.wrap, handed.Tensor = wrap, Tensor
+registered.wrap, registered.Tensor = wrap, Tensor
 
 
 def rewrap(array: Any) -> Tensor:
-    """`wrap` for a result that may be laid."""
-    if type(array) is not Laid:
+    """`wrap` for a result that may be converted."""
+    if type(array) is not ChannelsLast:
         return wrap(array)
     result = wrap(None)
     del result._array
-    hold_laid(result, array)
+    hold_converted(result, array)
     return result
 
 
-def hold_laid(tensor: Tensor, array: Laid) -> None:
-    """Make `tensor` a laid one; an array that it has must go."""
-    tensor._laid = array
+def hold_converted(tensor: Tensor, array: ChannelsLast) -> None:
+    """Make `tensor` a converted one; an array that it has must go."""
+    tensor._channels_last = array
     if "_array" not in Tensor.__dict__:
-        Tensor._array = Settle()
-        handed.begin_laying()
+        Tensor._array = RestoreTorchOrder()
+        registered.begin_conversion()
 
 
 def _rebuild(

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from engine import torch_names
+
 __all__ = ["install", "installed", "main"]
 
 # Names that live elsewhere than under `engine`; imported at first use, by string: engine never imports hubcli.
@@ -62,7 +64,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch" and not name.startswith("torch."):
             return None
-        real = _ELSEWHERE.get(name, "engine" + name[5:])
+        real = _ELSEWHERE.get(name) or torch_names.home(name)
         try:
             module = importlib.import_module(real)
         except ModuleNotFoundError as error:

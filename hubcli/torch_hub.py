@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from hubcli import http, invoke, output, paths, store, trust, weights
+from hubcli import output, paths, trust
+from hubcli.cache import store, weights
+from hubcli.cache.store import Checkout
 from hubcli.errors import NotFoundError, UsageError
-from hubcli.hubconf import missing_callable, near_names
+from hubcli.net import http
+from hubcli.reading.hubconf import missing_callable, near_names
+from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 __all__ = [
     "HASH_REGEX",
@@ -76,7 +79,7 @@ def list(
 ) -> _list[str]:
     """Names of all callables of a repository's hubconf, which is imported for that.
 
-    `hub list` and `hubcli.hubconf.read` do the same without running code.
+    `hub list` and `hubcli.reading.hubconf.read` do the same without running code.
     """
     checkout = _checkout(_given(repo_or_dir, github, "list"), source, force_reload, trust_repo, verbose, "list")
     return [entry.name for entry in invoke.listing(checkout, framework=framework).entrypoints]
@@ -154,7 +157,7 @@ def load_state_dict_from_url(
     for last in (False, False, True):
         weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
         try:
-            return weights.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
+            return checkpoints.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():
                 raise

@@ -44,7 +44,7 @@ GENERIC = {
 }  # bare: Any
 FROM = "from builtins import " + ", ".join(f"{n} as _{n}" for n in BUILTINS) + "\n"
 # what these add to Tensor and to `engine` is there at first use
-LATE = ("engine.ops.late", "engine.sparse", "engine.serialization")
+LATE = ("engine.ops.lazy", "engine.sparse", "engine.serialization")
 
 
 def _spelt(node: ast.Name) -> ast.Name:

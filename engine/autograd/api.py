@@ -13,7 +13,7 @@ from engine.autograd.graph import (
     GradientEdge,
     accumulate,
     edge_of,
-    handed,
+    registered,
     requires_grad_of,
 )
 from engine.backends import xp_of
@@ -65,7 +65,7 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
             f"{output.dtype}."
         )
     if gradient.dtype is not output.dtype:
-        gradient = handed.cast(gradient, output.dtype)
+        gradient = registered.cast(gradient, output.dtype)
     return edge_of(output), gradient
 
 

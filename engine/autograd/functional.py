@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.autograd.api import grad
-from engine.autograd.graph import handed
+from engine.autograd.graph import registered
 from engine.backends import xp_of
 from engine.grad_mode import mode
 from engine.tensor import Tensor, wrap
@@ -268,7 +268,7 @@ def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict:
     return tuple(
         engine.stack(list_of).reshape(*output.shape, *ref.shape)
         if count
-        else handed.zeros((*output.shape, *ref.shape), ref._array.dtype, ref._array)
+        else registered.zeros((*output.shape, *ref.shape), ref._array.dtype, ref._array)
         for list_of, ref in zip(found, inputs)
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.backends._lease import Lease
 from engine.device import CPU, device
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 
 # torch.backends' attributes: light modules of settings
 _SETTINGS = frozenset(["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
@@ -50,7 +50,7 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-_by_type: dict[type, Backend] = {np.ndarray: host, Laid: host}
+_by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
 
 

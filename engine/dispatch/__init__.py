@@ -13,15 +13,14 @@ formulas: which of the named inputs need a gradient).
 from __future__ import annotations
 
 import functools
-import importlib
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 from engine import dtypes
-from engine.arguments import Arguments, checked, kind
 from engine.autograd.graph import Node
+from engine.dispatch.arguments import Arguments, checked, kind
 from engine.tensor import Tensor
 
 __all__ = [
@@ -30,20 +29,23 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Note [Families imported late]
+# Note [Families imported lazily]
 # `import engine` imports the families of engine/ops that tensors cannot do without.  The others (LAPACK, convolution,
 # FFT, ...) come all together, at the first look for a name that is not there: in OPS or PUBLIC, in `engine` itself
 # (engine/__init__.py), on the Tensor class or on a Tensor (the two hooks below, which then go away).  It takes a
 # third off the time of `import engine`; no list of names is needed, so adding an op still touches one file.
-LATE = "engine.ops.late"
 _incomplete = [True]
+
+# What `engine/ops/__init__.py` hands in: lazy() imports those families, blocks(record) gives the kernel that cuts large
+# arrays into blocks, onednn() imports the kernels that call oneDNN.
+providers: dict[str, Callable[..., Any]] = {}
 
 
 class _Table(dict[str, Any]):
-    """A dict that imports the late families when a key is missing."""
+    """A dict that imports the lazy families when a key is missing."""
 
     def __missing__(self, name: str) -> Any:
-        if import_late():
+        if import_lazy():
             return self[name]
         raise KeyError(name)
 
@@ -52,29 +54,29 @@ OPS: dict[str, Op] = _Table()  # every op by name
 PUBLIC: dict[str, Any] = _Table()  # what `engine.NAME` serves
 
 
-def import_late() -> bool:
-    """Import the late families; False if there is nothing (more) to import."""
+def import_lazy() -> bool:
+    """Import the lazy families; False if there is nothing (more) to import."""
     if not _incomplete:
         return False
-    importlib.import_module(LATE)  # another thread waits here until all of it is there
+    providers["lazy"]()  # another thread waits here until all of it is there
     return not _incomplete  # else this thread is importing them now
 
 
 def all_imported() -> None:
-    """The last line of the late families."""
+    """The last line of the lazy families."""
     _incomplete.clear()
     for owner in (Tensor, type(Tensor)):
         delattr(owner, "__getattr__")
 
 
-def _late_attribute(owner: Any, name: str) -> Any:
-    if name[:2] != "__" and import_late():
+def _lazy_attribute(owner: Any, name: str) -> Any:
+    if name[:2] != "__" and import_lazy():
         return getattr(owner, name)
     kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"
     raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
 
 
-Tensor.__getattr__ = type(Tensor).__getattr__ = _late_attribute  # type: ignore[attr-defined]
+Tensor.__getattr__ = type(Tensor).__getattr__ = _lazy_attribute  # type: ignore[attr-defined]
 
 # Parameters of these names are tensors in every op; an op adds others by `tensors=`.
 TENSOR_NAMES = frozenset(
@@ -115,16 +117,18 @@ _ABSENT = object()
 _OPTIONS = frozenset(  # of `op`, below
     [
         "aliases",
+        "blocks",
         "broadcast",
         "check",
         "deterministic",
+        "direct",
         "form",
         "gradgrad",
         "half",
         "inplace",
         "integer_result",
         "label",
-        "laid",
+        "channels_last",
         "large",
         "large_by",
         "many",
@@ -134,7 +138,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "nondifferentiable",
         "numbers",
         "out",
-        "plain",
+        "not_tensors",
         "promote",
         "public",
         "ref",
@@ -157,13 +161,15 @@ class Op:
     """
 
     aliases: dict[str, str] = {}
+    blocks = ""  # how large arrays may be cut: "elements" (implied by broadcast), "rows" or "copy"
     broadcast = False
     check: Any = None
     deterministic = True
+    direct = False  # in place: no operand is read after the step that makes the result
     gradgrad = True
     half = False
     inplace = False
-    laid = False
+    channels_last = False
     large = 1 << 16  # elements of the first operand from which the kernel for large arrays is called
     large_by: tuple[str, ...] = ()  # of these operands instead, multiplied
     names: tuple[str, ...] = ()  # further public names
@@ -191,7 +197,7 @@ class Op:
         function: FunctionType,
         *,
         tensors: Sequence[str] = (),
-        plain: Sequence[str] = (),
+        not_tensors: Sequence[str] = (),
         returns: Any = None,
         node: str | dict[str, str] | None = None,
         **options: Any,
@@ -231,7 +237,7 @@ class Op:
         for p in params:
             if p in LIST_NAMES:
                 lists.append(p)
-            elif (p in TENSOR_NAMES or p in named or p in tensors) and p not in plain:
+            elif (p in TENSOR_NAMES or p in named or p in tensors) and p not in not_tensors:
                 found.append(p)
         if lists:
             self.lists = tuple(lists)
@@ -240,6 +246,8 @@ class Op:
         if self.joint or lists:
             named = [p for p in lists + found if p in named]
         self.differentiable: tuple[str, ...] = tuple(named)  # the order of a node's edges
+        if self.broadcast:
+            self.blocks = "elements"
         if "promote" not in options:
             self.promote: str | None = "default" if self.broadcast else None
         if "label" not in options:
@@ -413,16 +421,19 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
     or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
+    blocks: how the kernel for large arrays may cut the work, "elements" (each element of the result depends on the same
+    element of each operand, and on numbers), "rows" (results for one index of a dim that is not `dim` depend on nothing
+    else) or "copy".  direct: in place, no operand is read after the step that makes the result.
     form: the public name this op is one form of (`@overload`), for errors and profiles.  node: the name of the node;
     where torch's depends on the call, names by conditions, Python text over the arguments that is tried in order
     ({"dim is None": "SumBackward0", "": "SumBackward1"}; `_inplace` says which twin; functions of the op's module).
-    tensors/plain: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
+    tensors/not_tensors: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     shows: `shows(name, *edges)`, what `next_functions` says of the edges of a node that stands for several of torch's.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
     kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
     the kernel in torch's message about a dtype it lacks.  several: where torch's parser knows several
-    signatures, the fewest and the most arguments of each.  Annotations of plain parameters: `arguments.py`.
+    signatures, the fewest and the most arguments of each.  Annotations of other parameters: `arguments.py`.
     """
 
     def register(function: FunctionType) -> Any:
@@ -482,15 +493,17 @@ def _publish(name: str, function: Any, method: bool | str, public: bool) -> None
 
 
 def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
-    """A kernel of the op `function` for one backend kind ("cuda", "onednn"); same parameters as the op's own.
+    """A kernel of the op `function` of one kind ("cuda", "onednn", "blocks"); same parameters as the op's own.
 
-    A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on, and may return NotImplemented to
-    leave a case to the op's own kernel.  One with a parameter `into` may write an in-place op's result there and return
-    it.
+    A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
+    it leaves.  Each may return NotImplemented for what comes next, at last the op's own kernel.  One with a parameter
+    `into` may write an in-place op's result there and return it.
     """
 
     def attach(variant: Any) -> Any:
-        record: Op = OPS[function.__name__]
+        record = OPS.get(function.__name__)  # one form of several bears the name of all, which is no op's
+        if record is None:
+            record = next(one for one in OPS.values() if one.function is function)
         record.kernels[kind] = variant
         return variant
 
@@ -512,7 +525,7 @@ def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> Func
     function = FunctionType(_STUB, namespace, name)
 
     def compile_now() -> FunctionType:
-        from engine.binder import compile_into
+        from engine.dispatch.binder import compile_into
 
         compile_into(function, record, namespace, inplace, unsupported)
         return function

@@ -9,22 +9,21 @@ torch never warns of a division by zero or an overflow; numpy does, through Pyth
 silences them for the engine's own modules only (the user's numpy keeps its settings: np.errstate round each call would
 cost three times a small op).  Where the user made warnings errors, the kernel is run again under np.errstate.
 
-To read the text of an op: `print(engine.binder.source(engine.dispatch.OPS["mul"]))`.
+To read the text of an op: `print(engine.dispatch.binder.source(engine.dispatch.OPS["mul"]))`.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import linecache
 from types import CodeType, FunctionType
 from typing import Any
 
-from engine.autograd.graph import Node, handed, named
-from engine.dispatch import Op
-from engine.gradient_text import Plan, Text, apply_source, arrays_source
-from engine.runtime import SHARED
+from engine.autograd.graph import Node, named, registered
+from engine.dispatch import Op, providers
+from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
+from engine.dispatch.runtime import SHARED
 from engine.tensor import Tensor
 
 _codes: dict[str, CodeType] = {}
@@ -61,11 +60,11 @@ def compile_into(
     record.namespaces.append(namespace)
 
 
-def begin_laying() -> None:
-    """The first laid tensor: the ops that keep layouts are written again, so that they ask for them."""
+def begin_conversion() -> None:
+    """The first converted tensor: the ops that keep layouts are written again, so that they ask for them."""
     from engine.dispatch import OPS
 
-    for record in [r for r in OPS.values() if r.laid]:
+    for record in [r for r in OPS.values() if r.channels_last]:
         namespaces, record.namespaces = record.namespaces, []
         for namespace in namespaces:
             compile_into(
@@ -77,7 +76,7 @@ def begin_laying() -> None:
             )
 
 
-handed.begin_laying = begin_laying
+registered.begin_conversion = begin_conversion
 
 
 def cpu_kernel(record: Op, base: Any = None) -> Any:
@@ -89,7 +88,8 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
 
 
 def large_kernel(record: Op) -> Any:
-    """The kernel for large and for laid arrays: oneDNN's variant, and for what that leaves the op's own, in blocks.
+    """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
+    blocks.
 
     `into`: the target of an in-place op; a kernel that has written there returns it.
     """
@@ -109,7 +109,7 @@ def large_kernel(record: Op) -> Any:
         if record.large_by and args[0].size < Op.large:  # few elements of much work
             return record.kernel(xp, *args, **kwargs)
         if blocks is None:
-            blocks = importlib.import_module("engine.ops.large").kernel_of(record)
+            blocks = providers["blocks"](record)
         return blocks(xp, *args, into=into, **kwargs)
 
     return kernel
@@ -121,7 +121,7 @@ def onednn_kernels() -> bool:
     from engine.backends import onednn
 
     if onednn.is_available():
-        importlib.import_module("engine.ops.onednn")
+        providers["onednn"]()
     return onednn.is_available()
 
 
@@ -170,9 +170,11 @@ def _header(record: Op, inplace: bool) -> str:
 
 
 def _array_of(record: Op, tensor: str) -> str:
-    """The array of a tensor; for ops that know of layouts as it lies (Note [Laid tensors]), once a tensor is laid."""
-    if record.laid and "_array" in Tensor.__dict__:
-        return f"{tensor}._array if (_l := {tensor}._laid) is None else _l"
+    """The array of a tensor; for ops that know of layouts as it lies (Note [Channels-last tensors]), once a tensor is
+    converted.
+    """
+    if record.channels_last and "_array" in Tensor.__dict__:
+        return f"{tensor}._array if (_l := {tensor}._channels_last) is None else _l"
     return f"{tensor}._array"
 
 
@@ -185,7 +187,7 @@ def source(record: Op, inplace: bool = False) -> str:
     w = Text()
     w(_header(record, inplace))
     w.depth = 1
-    plan = Plan(record)
+    plan = FormulaReads(record)
     tensors, lists = record.tensors, record.lists
     for alias, p in record.aliases.items():
         w(f"if {alias} is not MISSING: {p} = {alias}")
@@ -212,11 +214,11 @@ def source(record: Op, inplace: bool = False) -> str:
     elif lists:
         w(f"_xp = xp_of(_a_{first}[0])")
     else:
-        laid = f" or _a_{first}.__class__ is Laid" * (record.laid and "_array" in Tensor.__dict__)
+        converted = f" or _a_{first}.__class__ is ChannelsLast" * (record.channels_last and "_array" in Tensor.__dict__)
         w(
-            f"_xp = np if _a_{first}.__class__ is ndarray{laid} else xp_of(_a_{first})"
+            f"_xp = np if _a_{first}.__class__ is ndarray{converted} else xp_of(_a_{first})"
             if not plan.mixed
-            else f"_xp = np if _a_{first}.__class__ is ndarray{laid} else xp_for("
+            else f"_xp = np if _a_{first}.__class__ is ndarray{converted} else xp_for("
             f"{', '.join('_a_' + p for p in tensors)})"
         )
     if inplace and plan.saved and "input" in plan.saved:
@@ -239,9 +241,9 @@ def source(record: Op, inplace: bool = False) -> str:
             w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
     if inplace:
-        if record.laid:
-            w("_w = lying(input)")
-            w("if _w.__class__ is Laid: _w.packed = None")
+        if record.channels_last:
+            w("_w = raw_array(input)")
+            w("if _w.__class__ is ChannelsLast: _w.packed = None")
         w("write(_name, _w, _r)")
         w("input._vc[0] += 1")
         _record(w, record, plan, inplace=True)
@@ -250,10 +252,10 @@ def source(record: Op, inplace: bool = False) -> str:
         _several(w, record, plan)
     else:
         deep = 0
-        if record.laid:
+        if record.channels_last:
             w("_t = new(Tensor)")
             first = f"_a_{first}[0]" if lists else f"_a_{first}"
-            w(f"if _r.__class__ is not ndarray or {first}.__class__ is Laid: _r = hold(_t, _xp, _r, {first})")
+            w(f"if _r.__class__ is not ndarray or {first}.__class__ is ChannelsLast: _r = hold(_t, _xp, _r, {first})")
             w("else:")
             deep = 1
         else:
@@ -267,7 +269,7 @@ def source(record: Op, inplace: bool = False) -> str:
                 f"_r = laid_out(_r, {arrays})",
                 deep,
             )
-        if not record.laid:
+        if not record.channels_last:
             w("_t = new(Tensor)")
         w("_t._array = _r", deep)
         if record.view:
@@ -287,29 +289,29 @@ def source(record: Op, inplace: bool = False) -> str:
     return w.text()
 
 
-def _pick(record: Op, plan: Plan, first: str, inplace: bool) -> str:
-    """Which kernel the call takes: the op's own, that for large (and laid) arrays, or that of another backend."""
+def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
+    """Which kernel the call takes: the op's own, that for large (and converted) arrays, or that of another backend."""
     size = f"{first}.size"
     if record.large_by:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
     small = f"{size} < {record.large}"
-    laid = record.laid and "_array" in Tensor.__dict__
+    converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
         small = f"{small} if {first}.__class__ is ndarray else _xp is np"
         if len(record.tensors) == 2:
             second = f"_a_{record.tensors[1]}"
-            if laid and record.broadcast:  # numpy lays the result as two that lie alike
+            if converted and record.broadcast:  # numpy gives the result the order that both operands have
                 alike = f"{second}.__class__ is not ndarray and {size} < {record.large}"
-                small += f" and ({alike} if {first}.__class__ is Laid else {second}.size < {record.large})"
+                small += f" and ({alike} if {first}.__class__ is ChannelsLast else {second}.size < {record.large})"
             else:
-                small += f" and {first}.__class__ is not Laid" * laid
+                small += f" and {first}.__class__ is not ChannelsLast" * converted
                 small += f" and {second}.size < {record.large}"
         else:
-            small += f" and {first}.__class__ is not Laid" * laid
+            small += f" and {first}.__class__ is not ChannelsLast" * converted
         small = f"({small})"
     elif record.view:
         small = f"{first}.__class__ is ndarray"
-    elif laid and _pointwise(record):
+    elif converted and _pointwise(record):
         small = f"_xp is np and {small}"
     else:
         small = f"{first}.__class__ is ndarray and {small}"
@@ -318,8 +320,8 @@ def _pick(record: Op, plan: Plan, first: str, inplace: bool) -> str:
 
 
 def _pointwise(record: Op) -> bool:
-    """Whether each element of the result depends on that of the one operand: a laid one gives a laid result."""
-    return record.name in importlib.import_module("engine.ops.large").POINTWISE
+    """Whether each element of the result depends on that of the one operand, so that the result has its layout."""
+    return record.blocks == "elements"
 
 
 def _call_kernel(w: Text, call: str) -> None:
@@ -337,7 +339,7 @@ def _step(record: Op) -> str:
     return f"(input._view, _self, ({inner}{',' if inner else ''}))"
 
 
-def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
+def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
     tensors, lists = record.tensors, record.lists
     for p in lists:
         w(f"{p} = list_of(_op, _name, {p})")
@@ -397,7 +399,7 @@ def _take_arrays(w: Text, record: Op, plan: Plan) -> None:
             w(f"_r_{p} = {p}._requires_grad if isinstance({p}, Tensor) else False", 1)
 
 
-def _save(w: Text, record: Op, plan: Plan, deep: int, inplace: bool) -> None:
+def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> None:
     """Lines that fill node.saved and node.args (after the results exist)."""
     saved: list[str] = []
     conditions: list[str] = []
@@ -480,7 +482,7 @@ def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
     w("_n.sequence_nr = next_seq()", 2)  # edge_of may have made nodes: Note [Passes without a plan]
 
 
-def _record(w: Text, record: Op, plan: Plan, inplace: bool) -> None:
+def _record(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
     if not record.differentiable:
         if inplace:
             name = "".join(f"{name!r} if {test} else " for test, name in record.node_names.items())
@@ -504,9 +506,9 @@ def _record(w: Text, record: Op, plan: Plan, inplace: bool) -> None:
     w("return _t", 2)
 
 
-def _several(w: Text, record: Op, plan: Plan) -> None:
+def _several(w: Text, record: Op, plan: FormulaReads) -> None:
     """Several outputs: a named tuple, or a list ("many")."""
-    file, make = ("filed", "rewrap") if record.laid else ("as_array", "wrap")
+    file, make = ("as_result", "rewrap") if record.channels_last else ("as_array", "wrap")
     w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]")
     w(f"_ts = [{make}(_x) for _x in _r]")
     if record.view:

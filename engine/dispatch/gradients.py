@@ -1,4 +1,4 @@
-"""The texts of nodes' methods: `apply`, and `arrays` where an op has it; and what formulas read (`Plan`).
+"""The texts of nodes' methods: `apply`, and `arrays` where an op has it; and what formulas read (`FormulaReads`).
 
 Note [Gradients over arrays]
 A backward pass that records nothing computes with numbers only, yet its formulas work on Tensors, which on small
@@ -35,7 +35,7 @@ def formula_params(formula: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount]
 
 
-class Plan:
+class FormulaReads:
     """What the formulas of an op read: from saved tensors, from results, from arguments."""
 
     def __init__(self, record: Op) -> None:
@@ -78,7 +78,7 @@ class Plan:
 
 def apply_source(record: Op) -> str:
     """The Python text of the backward of an op."""
-    plan = Plan(record)
+    plan = FormulaReads(record)
     w = Text()
     w("def apply(self, grads, needs):")
     w.depth = 1
@@ -139,11 +139,11 @@ def apply_source(record: Op) -> str:
     for p in plan.back:
         w(f"if g_{p} is not None:")
         w(
-            f"if (g_{p}._array if (_l := g_{p}._laid) is None else _l).shape != s_{p} and s_{p} is not None: "
-            f"g_{p} = handed.sum_to_size(g_{p}, s_{p})",
+            f"if (g_{p}._array if (_l := g_{p}._channels_last) is None else _l).shape != s_{p} and s_{p} is not None: "
+            f"g_{p} = registered.sum_to_size(g_{p}, s_{p})",
             1,
         )
-        w(f"if c_{p} is not None: g_{p} = handed.cast(g_{p}, c_{p})", 1)
+        w(f"if c_{p} is not None: g_{p} = registered.cast(g_{p}, c_{p})", 1)
     parts = [f"*g_{p}" if p in record.lists else f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
     return w.text()
@@ -151,7 +151,7 @@ def apply_source(record: Op) -> str:
 
 def arrays_source(record: Op) -> str:
     """The Python text of the backward of an op over arrays: Note [Gradients over arrays]."""
-    plan = Plan(record)
+    plan = FormulaReads(record)
     if record.lists or record.joint or record.outputs or record.many:
         raise TypeError(f"op {record.name}: array_derivative is for ops with one output and no lists")
     w = Text()
@@ -159,7 +159,7 @@ def arrays_source(record: Op) -> str:
     w.depth = 1
     w("grad = grads[0]")
     w("if grad.__class__ is not ndarray:")
-    w("if grad is None or grad._laid is not None: return None", 1)
+    w("if grad is None or grad._channels_last is not None: return None", 1)
     w("grad = grad._array", 1)
     w("if grad.__class__ is not ndarray: return None", 1)
     w("d = grad.dtype")
@@ -183,7 +183,7 @@ def arrays_source(record: Op) -> str:
     for p in plan.saved:
         w(f"if v_{p} is not None:")
         w(f"if {p}._vc[0] != v_{p}: check_input({p}, v_{p})", 1)
-        w(f"if {p}._laid is not None: return None", 1)
+        w(f"if {p}._channels_last is not None: return None", 1)
         w(f"{p} = {p}._array", 1)
         w(
             f"if {p}.__class__ is not ndarray or {p}.dtype is not d or {p}.size > SMALL: return None",

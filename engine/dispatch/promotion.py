@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import backends, dtypes
-from engine.arguments import operand_error
+from engine.dispatch.arguments import operand_error
 from engine.dtypes import INEXACT, NATIVE
-from engine.layouts import Laid, lay, plain
+from engine.layouts import ChannelsLast, in_torch_order, to_channels_last
 from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
     return operands, *promote_arrays(record, arrays)
 
 
-_LAID_AND_PLAIN = {Laid, np.ndarray}
+_BOTH_LAYOUTS = {ChannelsLast, np.ndarray}
 
 
 def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -110,13 +110,13 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
         record.check(arrays)
     if len(arrays) == 2:
         a, b = arrays
-        if {a.__class__, b.__class__} == _LAID_AND_PLAIN and a.dtype is b.dtype and a.dtype in INEXACT:
-            flat = b if a.__class__ is Laid else a  # what networks mostly mix: an image and a number a channel
+        if {a.__class__, b.__class__} == _BOTH_LAYOUTS and a.dtype is b.dtype and a.dtype in INEXACT:
+            flat = b if a.__class__ is ChannelsLast else a  # what networks mostly mix: an image and a number a channel
             if flat.flags.c_contiguous and a.shape != b.shape:
                 return arrays, [None, None]
     kinds = {a.__class__ for a in arrays if hasattr(a, "ndim")}
-    if Laid in kinds:
-        arrays = _laid_alike(arrays)
+    if ChannelsLast in kinds:
+        arrays = _same_layout(arrays)
     elif len(kinds) > 1:
         arrays = _same_device(arrays)
     dtype = getattr(arrays[0], "dtype", None)
@@ -142,17 +142,18 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
     return result, flags
 
 
-def _laid_alike(arrays: list[Any]) -> list[Any]:
-    """Laid operands together with contiguous ones: all laid.  Beside other strides, which decide those of the result,
-    they are contiguous again."""
+def _same_layout(arrays: list[Any]) -> list[Any]:
+    """ChannelsLast operands together with contiguous ones: all converted.  Beside other strides, which decide those of
+    the result, they are contiguous again.
+    """
     shape = None
     for a in arrays:
         kind = a.__class__
-        if kind is Laid:
+        if kind is ChannelsLast:
             shape = a.shape
         elif hasattr(a, "ndim") and not (kind is np.ndarray and a.flags.c_contiguous):
-            return _same_device([plain(a) for a in arrays])
-    return [lay(a) if a.__class__ is np.ndarray and a.shape == shape else a for a in arrays]
+            return _same_device([in_torch_order(a) for a in arrays])
+    return [to_channels_last(a) if a.__class__ is np.ndarray and a.shape == shape else a for a in arrays]
 
 
 def _same_device(arrays: list[Any]) -> list[Any]:

@@ -15,7 +15,12 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, size_of, wrap_dim
-from engine.arguments import (
+from engine.autograd import anomaly, graph
+from engine.autograd.graph import MAYBE, Node, View, registered
+from engine.autograd.inplace import check_writable, rebase
+from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
+from engine.dispatch import Op
+from engine.dispatch.arguments import (
     MISSING,
     all_ints,
     argument_error,
@@ -23,22 +28,17 @@ from engine.arguments import (
     check_elements,
     sizes_error,
 )
-from engine.autograd import anomaly, graph
-from engine.autograd.graph import MAYBE, Node, View, handed
-from engine.autograd.inplace import check_writable, rebase
-from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
-from engine.dispatch import Op
-from engine.dtypes import INEXACT
-from engine.grad_mode import mode
-from engine.layouts import Laid, is_channels_last
-from engine.promotion import (
+from engine.dispatch.promotion import (
     devices_error,
     plain_float_number,
     plain_number,
     prepare,
     promote_arrays,
 )
-from engine.tensor import Tensor, hold_laid, lying, rewrap, wrap
+from engine.dtypes import INEXACT
+from engine.grad_mode import mode
+from engine.layouts import ChannelsLast, is_channels_last
+from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
 
 def as_array(xp: Any, value: Any) -> Any:
@@ -46,15 +46,15 @@ def as_array(xp: Any, value: Any) -> Any:
     return np.asarray(value) if xp is np and not backends.is_array(value) else value
 
 
-def filed(xp: Any, value: Any, laid: bool = False) -> Any:
-    """As `as_array` for ops that lay their results: a Laid array only if it lies channels-last, else contiguous.
+def as_result(xp: Any, value: Any, converted: bool = False) -> Any:
+    """As `as_array` for ops that take any layout: a ChannelsLast array only if its memory is, else contiguous.
 
-    `laid`: an operand is laid, so that a result of numpy's own class may lie alike (`np.where`).
+    `converted`: an operand is, so that a result of numpy's own class may have its order, too (`np.where`).
     """
-    if type(value) is not Laid and not (laid and type(value) is np.ndarray):
+    if type(value) is not ChannelsLast and not (converted and type(value) is np.ndarray):
         return as_array(xp, value)
     if is_channels_last(value):
-        return value if type(value) is Laid else value.view(Laid)
+        return value if type(value) is ChannelsLast else value.view(ChannelsLast)
     flat = np.ascontiguousarray(value).view(np.ndarray).reshape(-1)
     return flat.reshape(value.shape)  # with the strides of a new array also for dims of size 1
 
@@ -65,14 +65,14 @@ def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
         made = tensor._array = np.asarray(value)
         return made
     if (
-        value.__class__ is Laid is first.__class__ and value.strides == first.strides
+        value.__class__ is ChannelsLast is first.__class__ and value.strides == first.strides
         and value.shape == first.shape and not value.flags.c_contiguous
     ):  # fmt: skip
-        hold_laid(tensor, value)  # lies as its operand does
+        hold_converted(tensor, value)  # lies as its operand does
         return value
-    value = filed(xp, value, type(first) is Laid)
-    if type(value) is Laid:
-        hold_laid(tensor, value)
+    value = as_result(xp, value, type(first) is ChannelsLast)
+    if type(value) is ChannelsLast:
+        hold_converted(tensor, value)
     else:
         tensor._array = value
     return value
@@ -281,7 +281,7 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
 
 def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
     """The arrays of a list, of one dtype and one device."""
-    arrays = [lying(t) if record.laid else t._array for t in tensors]
+    arrays = [raw_array(t) if record.channels_last else t._array for t in tensors]
     dtype, kind = arrays[0].dtype, arrays[0].__class__
     for a in arrays:
         if a.dtype is not dtype or a.__class__ is not kind:
@@ -371,7 +371,7 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
             check_writable(target)
     for target, value in zip(outs, results):  # nothing is refused from here on
         if target._array.shape != value._array.shape:
-            handed.resize_out(target, value._array.shape)
+            registered.resize_out(target, value._array.shape)
         target._array[...] = value._array
         target._vc[0] += 1
     return out
@@ -386,18 +386,18 @@ SHARED: dict[str, Any] = dict(
     all_ints=all_ints, any_requires_grad=any_requires_grad, as_array=as_array, check_arguments=check_arguments,
     dtype_class=dtypes.dtype,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
-    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, filed=filed, handed=handed,
-    hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of, lying=lying,
-    make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np,
-    partial=functools.partial, pick=pick, plain_float_number=plain_float_number, plain_number=plain_number,
-    prepare=prepare, promote_arrays=promote_arrays, promoted_list=promoted_list, rebase=rebase,
-    rebase_constant=rebase_constant, refused=refused, rewrap=rewrap, SavedResult=SavedResult, new_tuple=tuple.__new__,
-    second_time=second_time, size_of=size_of, sizes_error=sizes_error, Tensor=Tensor, to_float=to_float,
-    unpack_result=unpack_result, View=View, wrap=wrap, write=write, write_out=write_out, xp_for=xp_for,
+    check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, as_result=as_result,
+    registered=registered, hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of,
+    raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
+    plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
+    promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,
+    SavedResult=SavedResult, new_tuple=tuple.__new__, second_time=second_time, size_of=size_of, sizes_error=sizes_error,
+    Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap, write=write,
+    write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
-    Laid=Laid, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"), F64=np.dtype("float64"), SMALL=SMALL,
-    summed_to=summed_to, ndarray=np.ndarray, new=object.__new__, next_seq=graph.next_seq,
-    edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of, anomaly=anomaly.state,
-    record_traceback=anomaly.record,
+    ChannelsLast=ChannelsLast, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"),
+    F64=np.dtype("float64"), SMALL=SMALL, summed_to=summed_to, ndarray=np.ndarray, new=object.__new__,
+    next_seq=graph.next_seq, edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of,
+    anomaly=anomaly.state, record_traceback=anomaly.record,
 )  # fmt: skip

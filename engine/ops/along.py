@@ -230,7 +230,7 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
     return result
 
 
-@op(inplace=True, form="index_fill", node="IndexFillBackward0", plain=("value",))
+@op(inplace=True, form="index_fill", node="IndexFillBackward0", not_tensors=("value",))
 @derivative(input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0))
 @samples(
     lambda t: [

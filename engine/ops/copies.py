@@ -11,6 +11,7 @@ from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.layouts import contiguous_format
 from engine.ops.joining import (
     check_lengths,
@@ -36,7 +37,6 @@ from engine.ops.shape import (
     view,
 )
 from engine.ops.strides import as_strided, diagonal, unfold
-from engine.runtime import store
 from engine.tensor import Tensor
 
 

@@ -188,7 +188,7 @@ def scatter_src(xp, input, dim: int, index, src, *, out=None):
     return apply_cells(xp, result, index, dim, change)
 
 
-@op(inplace=True, form="scatter", node="ScatterBackward1", plain=("value",))
+@op(inplace=True, form="scatter", node="ScatterBackward1", not_tensors=("value",))
 @derivative(input=lambda grad, dim, index: scatter_zero(grad, dim, index))
 @samples(lambda t: [(t(3, 4), 1, t.of([[0, 2], [1, 3]]), 2.5), (t(), 0, t.of(0), 2.5)])
 def scatter_value(xp, input, dim: int, index, value: complex, *, out=None):

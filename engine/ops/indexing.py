@@ -44,7 +44,7 @@ _LONG = np.dtype(np.int64)
         "index[-1] is None or index[-1] is ... and index[-2] is None": "UnsqueezeBackward0",
         "": "SelectBackward0",
     },
-    plain=("index",),
+    not_tensors=("index",),
 )
 @derivative(input=lambda grad, input_shape, index: basic_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), (slice(None), 2, ...))])
@@ -355,7 +355,7 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
         raise _refuse(error, array, arrays) from None
 
 
-@op(public=False, method=False, node="IndexBackward0", plain=("indices",), out=False)
+@op(public=False, method=False, node="IndexBackward0", not_tensors=("indices",), out=False)
 @derivative(input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked()))
 @samples(
     lambda t: [
@@ -379,7 +379,7 @@ def _moved(like: Any, arrays: tuple) -> tuple:
     return arrays
 
 
-@op(public=False, method=False, plain=("indices",), out=False)
+@op(public=False, method=False, not_tensors=("indices",), out=False)
 @derivative(grad_output=lambda grad, indices: index_tensors(grad, indices.checked()))
 @samples(
     lambda t: [
@@ -443,7 +443,7 @@ def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
     public=False,
     method=False,
     node="IndexPutBackward0",
-    plain=("indices",),
+    not_tensors=("indices",),
     tensors=("values",),
     out=False,
 )

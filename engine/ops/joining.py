@@ -11,18 +11,18 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
-from engine.arguments import check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.arguments import check_elements
 from engine.grad_mode import mode
 from engine.layouts import (
-    Laid,
+    ChannelsLast,
     channels_last,
     channels_last_3d,
     empty_in_format,
+    in_torch_order,
     is_in_format,
-    lay,
-    plain,
+    to_channels_last,
 )
 from engine.ops.copying import converted, zeros_like_array
 from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, unsqueeze, view_size
@@ -31,7 +31,7 @@ from engine.tensor import Tensor, wrap
 # --- joining
 
 
-@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), laid=True)
+@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), channels_last=True)
 @derivative(
     tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim)
 )
@@ -82,10 +82,10 @@ def joined(xp, arrays, dim):
     else:
         return xp.concatenate(arrays, axis=dim)
     first = arrays[0]
-    if any(type(a) is Laid for a in arrays):
-        if all(type(a) is Laid or a.flags.c_contiguous for a in arrays):
-            return xp.concatenate([lay(a) for a in arrays], axis=dim)
-        arrays = [plain(a) for a in arrays]
+    if any(type(a) is ChannelsLast for a in arrays):
+        if all(type(a) is ChannelsLast or a.flags.c_contiguous for a in arrays):
+            return xp.concatenate([to_channels_last(a) for a in arrays], axis=dim)
+        arrays = [in_torch_order(a) for a in arrays]
     wanted = {4: channels_last, 5: channels_last_3d}.get(first.ndim)
     if wanted is None or not all(is_in_format(a, wanted) for a in arrays):
         wanted = None
@@ -96,12 +96,12 @@ def joined(xp, arrays, dim):
     return result
 
 
-@op(public=False, method=False, out=False, laid=True)
+@op(public=False, method=False, out=False, channels_last=True)
 @samples(lambda t: [(t.constant(t(3, 4)), 1, 1, 2), (t.constant(t(2, 3, 4)), 0, 0, 1)])
 def cut(xp, input, dim, start, length):
     """A copy of a part of `input` along `dim`, without gradient.  input (*, n, *) -> (*, length, *)."""
     piece = input[(*(slice(None),) * dim, slice(start, start + length))]
-    return lay(piece.view(np.ndarray)) if type(input) is Laid else piece.copy()
+    return to_channels_last(piece.view(np.ndarray)) if type(input) is ChannelsLast else piece.copy()
 
 
 def cat_backward(grad, shapes, types, dim):
@@ -112,8 +112,8 @@ def cat_backward(grad, shapes, types, dim):
         if shape == (0,):
             piece = basic_index(grad, (0,) * (grad.dim() - 1) + (slice(0, 0), ...)) if grad.numel() else None
         else:
-            # a view would lay a laid gradient anew; a part of it copied lies as what it goes to
-            part = narrow if mode.enabled or grad._laid is None else cut
+            # a view would convert the whole gradient back; a copied part keeps the order of what it goes to
+            part = narrow if mode.enabled or grad._channels_last is None else cut
             piece = part(grad, dim, start, shape[dim])
             start += shape[dim]
         if piece is not None and dtype is not piece.dtype:

@@ -1,49 +1,24 @@
-"""The families that come at the first use of one of their names: see Note [Families imported late] in dispatch.py."""
+"""The families that come at the first use of one of their names: see Note [Families imported lazily] in dispatch."""
 
 from engine import dispatch
 from engine.ops import (  # noqa: F401
-    activation,
     along,
-    attention,
-    blas_add,
     complex,
-    contractions,
-    convolution,
     coo,
     copies,
-    cross_entropy,
-    ctc,
     distance,
-    dropout,
-    embedding,
-    lapack,
-    lapack_factor,
-    lapack_old,
-    lapack_spectral,
-    local_response,
-    loss,
-    normalization,
-    normalization_groups,
-    norms,
+    nn,
     numerical,
-    padding,
-    pooling,
     rearranging,
-    resample,
-    rnn,
     sampling,
     scan,
-    softmax,
     sorting,
-    special_functions,
-    special_gamma,
-    special_polynomials,
+    special,
     spectral,
     spectral_old,
     statistics,
     typed,
-    vision,
-    weight_norm,
 )
+from engine.ops.linalg import contractions, eigen, factor, norms, old_names, products_add, systems  # noqa: F401
 
 dispatch.all_imported()

@@ -14,10 +14,10 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 _LONG = np.dtype(np.int64)
@@ -28,13 +28,13 @@ _LONG = np.dtype(np.int64)
 
 def _fill_mask(mask: Any) -> None:
     if mask.dtype.kind != "b":
-        from engine.ops.blas import cpp_name
+        from engine.ops.linalg.products import cpp_name
 
         name = {"uint8": "unsigned char"}.get(mask.dtype.name) or cpp_name(mask)
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
 
 
-@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", plain=("value",))
+@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", not_tensors=("value",), blocks="elements")
 @derivative(input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape))
 @samples(
     lambda t: [

@@ -8,11 +8,11 @@ from typing import Any
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite
-from engine.ops.blas import matmul
 from engine.ops.from_data import as_tensor
 from engine.ops.joining import cat
-from engine.ops.lapack_factor import linalg_qr
-from engine.ops.lapack_spectral import linalg_svd
+from engine.ops.linalg.eigen import linalg_svd
+from engine.ops.linalg.factor import linalg_qr
+from engine.ops.linalg.products import matmul
 from engine.ops.random import randn
 from engine.tensor import Tensor
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from engine import dtypes, promotion
-from engine.dispatch import composite
-from engine.storage import Memory, UntypedStorage
+from engine import dtypes
+from engine.dispatch import composite, promotion
+from engine.storage import Memory, UntypedStorage, registered
 from engine.tensor import Tensor
 
 
@@ -137,7 +136,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
 def share_memory_(self: Tensor) -> Tensor:
     """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA.  (*) -> (*)."""
     if not self.is_cuda:
-        importlib.import_module("engine.multiprocessing.reductions").share(Memory.of(self._array), self)
+        registered.share(Memory.of(self._array), self)
     return self
 
 

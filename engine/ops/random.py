@@ -15,10 +15,10 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, size_of
-from engine.arguments import argument_error, sizes_of
 from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
+from engine.dispatch.arguments import argument_error, sizes_of
 from engine.ops._draw import (
     below,
     fill_normal,

@@ -1,4 +1,4 @@
-"""The operations that the graph and the tensor need and do not know: `autograd.graph.handed` gets them here."""
+"""The operations that the graph and the tensor need and do not know: `autograd.graph.registered` gets them here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dtypes, layouts
-from engine.autograd.graph import handed
-from engine.layouts import Laid
+from engine.autograd.graph import registered
+from engine.layouts import ChannelsLast
 from engine.ops.copying import _resize, clone, clone_strided, converted, copy_, zero_
-from engine.ops.pointwise import add
+from engine.ops.pointwise.arithmetic import add
 from engine.ops.reduction import sum_to_size
-from engine.tensor import Tensor, lying, wrap
+from engine.tensor import Tensor, raw_array, wrap
 
 
 def _add_in_place(total: Tensor, more: Tensor) -> None:
-    array, other = lying(total), lying(more)
+    array, other = raw_array(total), raw_array(more)
     if type(array) is not type(other):
         array, other = total._array, more._array
-    elif type(array) is Laid:
+    elif type(array) is ChannelsLast:
         array.packed = None
     array += other
     total._vc[0] += 1
@@ -68,15 +68,15 @@ def _zeros(shape: Any, dtype: Any, like: Any) -> Tensor:
     return wrap(backends.xp_of(like).zeros(shape, target))
 
 
-handed.add = add
-handed.add_ = _add_in_place
-handed.clone = clone
-handed.clone_strided = clone_strided
-handed.contiguous_copy = _contiguous_copy
-handed.copy_ = copy_
-handed.zero_ = zero_
-handed.cast = _cast
-handed.zeros = _zeros
-handed.resize_out = _resize_out
-handed.sum_to_size = sum_to_size
-handed.isnan_any = lambda t: builtins.bool((t._array != t._array).any())
+registered.add = add
+registered.add_ = _add_in_place
+registered.clone = clone
+registered.clone_strided = clone_strided
+registered.contiguous_copy = _contiguous_copy
+registered.copy_ = copy_
+registered.zero_ = zero_
+registered.cast = _cast
+registered.zeros = _zeros
+registered.resize_out = _resize_out
+registered.sum_to_size = sum_to_size
+registered.isnan_any = lambda t: builtins.bool((t._array != t._array).any())

@@ -15,11 +15,11 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
+from engine.dispatch.runtime import MISSING, store
 from engine.layouts import restride, view_strides
-from engine.runtime import MISSING, store
 from engine.tensor import Tensor, wrap
 
 _ALL = slice(None)
@@ -483,7 +483,7 @@ def last_step(index: tuple[Any, ...]) -> type | None:
         "_s is None": "AliasBackward0",
         "": "SliceBackward0",
     },
-    plain=("index",),
+    not_tensors=("index",),
 )
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
 @samples(
@@ -498,7 +498,7 @@ def basic_index(xp, input, index):
     return input[index]
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", plain=("index",))
+@op(view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, (index, ...)))
 @samples(lambda t: [(t(3, 4), 1), (t(3), -1)])
 def item_index(xp, input, index):
@@ -515,7 +515,7 @@ def item_index(xp, input, index):
         raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
 
 
-@op(public=False, method=False, node="SelectBackwardBackward0", plain=("index",))
+@op(public=False, method=False, node="SelectBackwardBackward0", not_tensors=("index",))
 @derivative(grad_output=lambda grad, index: basic_index(grad, index))
 @samples(lambda t: [(t(2), (3, 4), (slice(1, 3), 2, ...)), (t(), (3,), (1, ...))])
 def place(xp, grad_output, shape, index):
@@ -525,7 +525,7 @@ def place(xp, grad_output, shape, index):
     return result
 
 
-@op(view=True, plain=("index",))
+@op(view=True, not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim: int, index: int):

@@ -14,7 +14,7 @@ import numpy as np
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.ops.blas import cpp_name, scalar_name
+from engine.ops.linalg.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
 
 _FORWARD = ("backward", "ortho", "forward")

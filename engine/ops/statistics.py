@@ -10,11 +10,11 @@ from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.extremes import take_along
-from engine.ops.norms import linalg_vector_norm
-from engine.ops.pointwise import not_implemented, refuse
+from engine.ops.linalg.norms import linalg_vector_norm
+from engine.ops.pointwise.arithmetic import not_implemented, refuse
 from engine.ops.sorting import sort
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 # --- norms

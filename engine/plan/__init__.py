@@ -30,11 +30,11 @@ from engine import dtypes
 from engine.backends.onednn import library
 from engine.grad_mode import mode, no_grad
 from engine.layouts import asks_channels_last
-from engine.lowering import Plan, lower
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
-from engine.tensor import Tensor, lying, wrap
-from engine.tracing import Unsupported, mapped, record, tensors_in
+from engine.plan.lowering import InferencePlan, lower
+from engine.plan.tracing import Unsupported, mapped, record, tensors_in
+from engine.tensor import Tensor, raw_array, wrap
 
 __all__ = ["OptimizedModule", "compile"]
 
@@ -61,7 +61,7 @@ class OptimizedModule(Module):
         self.training = module.training
         own = self.__dict__
         own["_verify"] = verify
-        own["_plans"] = OrderedDict()  # by signature: a Plan, or the sentence that says why there is none
+        own["_plans"] = OrderedDict()  # by signature: a InferencePlan, or the sentence that says why there is none
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
@@ -90,7 +90,7 @@ class OptimizedModule(Module):
         return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify)
 
     @property
-    def plans(self) -> list[Plan | str]:
+    def plans(self) -> list[InferencePlan | str]:
         """A plan for each signature met, or the reason why there is none."""
         return list(self._plans.values())
 
@@ -177,7 +177,7 @@ def _signature(value: Any) -> Any:
 
     def of(v: Any) -> Any:
         if isinstance(v, Tensor):
-            array = lying(v)
+            array = raw_array(v)
             if not isinstance(array, np.ndarray) or asks_channels_last(array):
                 raise TypeError
             number = seen.setdefault(id(v), len(seen))
@@ -210,7 +210,7 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _make(module: Module, args: tuple, kwargs: dict, verify: bool) -> tuple[Plan | str, Any]:
+def _make(module: Module, args: tuple, kwargs: dict, verify: bool) -> tuple[InferencePlan | str, Any]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
     kept = _copies((args, kwargs))
     trace, result = record(lambda: module(*args, **kwargs), tensors_in((args, kwargs)))
@@ -242,7 +242,7 @@ def _copies(value: Any, order: Any = None) -> Any:
     return mapped(value, copy, Tensor)
 
 
-def _verify(module: Module, plan: Plan, given: tuple, wanted: Any) -> None:
+def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any) -> None:
     """Raise Unsupported unless the plan gives what the module gives."""
     with no_grad():
         _compare(plan(tensors_in(_copies(given))), wanted, "on the first input")

@@ -15,18 +15,25 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
-from engine.binder import onednn_kernels
-from engine.layouts import Laid, asks_channels_last, empty_laid, lay, lies_channels_last, plain
-from engine.tensor import Tensor, lying, rewrap, wrap
-from engine.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
+from engine.dispatch.binder import onednn_kernels
+from engine.layouts import (
+    ChannelsLast,
+    asks_channels_last,
+    empty_channels_last,
+    in_torch_order,
+    lies_channels_last,
+    to_channels_last,
+)
+from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
+from engine.tensor import Tensor, raw_array, rewrap, wrap
 
-__all__ = ["Plan", "lower"]
+__all__ = ["InferencePlan", "lower"]
 
 _F32 = np.dtype("float32")
 Environment = list[Any]
 
 
-class Plan:
+class InferencePlan:
     """Steps over an environment.  `plan(tensors)` for the inputs in order gives what the module gives."""
 
     def __init__(self, graph: _Graph, steps: list[_Step]) -> None:
@@ -116,20 +123,20 @@ class _Graph:
         return found
 
     def shape(self, number: int) -> tuple[int, ...]:
-        return tuple(lying(self.values[number]).shape)
+        return tuple(raw_array(self.values[number]).shape)
 
     def single(self, number: int) -> bool:
         """Whether a value is float32."""
-        return lying(self.values[number]).dtype == _F32
+        return raw_array(self.values[number]).dtype == _F32
 
     def array(self, value: Any) -> Any:
         """The array of a constant, or None for what is none."""
         if isinstance(value, Ref) and value.index in self.constants:
-            return lying(self.constants[value.index]).view(np.ndarray)
+            return raw_array(self.constants[value.index]).view(np.ndarray)
         return None
 
 
-def lower(trace: Trace) -> Plan:
+def lower(trace: Trace) -> InferencePlan:
     """The plan of a trace.  Unsupported where there is none."""
     graph = _Graph(trace)
     _compute_constants(graph)
@@ -140,8 +147,8 @@ def lower(trace: Trace) -> Plan:
         raise Unsupported("it calls no op on its input")
     made = [_copying(graph.fresh)] if graph.fresh else []
     if onednn_kernels():
-        return Plan(graph, made + _Lowering(graph).steps())
-    return Plan(graph, made + [_generic(call) for call in graph.calls])
+        return InferencePlan(graph, made + _Lowering(graph).steps())
+    return InferencePlan(graph, made + [_generic(call) for call in graph.calls])
 
 
 def _copying(fresh: dict[int, Any]) -> _Step:
@@ -305,7 +312,7 @@ _POOLS = frozenset(["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values
 def _pooling(call: Call) -> tuple | None:
     """The arguments of `arrays.pooling` after its arrays; None where oneDNN counts otherwise."""
     from engine.backends.onednn import _abi
-    from engine.ops.onednn_conv import average
+    from engine.ops.onednn.conv import average
 
     given = call.bound()
     kernel, stride, padding = (tuple(given[n]) for n in ("kernel_size", "stride", "padding"))
@@ -510,7 +517,7 @@ class _Lowering:
         """An array that lies as a value does when a step reads or writes it."""
         shape = self.graph.shape(number)
         if image:
-            return empty_laid(shape, _F32).view(np.ndarray)
+            return empty_channels_last(shape, _F32).view(np.ndarray)
         return np.empty((math.prod(shape[:-1]), shape[-1]), _F32)
 
     def _examples(self, fused: _Fused) -> tuple[np.ndarray, np.ndarray]:
@@ -558,7 +565,7 @@ class _Lowering:
         others = [p[1] for p in adds if place is None or self.buffers.get(p[1]) is not place]
         sources = [self._source(n, image) for n in (entry.reads[0], *others)]
         weight = self.graph.constants[entry.call.bound()["weight"].index]
-        finish = self._finish(number, place, image, asks_channels_last(lying(weight)))
+        finish = self._finish(number, place, image, asks_channels_last(raw_array(weight)))
         name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
         if place is not None and all(isinstance(s, np.ndarray) for s in sources):
             # its source was written by a step of this plan, the first of which has asked whether oneDNN is ready
@@ -598,25 +605,25 @@ class _Lowering:
         if number in self.buffers and self.image[number] == image:
             return self.buffers[number]
         if image:
-            return lambda environment: _channels_last(lying(environment[number]))
-        return lambda environment: np.ascontiguousarray(plain(lying(environment[number])))
+            return lambda environment: _channels_last(raw_array(environment[number]))
+        return lambda environment: np.ascontiguousarray(in_torch_order(raw_array(environment[number])))
 
     def _finish(self, number: int, place: np.ndarray | None, image: bool, asked: bool) -> Any:
         """What gives the array for a result, and the environment its Tensor."""
         if place is not None:
             shown = number in self.shown
-            laid = place.view(Laid) if image else place
+            converted = place.view(ChannelsLast) if image else place
 
             def kept(environment: Environment) -> np.ndarray:
                 if shown:
-                    environment[number] = rewrap(laid)
+                    environment[number] = rewrap(converted)
                 return place
 
             return kept
         shape = self.graph.shape(number)
 
         def fresh(environment: Environment) -> np.ndarray:
-            made = empty_laid(shape, _F32) if image else empty(shape, _F32)
+            made = empty_channels_last(shape, _F32) if image else empty(shape, _F32)
             environment[number] = rewrap(made.view(np.ndarray) if asked else made)
             return made.view(np.ndarray)
 
@@ -627,10 +634,10 @@ def _shaped(flat: np.ndarray, shape: tuple[int, ...], image: bool) -> np.ndarray
     """Elements as an array of logical `shape` whose channels are innermost, or contiguous."""
     if not image:
         return flat.reshape(shape)
-    laid = flat.reshape(shape[0], *shape[2:], shape[1])
-    return laid.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+    converted = flat.reshape(shape[0], *shape[2:], shape[1])
+    return converted.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
 
 
 def _channels_last(array: Any) -> np.ndarray:
-    found = array if lies_channels_last(array) else lay(array)
+    found = array if lies_channels_last(array) else to_channels_last(array)
     return found.view(np.ndarray)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
-from engine.autograd.graph import handed
-from engine.dispatch import FUNCTIONS, Op, import_late
+from engine.autograd.graph import registered
+from engine.dispatch import FUNCTIONS, Op, import_lazy
 from engine.random import default_generator
-from engine.tensor import Tensor, lying, wrap
+from engine.tensor import Tensor, raw_array, wrap
 
 __all__ = ["Call", "Ref", "Trace", "Unsupported", "mapped", "record", "refs_in", "tensors_in"]
 
@@ -162,9 +162,9 @@ class Trace:
         """The number of a tensor.  An unknown one is an alias (`detach()`) of a known one, or a constant."""
         number = self.numbers.get(id(tensor))
         if number is None:
-            array = lying(tensor)
+            array = raw_array(tensor)
             for i in range(len(self.values) - 1, -1, -1):
-                if lying(self.values[i]) is array:
+                if raw_array(self.values[i]) is array:
                     self.numbers[id(tensor)] = number = i
                     self.values.append(tensor)
                     self.derived.append(self.derived[i])
@@ -279,13 +279,13 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
 
     Why the trace cannot be replayed stands in its `failure`; `run` is not disturbed by it.
     """
-    import_late()  # all op functions there are
+    import_lazy()  # all op functions there are
     trace = Trace(inputs)
     reads: list[str] = []
     kept = {name: getattr(Tensor, name) for name in _READS}
     make, seed = wrap.__code__, default_generator.get_state()
     made = FunctionType(make, wrap.__globals__, "wrap")
-    laying = handed.begin_laying
+    laying = registered.begin_conversion
 
     def begin() -> None:
         laying()  # writes some of the functions anew
@@ -317,11 +317,11 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
             wrap.__globals__["_traced_"] = wrapped
             wrap.__code__ = _STUB
             _watch(trace)
-            handed.begin_laying = begin
+            registered.begin_conversion = begin
             result = run()
         finally:
             Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
-            handed.begin_laying = laying
+            registered.begin_conversion = laying
             wrap.__code__ = make
             wrap.__globals__.pop("_traced_", None)
             for function in FUNCTIONS:

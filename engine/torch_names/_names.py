@@ -27,4 +27,6 @@ has_lapack has_mkl has_openmp has_spectral
 binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
 poisson_nll_loss triplet_margin_loss typename unify_type_list use_deterministic_algorithms vmap while_loop
 """
+# Tensor methods whose bodies are in engine.sparse
+OF_SPARSE = "to_sparse to_dense sparse_mask coalesce indices values is_coalesced sparse_dim dense_dim"
 STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"

@@ -8,10 +8,11 @@ from typing import Any
 
 import engine as torch  # noqa: F401  # `torch.torch`, which some annotations say
 from engine import _foreach, compiler, dtypes
-from engine._names import FOREACH, TOP_LEVEL
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.nn import functional
 from engine.tensor import Tensor
+from engine.torch_names import home
+from engine.torch_names._names import FOREACH, TOP_LEVEL
 
 __all__ = [*TOP_LEVEL.split(), *FOREACH]
 
@@ -141,7 +142,9 @@ def typename(obj: Any) -> str:
     if isinstance(obj, Tensor):
         return obj.type()
     owner = obj if hasattr(obj, "__qualname__") else type(obj)
-    module = (getattr(owner, "__module__", None) or "").replace("engine", "torch", 1)
+    module = (
+        (getattr(owner, "__module__", None) or "").replace("engine.torch_names", "engine").replace("engine", "torch", 1)
+    )
     return owner.__qualname__ if module in ("", "builtins") else f"{module}.{owner.__qualname__}"
 
 
@@ -313,7 +316,7 @@ def get_device_module(device: Any = None) -> Any:
 
     from engine.device import device as make
 
-    return importlib.import_module(f"engine.{'cpu' if device is None else make(device).type}")
+    return importlib.import_module(home(f"torch.{'cpu' if device is None else make(device).type}"))
 
 
 def unify_type_list(types: Any) -> Any:

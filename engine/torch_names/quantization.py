@@ -1,6 +1,6 @@
 """torch.quantization: the old name of torch.ao.quantization."""
 
-from engine.ao.quantization import (
+from engine.torch_names.ao.quantization import (
     DeQuantStub,
     QuantStub,
     QuantWrapper,

@@ -18,10 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from hubcli import git, leases, output, paths, records, reftable, settings, store, trees
+from hubcli import output, paths, settings
+from hubcli.cache import leases, records, reftable, store, trees
+from hubcli.cache.records import Record
+from hubcli.cache.reftable import Published, Table
 from hubcli.errors import HubError, NotFoundError
-from hubcli.records import Record
-from hubcli.reftable import Published, Table
+from hubcli.net import git
 from hubcli.spec import RepoSpec
 
 GRACE = 86400.0
@@ -208,7 +210,7 @@ class _Pruning:
 
     def _units(self) -> Iterator[tuple[float, list[str], Callable[[], int]]]:
         """(last use, names, what removes it and tells the bytes) of all that can be evicted."""
-        from hubcli import weights
+        from hubcli.cache import weights
 
         repos = store.repos()
         left = {repo.url: {one.path for one in repos if one.url == repo.url} for repo in repos}
@@ -236,7 +238,7 @@ class _Pruning:
 
     def remove_weights(self, name: str) -> int:
         """Remove the weight file `name`; the bytes."""
-        from hubcli import weights
+        from hubcli.cache import weights
 
         try:
             return weights.remove(name, dry_run=self.dry_run)
@@ -444,7 +446,7 @@ class _WeightsCheck:
     records: list[tuple[Path, Record]]
 
     def __call__(self) -> tuple[int, Problem | None]:
-        from hubcli import weights
+        from hubcli.cache import weights
 
         expected = self.records[0][1].sha256 if self.records else self.path.name
         wrong = None
@@ -465,7 +467,7 @@ class _WeightsCheck:
         return size, Problem("weights", name, self.path, wrong, repair=self._repair)
 
     def _repair(self) -> None:
-        from hubcli import weights
+        from hubcli.cache import weights
 
         known = [record for _, record in self.records if record.url is not None]
         if self.path.is_relative_to(paths.blobs()):

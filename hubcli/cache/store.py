@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hubcli import leases, output, paths, reftable, settings, trees
+from hubcli import output, paths, settings
+from hubcli.cache import leases, reftable, trees
+from hubcli.cache.reftable import Kind, Published, Table
 from hubcli.errors import (
     HubconfNotFoundError,
     HubError,
@@ -29,11 +31,10 @@ from hubcli.errors import (
     NotFoundError,
     OfflineError,
 )
-from hubcli.reftable import Kind, Published, Table
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli import git
+    from hubcli.net import git
 
 _SCHEMA = 1
 
@@ -156,7 +157,7 @@ def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progres
     with _naming(spec):
         checkout = _fetch(spec, force_reload, refresh, progress)
     if force_reload:
-        from hubcli import weights
+        from hubcli.cache import weights
 
         weights.mark_stale(str(spec))
     return checkout
@@ -291,7 +292,7 @@ def republish(spec: RepoSpec, entry: Published) -> None:
 
     From the database if that is whole, else fetched: the same commit, wherever its branch is now.
     """
-    from hubcli import git
+    from hubcli.net import git
 
     root = paths.ensure_root()
     with contextlib.ExitStack() as stack:
@@ -341,7 +342,8 @@ def _fetch(
     refresh: bool,
     progress: output.Progress | None,
 ) -> Checkout:
-    from hubcli import git, maintenance
+    from hubcli.cache import maintenance
+    from hubcli.net import git
 
     before = Table.read(spec).find(spec)
 
@@ -370,7 +372,7 @@ def _fetch(
             if published.commit != resolved.commit:  # it moved while it was fetched
                 _refuse_moved(spec, resolved.kind, resolved.name, published.commit)
         if resolved.kind == "tag":
-            from hubcli import firstseen
+            from hubcli.cache import firstseen
 
             firstseen.note("tag", spec.url, resolved.name, published.commit, git.public(spec.url))
         entry = replace(published, kind=resolved.kind, ref=resolved.name, checked_at=time.time())
@@ -391,7 +393,7 @@ def _refuse_moved(spec: RepoSpec, kind: str, name: str, commit: str) -> None:
         return
     import shlex
 
-    from hubcli import firstseen
+    from hubcli.cache import firstseen
 
     seen = firstseen.find("tag", spec.url, name)
     if seen is None or seen.value == commit:
@@ -438,7 +440,7 @@ def _obtain(
     bar: output.Progress,
 ) -> Published:
     """Fetch into the repository's database, or into a new one where that is missing or damaged."""
-    from hubcli import git
+    from hubcli.net import git
 
     partial = paths.partial(root)
     verdict = _verify_commit(spec, remote, resolved, table, partial)
@@ -489,7 +491,7 @@ def _publish(
     bar: output.Progress,
 ) -> Published:
     """Fetch one ref at depth 1 into `db`, and publish its tree."""
-    from hubcli import git
+    from hubcli.net import git
 
     name = git.ref_in_db(resolved.kind, resolved.name)
     shown = bar if bar.shown else None
@@ -515,7 +517,8 @@ def _write(
     force_reload: bool,
 ) -> Published:
     """Write the tree that `name` has in `db`, and publish it with its marker."""
-    from hubcli import git, hubconf
+    from hubcli.net import git
+    from hubcli.reading import hubconf
 
     commit, tree = git.identify(db, name)
     listing = list(git.entries(db, commit))

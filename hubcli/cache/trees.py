@@ -15,7 +15,7 @@ from hubcli.errors import HubError, IntegrityError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli import git
+    from hubcli.net import git
 
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
 
@@ -103,14 +103,14 @@ def _seal_file(file: tuple[str, int]) -> None:
 def _is_pointer(folder: Path, entry: git.Entry) -> bool:
     if not 100 <= entry.size < 1024 or not entry.mode.startswith("100"):
         return False
-    from hubcli import lfs
+    from hubcli.net import lfs
 
     return lfs.parse(entry.path, (folder / entry.path).read_bytes()) is not None
 
 
 def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str]) -> dict[str, str]:
     """Fetch what the Git LFS pointers stand for; the pointers' texts by path, for the marker."""
-    from hubcli import lfs
+    from hubcli.net import lfs
 
     found = [lfs.parse(path, (folder / path).read_bytes()) for path in pointers]
     wanted = [pointer for pointer in found if pointer is not None]
@@ -167,7 +167,7 @@ def _file(path: str, pointer: str | None) -> str:
 
     with open(path, "rb") as file:
         if pointer is not None:
-            from hubcli import lfs
+            from hubcli.net import lfs
 
             text = pointer.encode()
             found = lfs.parse(path, text)

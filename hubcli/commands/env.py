@@ -86,7 +86,7 @@ def _onednn() -> str:
 
 
 def _git() -> str | None:
-    from hubcli import git
+    from hubcli.net import git
 
     try:
         return git.version()

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubcli import http, invoke, jobs, settings, store, trust, weights
+from hubcli import settings, trust
+from hubcli.cache import store, weights
+from hubcli.cache.store import Checkout
+from hubcli.cache.weights import Weight
+from hubcli.confined import jobs
 from hubcli.errors import HubError, UsageError
+from hubcli.net import http
+from hubcli.running import invoke
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
-from hubcli.weights import Weight
 
 MAX_REQUESTS = 256
 _asking = threading.Lock()  # one question at a time on the terminal

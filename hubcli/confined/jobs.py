@@ -14,18 +14,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import hubconf, inference, invoke, isolation, sandbox
+from hubcli.cache.store import Checkout
+from hubcli.cache.weights import Weight
+from hubcli.confined import sandbox
+from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
-from hubcli.hubconf import EntryPoint, HubConf
-from hubcli.inference import Input, Output, Pass
-from hubcli.invoke import Description
-from hubcli.sandbox import Mechanism, Session
+from hubcli.reading import hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
+from hubcli.running import inference, invoke, isolation
+from hubcli.running.inference import Input, Output, Pass
+from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
-from hubcli.weights import Weight
 
 if TYPE_CHECKING:
-    from hubcli.broker import Broker
+    from hubcli.confined.broker import Broker
 
 Report = Callable[[Mapping[str, Any]], None]
 STATE, TENSORS = "state.safetensors", "tensors.safetensors"
@@ -202,26 +204,13 @@ def _round_trip(result: invoke.Result, scratch: Path) -> None:
 def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
     """The tensors that the model makes of random inputs, in eval mode."""
     model = result.value.eval()
-    inputs = random_inputs(result.framework, shapes, device)
+    inputs = inference.random_inputs(result.framework, shapes, device)
     with invoke.running(result, command=True):
         returned = model(*inputs)
     tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
     if not tensors:
         raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
     return tensors
-
-
-def random_inputs(framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
-    """One tensor a shape: uniform in 0..1, integers 0 or 1, always the same."""
-    torch = isolation.import_framework(framework)
-    torch.manual_seed(0)
-    made = []
-    for one in shapes:
-        dtype = getattr(torch, one["dtype"])
-        floating = one["dtype"].startswith(("float", "bfloat"))
-        tensor = torch.rand(*one["shape"]).to(dtype) if floating else torch.randint(0, 2, tuple(one["shape"])).to(dtype)
-        made.append(tensor.to(device) if device else tensor)
-    return made
 
 
 def _backward(result: invoke.Result, outputs: Sequence[Any]) -> str | None:
@@ -244,7 +233,7 @@ def _backward(result: invoke.Result, outputs: Sequence[Any]) -> str | None:
 
 
 def _profile(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    from hubcli import profiling
+    from hubcli.running import profiling
 
     document: dict[str, Any] = profiling.measure(_call(job), job.options)
     return document

@@ -25,14 +25,15 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from hubcli import confine, output, paths, settings
-from hubcli.confine import Confinement, Limits
+from hubcli import output, paths, settings
+from hubcli.confined import confine
+from hubcli.confined.confine import Confinement, Limits
+from hubcli.confined.supervise import Outcome, Watch, kill
 from hubcli.errors import HubError, RepositoryCodeError
-from hubcli.supervise import Outcome, Watch, kill
 
 if TYPE_CHECKING:
-    from hubcli.broker import Broker
-    from hubcli.jobs import Job
+    from hubcli.confined.broker import Broker
+    from hubcli.confined.jobs import Job
 
 # What the child may know of the user's environment.
 _KEPT = (
@@ -181,7 +182,7 @@ def python_paths() -> tuple[list[str], list[str]]:
         return not any(one == real or real in one.parents for one in protected)
 
     entries = [os.path.abspath(entry) for entry in sys.path if entry]
-    packages = [str(Path(__file__).parents[1] / name) for name in ("hubcli", "engine")]
+    packages = [str(Path(__file__).parents[2] / name) for name in ("hubcli", "engine")]
     readable = [*packages]
     # the first entry is where the program or the shell stood, unless it is among the others too
     implicit = entries[0] if entries and not sys.flags.safe_path else None
@@ -383,7 +384,7 @@ def perform(
     asked, asking = os.pipe()
     answered, answering = os.pipe()
     boot = (
-        f"import sys; sys.path[:] = {entries!r}; from hubcli.worker import main; "
+        f"import sys; sys.path[:] = {entries!r}; from hubcli.confined.worker import main; "
         f"main({str(here.inbox)!r}, {asking}, {answered})"
     )
     command += [sys.executable, "-I", "-B", "-X", "utf8", "-c", boot]

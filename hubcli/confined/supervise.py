@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hubcli import errors, output
-from hubcli.confine import Limits
+from hubcli.confined.confine import Limits
 from hubcli.errors import HubError
 
 if TYPE_CHECKING:
-    from hubcli.broker import Broker
+    from hubcli.confined.broker import Broker
 
 MAX_MESSAGE = 64 << 20
 _TICK = 0.05

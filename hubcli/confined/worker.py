@@ -54,7 +54,8 @@ class Parent:
 
     def ask(self, kind: str, **values: Any) -> dict[str, Any]:
         """Ask for something and wait for it; raises the HubError that the parent answers with."""
-        from hubcli import errors, weights
+        from hubcli import errors
+        from hubcli.cache import weights
 
         now = weights.caller.get()
         who = {} if now is None else {"spec": now.spec, "entrypoint": now.entrypoint}
@@ -88,7 +89,7 @@ def main(inbox: str, asking: int, answered: int) -> NoReturn:
 
 
 def _run(parent: Parent, document: Mapping[str, Any]) -> None:
-    from hubcli import confine
+    from hubcli.confined import confine
 
     wanted = document["confinement"]
     limits = confine.Limits(**wanted["limits"])
@@ -104,7 +105,8 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
     if document["brokered"]:
         sys.addaudithook(_recorder(attempts))
 
-    from hubcli import errors, jobs, settings
+    from hubcli import errors, settings
+    from hubcli.confined import jobs
     from hubcli.errors import HubError, NeedsNetworkError, RepositoryCodeError
 
     settings.override(**{name: value or None for name, value in document["settings"].items()})
@@ -168,7 +170,10 @@ def _name(host: object) -> str:
 
 def _replace(parent: Parent, scratch: Path) -> None:
     """Let what fetches ask the parent."""
-    from hubcli import http, jobs, store, trust, weights
+    from hubcli import trust
+    from hubcli.cache import store, weights
+    from hubcli.confined import jobs
+    from hubcli.net import http
 
     own_obtain, own_ensure = weights.obtain, store.ensure
 

@@ -35,7 +35,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.partials import Partial
+from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
     import requests
@@ -433,7 +433,7 @@ def _credentials(url: str) -> str | None:
 
 def _from_helper(url: str) -> str | None:
     """The Authorization that the user's git credential helpers know, once a server asks for one."""
-    from hubcli import git
+    from hubcli.net import git
 
     pair = git.credential(url)
     return _basic(*pair) if pair else None

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubcli import http, output, paths
+from hubcli import output, paths
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError
+from hubcli.net import http
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _POINTER = re.compile(

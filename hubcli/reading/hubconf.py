@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
-from hubcli._names import Class, External, Function, Reader, Unknown, Value
 from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
+from hubcli.reading.names import Class, External, Function, Reader, Unknown, Value
 
 MAX_PARAMETERS = 255
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from hubcli._dynamic import fills_namespace
 from hubcli.errors import RepositoryCodeError
+from hubcli.reading.dynamic import fills_namespace
 
 # Ceilings far above what real repositories need; a hostile one meets them within seconds.
 MAX_FILE_BYTES = 512 * 1024

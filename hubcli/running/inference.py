@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import invoke, isolation, paths
+from hubcli import paths
 from hubcli.errors import DependencyError, RepositoryCodeError, UsageError
-from hubcli.invoke import Result
+from hubcli.running import invoke, isolation
+from hubcli.running.invoke import Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -332,3 +333,16 @@ def _encoded(save: Any, *args: Any, **kwargs: Any) -> bytes:
     buffer = io.BytesIO()
     save(buffer, *args, **kwargs)
     return buffer.getvalue()
+
+
+def random_inputs(framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
+    """One tensor a shape: uniform in 0..1, integers 0 or 1, always the same."""
+    torch = isolation.import_framework(framework)
+    torch.manual_seed(0)
+    made = []
+    for one in shapes:
+        dtype = getattr(torch, one["dtype"])
+        floating = one["dtype"].startswith(("float", "bfloat"))
+        tensor = torch.rand(*one["shape"]).to(dtype) if floating else torch.randint(0, 2, tuple(one["shape"])).to(dtype)
+        made.append(tensor.to(device) if device else tensor)
+    return made

@@ -21,12 +21,15 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubcli import dependencies, hubconf, isolation, output, settings, weights
+from hubcli import output, settings
+from hubcli.cache import weights
+from hubcli.cache.store import Checkout
+from hubcli.cache.weights import Weight
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
-from hubcli.hubconf import EntryPoint, HubConf
-from hubcli.isolation import Namespace
-from hubcli.store import Checkout
-from hubcli.weights import Weight
+from hubcli.reading import dependencies, hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
+from hubcli.running import isolation
+from hubcli.running.isolation import Namespace
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hubcli import dependencies, settings
+from hubcli import settings
 from hubcli.errors import DependencyError, HubError, UsageError
+from hubcli.reading import dependencies
 
 PREFIX = "_hub_"
 

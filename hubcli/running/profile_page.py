@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from hubcli import output
-from hubcli.profiling import MODULE, Event, Profile, Total, duration
+from hubcli.running.profiling import MODULE, Event, Profile, Total, duration
 
 _WIDTH, _ROW, _MAX_BOXES = 1100, 18, 6000
 _STYLE = """

@@ -15,7 +15,7 @@ from hubcli import output
 from hubcli.errors import RepositoryCodeError
 
 if TYPE_CHECKING:
-    from hubcli.invoke import Result
+    from hubcli.running.invoke import Result
 
 MODULE = "module: "  # events of a module are labelled so
 MAX_EVENTS = 200_000
@@ -129,7 +129,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
 
     options: `shapes` of the inputs, `backward`, `device`.  Forward is in eval mode.
     """
-    from hubcli import inference, invoke, isolation, jobs
+    from hubcli.running import inference, invoke, isolation
 
     torch = isolation.import_framework(result.framework)
     model = result.value
@@ -140,7 +140,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
         if device:
             invoke.move(result, device)
         model.eval()
-    inputs = jobs.random_inputs(result.framework, options["shapes"], device)
+    inputs = inference.random_inputs(result.framework, options["shapes"], device)
     profiler = torch.autograd.profiler
 
     def one_pass() -> None:

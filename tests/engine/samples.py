@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import engine
-import engine.ops.late  # every op
+import engine.ops.lazy  # every op
 from engine.dispatch import COMPOSITES, OPS
 from engine.tensor import Tensor, wrap
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import engine
-from engine import lowering, nn
+from engine import nn
 from engine.nn import functional as F
-from engine.plan import OptimizedModule
+from engine.plan import OptimizedModule, lowering
 
 Pair = namedtuple("Pair", "first second")
 
@@ -404,7 +404,7 @@ def test_hooks_run() -> None:
 
 
 def test_the_first_call_of_a_process_is_traced_whole() -> None:
-    """Ops are compiled, and written anew for the first laid tensor, while the trace watches them."""
+    """Ops are compiled, and written anew for the first converted tensor, while the trace watches them."""
     code = (
         "import engine; from engine import nn;"
         "m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3)).eval();"

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import leases, maintenance, paths, reftable, store, trees, weights
+from hubcli import paths
+from hubcli.cache import leases, maintenance, reftable, store, trees, weights
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 from tests.torture import may_mount
 
-ROOT = Path(store.__file__).parents[1]
+ROOT = Path(store.__file__).parents[2]
 HUBCONF = """
 def net():
     import later

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
-from engine.arguments import argument_error, check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops import lapack
-from engine.ops.blas import bmm, cpp_name, matmul, mm, scalar_name
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.ops.pointwise import refuse
-from engine.runtime import store
+from engine.dispatch.arguments import argument_error, check_elements
+from engine.dispatch.runtime import store
+from engine.ops.linalg import systems
+from engine.ops.linalg.products import bmm, cpp_name, matmul, mm, scalar_name
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor
 
 # --- einsum
@@ -588,11 +588,11 @@ def matrix_power(input: Tensor, n: int, *, out=None):
     """
     if out is not None:
         return store(out, "matrix_power", matrix_power, input, n)
-    lapack.check_square(input._array, "linalg.matrix_power")
+    systems.check_square(input._array, "linalg.matrix_power")
     if n == 0:
-        return input.masked_fill((input == input) | (input != input), 0) + lapack.eye_like(input)
+        return input.masked_fill((input == input) | (input != input), 0) + systems.eye_like(input)
     if n < 0:
-        input, n = lapack.inverse(input), -n
+        input, n = systems.inverse(input), -n
     if n == 1:
         return input.clone()
     result = None

@@ -9,8 +9,9 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.ops.blas import matmul, mH, scalar_name
-from engine.ops.lapack import (
+from engine.dispatch.runtime import store
+from engine.ops.linalg.products import matmul, mH, scalar_name
+from engine.ops.linalg.systems import (
     LinAlgError,
     check_floating,
     check_matrix,
@@ -22,8 +23,7 @@ from engine.ops.lapack import (
     singular,
     triangular,
 )
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import store
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 # --- Cholesky

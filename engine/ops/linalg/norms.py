@@ -10,7 +10,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import wrap_dims
 from engine.dispatch import derivative, op, samples
-from engine.ops.blas import scalar_name
+from engine.ops.linalg.products import scalar_name
 from engine.tensor import Tensor
 
 _MANY = 1 << 15  # elements from which it is worth a look at how they lie

@@ -9,8 +9,16 @@ from typing import Any
 from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
-from engine.ops.blas import mH, store
-from engine.ops.lapack import (
+from engine.ops.linalg.eigen import (
+    linalg_eig,
+    linalg_eigh,
+    linalg_eigvals,
+    linalg_eigvalsh,
+    linalg_lstsq,
+)
+from engine.ops.linalg.factor import cholesky, cholesky_inverse, cholesky_solve, geqrf
+from engine.ops.linalg.products import mH, store
+from engine.ops.linalg.systems import (
     linalg_lu_factor_ex,
     linalg_lu_solve,
     linalg_solve_system,
@@ -18,14 +26,6 @@ from engine.ops.lapack import (
     lu_unpack,
     old_check,
     refuse_info,
-)
-from engine.ops.lapack_factor import cholesky, cholesky_inverse, cholesky_solve, geqrf
-from engine.ops.lapack_spectral import (
-    linalg_eig,
-    linalg_eigh,
-    linalg_eigvals,
-    linalg_eigvalsh,
-    linalg_lstsq,
 )
 from engine.tensor import Tensor
 

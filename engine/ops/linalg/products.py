@@ -15,8 +15,8 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node, shown
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import store, summed_to
+from engine.dispatch.runtime import store, summed_to
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from engine.dispatch import OPS, PUBLIC, derivative, op, samples
-from engine.ops.blas import (
+from engine.ops.linalg.products import (
     batched,
     bmm,
     check_batches,
@@ -25,7 +25,7 @@ from engine.ops.blas import (
     straight,
     widened,
 )
-from engine.ops.pointwise import conj_if_complex as conj
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 

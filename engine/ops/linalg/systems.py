@@ -14,10 +14,10 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.grad_mode import mode
-from engine.ops.blas import matmul, mH, scalar_name
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import store
+from engine.ops.linalg.products import matmul, mH, scalar_name
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor, wrap
 
 # --- errors and checks
@@ -242,7 +242,7 @@ def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     factor = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1)
     if not _near_singular(A._array, result._array):
         return linalg_solve_system(mH(A), eye_like(A) * factor)
-    from engine.ops.lapack_spectral import linalg_svd
+    from engine.ops.linalg.eigen import linalg_svd
 
     u, s, vh = linalg_svd(A, False)
     n = s._array.shape[-1]

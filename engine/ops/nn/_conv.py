@@ -12,8 +12,8 @@ import itertools
 from math import prod
 from typing import Any
 
-from engine.layouts import Laid, plain
-from engine.ops import _winograd
+from engine.layouts import ChannelsLast, in_torch_order
+from engine.ops.nn import _winograd
 
 _COLUMNS = 1 << 20  # elements of columns at a time
 _COPIES = 4  # a piece of them copied by one thread may be so much larger than one that is computed with
@@ -95,11 +95,11 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilat
         groups == 1
         and tuple(kernel) == (3, 3)
         and all(s == 1 for s in (*stride, *dilation))
-        and _winograd.serves(xp, x, w, result, type(w) is Laid)
+        and _winograd.serves(xp, x, w, result, type(w) is ChannelsLast)
         and _winograd.forward(xp, x, w, padding, result)
     ):
         return _with_bias(result, bias)
-    w = plain(w)
+    w = in_torch_order(w)
     if not w.size:
         result[...] = 0
     elif _pointwise(kernel, padding):

@@ -1,4 +1,4 @@
-"""Weights whose packed form is kept: see Note [Laid tensors] in layouts.py."""
+"""Weights whose packed form is kept: see Note [Channels-last tensors] in layouts.py."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 import numpy as np
 
 from engine import backends
-from engine.binder import onednn_kernels
-from engine.layouts import Laid
-from engine.tensor import Tensor, hold_laid
+from engine.dispatch.binder import onednn_kernels
+from engine.layouts import ChannelsLast
+from engine.tensor import Tensor, hold_converted
 
 
 def lay_weight(weight: Tensor, worth: int) -> None:
-    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a laid one is kept.
+    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a converted one is kept.
 
-    It is laid in its own memory, unless somebody else holds its array or a part of it, or it has fewer than `worth`
-    elements.
+    It is converted in its own memory, unless somebody else holds its array or a part of it, or it has fewer than
+    `worth` elements.
     """
     array = weight._array
     if (
@@ -25,5 +25,5 @@ def lay_weight(weight: Tensor, worth: int) -> None:
         and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
         and (array.shape[2:] == (3, 3) or onednn_kernels())
     ):  # fmt: skip
-        hold_laid(weight, array.view(Laid))
+        hold_converted(weight, array.view(ChannelsLast))
         del weight._array

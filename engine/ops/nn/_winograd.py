@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 
 _FACTORS = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
 # Measured on two cores: from which the transforms cost less than what they save.
 _CHANNELS, _PIXELS = 32, 192
-Kept = namedtuple("Kept", ("key", "buffer"))  # of Laid.packed
+Kept = namedtuple("Kept", ("key", "buffer"))  # of ChannelsLast.packed
 _PRODUCTS = 1 << 21  # elements of the transformed input at a time
 
 
@@ -84,14 +84,14 @@ def forward(xp: Any, x: Any, w: Any, padding: Any, result: Any) -> bool:
     """result (N, O, H, W) = the convolution of x (N, C, *) with w (O, C, 3, 3).
 
     False, and nothing of use in `result`, where infinities or nan in x would spread to what they do not touch.
-    What is made of a laid `w` is kept with it: see Note [Laid tensors] in layouts.py.
+    What is made of a converted `w` is kept with it: see Note [Channels-last tensors] in layouts.py.
     """
-    packed = w.packed if type(w) is Laid else None
+    packed = w.packed if type(w) is ChannelsLast else None
     if packed is not None and packed.key == "winograd":
         transformed = packed.buffer
     else:
         transformed = weights(xp, w.view(np.ndarray))
-        if type(w) is Laid:
+        if type(w) is ChannelsLast:
             w.packed = Kept("winograd", transformed)
     count, channels = x.shape[:2]
     outputs, *size = result.shape[1:]

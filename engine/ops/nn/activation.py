@@ -13,11 +13,11 @@ from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 from engine.ops.copying import number_for
-from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented, refuse, zeros_of
-from engine.ops.special_functions import erf_of
+from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
+from engine.ops.pointwise.arithmetic import keep_where, not_implemented, refuse, zeros_of
+from engine.ops.special.erf import erf_of
 from engine.tensor import Tensor
 
 _OFTEN = 1 << 13  # elements from which oneDNN's kernel of several steps is the faster
@@ -32,7 +32,7 @@ def _floats_only(name: str, input: Any) -> None:
 # --- saturating: sigmoid, tanh and kin
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, channels_last=True, blocks="elements")
 @derivative(
     grad_output=lambda grad, output: tanh_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * _conj(output) * -2,
@@ -46,7 +46,7 @@ def tanh_backward(xp, grad_output, output):
     return xp.multiply(grad_output, xp.subtract(1, slope))
 
 
-@op(promote="float", inplace=True, laid=True)
+@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: tanh_backward(grad, result))
 @array_derivative(input=lambda grad, result: grad * (1 - result * result))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
@@ -55,7 +55,7 @@ def tanh(xp, input):
     return xp.tanh(input)
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, channels_last=True, blocks="elements")
 @derivative(
     grad_output=lambda grad, output: sigmoid_backward(grad, _conj(output)),
     output=lambda grad, grad_output, output: _conj(grad) * grad_output * (1 - _conj(output) * 2),
@@ -92,7 +92,7 @@ def logistic(xp, input):
     return xp.reciprocal(e)
 
 
-@op(promote="float", inplace=True, names=("special_expit",), half=True, laid=True)
+@op(promote="float", inplace=True, names=("special_expit",), half=True, channels_last=True, blocks="elements")
 @derivative(input=lambda grad, result: sigmoid_backward(grad, result))
 @array_derivative(input=lambda grad, result: grad * (result * (1 - result)))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
@@ -108,8 +108,8 @@ def between(xp, x, low, high):
     """A float array limited to [low, high]; nan stays."""
     if xp is np and x.dtype in _NATIVE and _clip is not None:
         bounds = _bound(low, x.dtype), _bound(high, x.dtype)
-        if type(x) is Laid:  # numpy is slower on a class of its own
-            return _clip(x.view(np.ndarray), *bounds).view(Laid)
+        if type(x) is ChannelsLast:  # numpy is slower on a class of its own
+            return _clip(x.view(np.ndarray), *bounds).view(ChannelsLast)
         return _clip(x, *bounds)
     kind = x.dtype.type
     if x.size < _FEW:
@@ -127,7 +127,7 @@ def under(xp, x):
     return between(xp, x, -math.inf, 0)
 
 
-@op(**PRIVATE, laid=True)
+@op(**PRIVATE, channels_last=True, blocks="elements")
 @derivative(
     grad_output=lambda grad, output, threshold: threshold_backward(grad, output, threshold),
     output=lambda grad: zeros_of(grad),
@@ -138,7 +138,7 @@ def threshold_backward(xp, grad_output, output, threshold):
     return xp.where(output <= threshold, grad_output.dtype.type(0), grad_output)
 
 
-@op(inplace=True, laid=True)
+@op(inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: threshold_backward(grad, result, 0))
 @array_derivative(input=lambda grad, result: np.where(result <= 0, 0, grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
@@ -152,7 +152,7 @@ def relu(xp, input):
     return over(xp, input) if kind == "f" else xp.maximum(input, 0)
 
 
-@op(inplace=True, method=False, plain=("value",), refuse="bc")
+@op(inplace=True, method=False, not_tensors=("value",), refuse="bc", blocks="elements")
 @derivative(input=lambda grad, input, threshold: threshold_backward(grad, input, threshold))
 @samples(lambda t: [(t.distinct(3, 4), 0.1, 20), (t.distinct(), -0.2, 3.0), (t(0, 2), 0, 0)])
 def threshold(xp, input, threshold: complex, value: complex):
@@ -161,7 +161,7 @@ def threshold(xp, input, threshold: complex, value: complex):
     return xp.where(input <= limit, input.dtype.type(value), input)
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope),
     input=lambda grad: zeros_of(grad),
@@ -172,7 +172,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope: complex = 0.01):
@@ -273,7 +273,7 @@ def _elu_curve(grad: Tensor, input: Tensor, alpha: Any, scale: Any, input_scale:
     return keep_where(grad * curve, input < 0)
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale),
     input=lambda grad, grad_output, input, alpha, scale, input_scale: _elu_curve(
@@ -288,7 +288,7 @@ def elu_backward(xp, grad_output, input, alpha, scale, input_scale):
     return grad_output * xp.where(input <= 0, below, input.dtype.type(scale))
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, blocks="elements")
 @derivative(input=lambda grad, input, alpha, scale, input_scale: elu_backward(grad, input, alpha, scale, input_scale))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 1.5, 1.1, 0.7), (t(0, 2),)])
 def elu(xp, input, alpha: complex = 1.0, scale: complex = 1, input_scale: complex = 1):
@@ -349,7 +349,7 @@ def celu_(input: Tensor, alpha: complex = 1.0):
 # --- smooth gates
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input: silu_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _silu_curve(input),
@@ -366,7 +366,7 @@ def _silu_curve(x: Tensor) -> Tensor:
     return s * (1 - s) * (2 + x * (1 - s * 2))
 
 
-@op(inplace=True, **PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(inplace=True, **PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(input=lambda grad, input: silu_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def silu(xp, input):
@@ -382,7 +382,7 @@ def softplus_of(xp, x):
     return xp.add(found, over(xp, x))
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -421,7 +421,7 @@ def _mish_curve(x: Tensor) -> Tensor:
     return slope * 2 + x * (slope * (1 - s) - gate * slope * s * 2)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, blocks="elements")
 @derivative(input=lambda grad, input: mish_backward(grad, input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def mish(xp, input):
@@ -450,7 +450,7 @@ def _gelu_curve(x: Tensor, approximate: str) -> Tensor:
     return sech * inner + x * 0.5 * (sech * (x * (6 * CUBIC * ROOT_2_OVER_PI)) - gate * sech * inner * inner * 2)
 
 
-@op(**PRIVATE, half=True, laid=True, large=16)
+@op(**PRIVATE, half=True, channels_last=True, large=16, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, approximate: gelu_backward(grad, input, approximate),
     input=lambda grad, grad_output, input, approximate: grad * grad_output * _gelu_curve(input, approximate),
@@ -467,7 +467,16 @@ def gelu_backward(xp, grad_output, input, approximate):
     return grad_output * (below + input * xp.exp(input * input * -0.5) * (1 / math.sqrt(2 * math.pi)))
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", laid=True, large=16)
+@op(
+    inplace=True,
+    **PRIVATE,
+    half=True,
+    refuse="iubc",
+    label="GeluKernelImpl",
+    channels_last=True,
+    large=16,
+    blocks="elements",
+)
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate: str = "none"):
@@ -485,7 +494,7 @@ def gelu(xp, input, *, approximate: str = "none"):
     return found
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
@@ -500,7 +509,7 @@ def softplus_backward(xp, grad_output, input, beta, threshold):
     return xp.where(scaled > threshold, grad_output, grad_output * logistic(xp, scaled))
 
 
-@op(**PRIVATE, half=True, refuse="iubc", laid=True)
+@op(**PRIVATE, half=True, refuse="iubc", channels_last=True, blocks="elements")
 @derivative(input=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold))
 @samples(lambda t: [(t(3, 4),), (t.distinct(3), 2.0, 0.02), (t(),), (t(0, 2),)])
 def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
@@ -514,7 +523,7 @@ def softplus(xp, input, beta: complex = 1, threshold: complex = 20):
     return xp.where(scaled > threshold, input, found)
 
 
-@op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu", node="LogSigmoidBackward0")
+@op(**PRIVATE, half=True, refuse="iubc", label="log_sigmoid_cpu", node="LogSigmoidBackward0", blocks="elements")
 @derivative(input=lambda grad, input: softplus_backward(grad, input, -1, math.inf))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def logsigmoid(xp, input):
@@ -559,7 +568,7 @@ def glu(input: Tensor, dim: int = -1):
 # --- piecewise linear
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope),
     input=lambda grad: zeros_of(grad),
@@ -571,7 +580,7 @@ def inside_backward(xp, grad_output, input, low, high, slope):
     return xp.where((input <= low) | (input >= high), grad_output.dtype.type(0), value)
 
 
-@op(**PRIVATE, half=True, laid=True)
+@op(**PRIVATE, half=True, channels_last=True, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, low, high: outside_backward(grad, input, low, high),
     input=lambda grad: zeros_of(grad),
@@ -582,7 +591,7 @@ def outside_backward(xp, grad_output, input, low, high):
     return xp.where((input >= low) & (input <= high), grad_output.dtype.type(0), grad_output)
 
 
-@op(inplace=True, **PRIVATE, half=True, laid=True)
+@op(inplace=True, **PRIVATE, half=True, channels_last=True, blocks="elements")
 @derivative(input=lambda grad, input, min_val, max_val: inside_backward(grad, input, min_val, max_val, 1))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), -0.2, 0.33), (t.distinct(),), (t(0, 2),)])
 def hardtanh(xp, input, min_val: complex = -1.0, max_val: complex = 1.0):
@@ -605,7 +614,7 @@ def relu6(input: Tensor):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):
@@ -613,7 +622,7 @@ def hardsigmoid(xp, input):
     return between(xp, input + 3, 0, 6) / 6
 
 
-@op(**PRIVATE, half=True, laid=True, large=_OFTEN)
+@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input: hardswish_backward(grad, input),
     input=lambda grad, grad_output, input: inside_backward(grad * grad_output, input, -3, 3, 1 / 3),
@@ -625,7 +634,7 @@ def hardswish_backward(xp, grad_output, input):
     return xp.where(input <= -3, zero, xp.where(input < 3, grad_output * (input / 3 + 0.5), grad_output))
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", laid=True, large=_OFTEN)
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(input=lambda grad, input: hardswish_backward(grad, input))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardswish(xp, input):
@@ -634,7 +643,7 @@ def hardswish(xp, input):
     return xp.true_divide(found, 6)
 
 
-@op(half=True, refuse="iubc")
+@op(half=True, refuse="iubc", blocks="elements")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
 def hardshrink(xp, input, lambd: complex = 0.5):
@@ -642,7 +651,7 @@ def hardshrink(xp, input, lambd: complex = 0.5):
     return xp.where((input >= -lambd) & (input <= lambd), input.dtype.type(0), input)
 
 
-@op(**PRIVATE, half=True, refuse="iubc", label="softshrink_check")
+@op(**PRIVATE, half=True, refuse="iubc", label="softshrink_check", blocks="elements")
 @derivative(input=lambda grad, input, lambd: outside_backward(grad, input, -lambd, lambd))
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
 def softshrink(xp, input, lambd: complex = 0.5):

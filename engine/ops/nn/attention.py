@@ -10,8 +10,8 @@ from engine._checks import broadcast_shapes, numel
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
-from engine.ops.dropout import dropout, noise_like
-from engine.tensor import Tensor, lying
+from engine.ops.nn.dropout import dropout, noise_like
+from engine.tensor import Tensor, raw_array
 
 
 def _check_sdpa(query, key, value, attn_mask, is_causal):
@@ -68,7 +68,7 @@ def scaled_dot_product_attention(
             raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    of_query, of_key, of_value = (lying(x).shape for x in (query, key, value))
+    of_query, of_key, of_value = (raw_array(x).shape for x in (query, key, value))
     for wanted, have, other in (  # the two products
         (of_query[-1], of_key[-1], of_key), (of_key[-2], of_value[-2], of_value)
     ):  # fmt: skip
@@ -288,7 +288,7 @@ def _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads):
 
 def _in_projection_packed(q, k, v, w, b=None):
     """query, key and value through one packed weight (3 E, E)."""
-    from engine.ops.blas import linear
+    from engine.ops.linalg.products import linear
 
     if k is v and q is k:
         return linear(q, w, b).chunk(3, -1)
@@ -299,7 +299,7 @@ def _in_projection_packed(q, k, v, w, b=None):
 
 def _in_projection(q, k, v, w_q, w_k, w_v, b_q=None, b_k=None, b_v=None):
     """query, key and value through weights of their own."""
-    from engine.ops.blas import linear
+    from engine.ops.linalg.products import linear
 
     width = q.size(-1)
     for label, weight, x in (("query", w_q, q), ("key", w_k, k), ("value", w_v, v)):
@@ -328,7 +328,7 @@ def _check_mask(attn_mask, tgt_len, src_len, batch_heads):
 
 def _one_more(mask):
     """A mask with one more column, which may be seen."""
-    from engine.ops.padding import constant_pad_nd
+    from engine.ops.nn.padding import constant_pad_nd
 
     return None if mask is None else constant_pad_nd(mask, (0, 1))
 
@@ -375,8 +375,8 @@ def multi_head_attention_forward(
 
     query (L, N, E), key (S, N, Ek), value (S, N, Ev), or without N -> (L, N, E), weights (N, L, S) or None.
     """
-    from engine.ops.blas import linear
     from engine.ops.joining import cat
+    from engine.ops.linalg.products import linear
 
     batched = _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:

@@ -10,9 +10,9 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
-from engine.layouts import follow, plain
-from engine.ops import _conv
-from engine.ops._weights import lay_weight
+from engine.layouts import follow, in_torch_order
+from engine.ops.nn import _conv
+from engine.ops.nn._weights import lay_weight
 from engine.tensor import Tensor
 
 _WORTH = 64  # elements of a weight from which packing it for every use is felt
@@ -209,7 +209,7 @@ def _zeros(values):
     return (0,) * len(values)
 
 
-@op(out=False, node="ConvolutionBackward0", method=False, laid=True, large=256)
+@op(out=False, node="ConvolutionBackward0", method=False, channels_last=True, large=256)
 @joint_derivative("input", "weight", "bias", by=_convolution_grads)
 @samples(
     lambda t: (
@@ -252,7 +252,7 @@ def convolution(
     check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     x, w, b = _wide(xp, input, weight, bias)
     if not transposed:
-        x = plain(x)
+        x = in_torch_order(x)
         result = _conv.forward(xp, x, w, b, stride, padding, dilation, groups)
         return _narrow(follow(xp, result, input, weight), input.dtype)
     whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
@@ -262,7 +262,7 @@ def convolution(
     return _narrow(follow(xp, result, input, weight), input.dtype)
 
 
-@op(out=False, public=False, method=False, laid=True, large=256)
+@op(out=False, public=False, method=False, channels_last=True, large=256)
 @joint_derivative(
     "grad_output", "weight",
     by=lambda grad, grad_output, weight, needs, stride, padding, dilation, groups: (
@@ -291,7 +291,7 @@ def convolution_backward_input(xp, grad_output, weight, size, stride, padding, d
     return _narrow(follow(xp, result, grad_output, weight), grad_output.dtype)
 
 
-@op(out=False, public=False, method=False, laid=True, large=256)
+@op(out=False, public=False, method=False, channels_last=True, large=256)
 @joint_derivative(
     "grad_output", "input",
     by=lambda grad, grad_output, input, needs, stride, padding, dilation, groups: (
@@ -377,7 +377,7 @@ def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
         input, padding = _string_padding(input, weight, padding, stride, dilation)
     else:
         padding = _each(padding, n, "padding")
-    if not mode.enabled and weight._laid is None:
+    if not mode.enabled and weight._channels_last is None:
         lay_weight(weight, _WORTH)
     result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
     return result if batched else result.squeeze(0)
@@ -398,7 +398,7 @@ def _string_padding(input, weight, padding, stride, dilation):
         "created (Triggered internally at /__w/pytorch/pytorch/aten/src/ATen/native/Convolution.cpp:1101.)",
         stacklevel=4,
     )
-    from engine.ops.padding import constant_pad_nd
+    from engine.ops.nn.padding import constant_pad_nd
 
     more = [x for t in reversed(total) for x in (0, t % 2)]
     return constant_pad_nd(input, more, 0), tuple(t // 2 for t in total)

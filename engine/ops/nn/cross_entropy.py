@@ -10,7 +10,7 @@ from math import prod
 
 from engine import dtypes
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.softmax import log_softmax, softmax_backward
+from engine.ops.nn.softmax import log_softmax, softmax_backward
 from engine.tensor import Tensor
 
 _FEW = 4096  # elements from which oneDNN's softmax is the faster

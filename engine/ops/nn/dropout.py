@@ -9,7 +9,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops._draw import kept
 from engine.ops.creation import empty, inside
 from engine.ops.random import generator_of
-from engine.tensor import Tensor, lying, wrap
+from engine.tensor import Tensor, raw_array, wrap
 
 
 def _check(p):
@@ -32,7 +32,7 @@ def noise_like(input, p, feature=False, shape=None):
     if p > 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p:g}")
     shape, where = shape or _shape(input, feature), input.device
-    array = lying(input)
+    array = raw_array(input)
     if p == 1 or array.dtype.kind not in "fV":
         return empty(shape, dtype=input.dtype, device=where).bernoulli_(1 - p).div_(1 - p or 1)
     xp = xp_of(array)
@@ -59,7 +59,7 @@ def _dropped(input, p, train, feature=False, alpha=False, inplace=False):
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
 
 
-@op(public=False, method=False, out=False, tensors=("noise",), node="AddBackward0", half=True)
+@op(public=False, method=False, out=False, tensors=("noise",), node="AddBackward0", half=True, blocks="elements")
 @derivative(input=lambda grad: grad, other=lambda grad, noise: grad * noise)
 @samples(lambda t: [(t(3, 4), t(3, 4), t.constant(t(3, 4))), (t(), t(), t.constant(t()))])
 def plus_noisy(xp, input, other, noise):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.dispatch import composite, samples
-from engine.ops.padding import constant_pad_nd
-from engine.ops.pooling import avg_pool2d, avg_pool3d
+from engine.ops.nn.padding import constant_pad_nd
+from engine.ops.nn.pooling import avg_pool2d, avg_pool3d
 
 
 @composite(public=False, method=False)

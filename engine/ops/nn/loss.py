@@ -10,7 +10,7 @@ from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
 

@@ -13,7 +13,7 @@ from engine.dispatch import OPS, composite, joint_derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
-from engine.tensor import Size, Tensor, lying
+from engine.tensor import Size, Tensor, raw_array
 
 _LARGE = 1 << 16
 _BLOCK = 1 << 17  # elements worked on at a time
@@ -315,7 +315,7 @@ def _batch_twin(grad, input, weight, eps):
     returns=("input", "weight", "bias"),
     tensors=("mean", "rstd"),
     why=WHY,
-    laid=True,
+    channels_last=True,
     large=2048,
 )
 @joint_derivative(
@@ -367,7 +367,7 @@ def _channel_dot(xp, a, b):
 
 @op(
     public=False, returns=("output", "mean", "rstd", "var"), nondifferentiable=("mean", "rstd", "var"), out=False,
-    method=False, node="NativeBatchNormBackward0", laid=True, large=2048,
+    method=False, node="NativeBatchNormBackward0", channels_last=True, large=2048,
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
@@ -434,7 +434,7 @@ FEW = 1 << 12  # elements up to which two passes by numpy cost less than a call 
 FEW_ROWS = 1 << 15  # the same of (N, C)
 
 
-@op(public=False, out=False, method=False, node="NativeBatchNormBackward0", laid=True, large=2048)
+@op(public=False, out=False, method=False, node="NativeBatchNormBackward0", channels_last=True, large=2048)
 @joint_derivative("input", "weight", "bias", by=_eval_grads)
 @samples(
     lambda t: [
@@ -476,7 +476,7 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
 
 
 def _check_batch(input, channels, running_mean, running_var, weight, bias, training):
-    array = lying(input)
+    array = raw_array(input)
     wanted, dtype = (channels,), array.dtype
     if training or (running_mean is not None and running_var is not None):
         for tensor in (running_mean, running_var, weight, bias):

@@ -8,7 +8,7 @@ from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops._vjp import WHY, vjp
-from engine.ops.normalization import (
+from engine.ops.nn.norm import (
     _dot,
     _floating,
     _same_type,

@@ -6,7 +6,7 @@ import builtins
 
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.pointwise import refuse
+from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor
 
 
@@ -38,7 +38,7 @@ def _check_constant(shape, pad):
     return pairs
 
 
-@op(out=False, method=False, plain=("value",))
+@op(out=False, method=False, not_tensors=("value",))
 @derivative(input=lambda grad, pad: constant_pad_nd(grad, [-p for p in pad], 0))
 @samples(lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())])
 def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):

@@ -10,10 +10,10 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import follow
-from engine.ops import _pool
-from engine.ops.pointwise import not_implemented, refuse
-from engine.ops.resample import adaptive_average, adaptive_spec
-from engine.tensor import Tensor, lying
+from engine.ops.nn import _pool
+from engine.ops.nn.resample import adaptive_average, adaptive_spec
+from engine.ops.pointwise.arithmetic import not_implemented, refuse
+from engine.tensor import Tensor, raw_array
 
 
 def _wide(array):
@@ -43,7 +43,7 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     out=False,
     method=False,
     node="MaxPool2DWithIndicesBackward0",
-    laid=True,
+    channels_last=True,
     large=256,
 )
 @derivative(
@@ -62,7 +62,7 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     out=False,
     method=False,
     node="MaxPool3DWithIndicesBackward0",
-    laid=True,
+    channels_last=True,
     large=256,
 )
 @derivative(
@@ -76,7 +76,7 @@ def max_pool3d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     return _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@op(public=False, out=False, method=False, laid=True, large=256)
+@op(public=False, out=False, method=False, channels_last=True, large=256)
 @derivative(
     grad_output=lambda grad, input, output, kernel_size, stride, padding, dilation: pool_gather(
         grad, max_pool_indices(input.detach(), output.detach(), kernel_size, stride, padding, dilation)
@@ -173,7 +173,7 @@ def _avg_samples(t, n):
     ]
 
 
-@op(public=False, out=False, method=False, node="AvgPool2DBackward0", laid=True, large=256)
+@op(public=False, out=False, method=False, node="AvgPool2DBackward0", channels_last=True, large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -186,7 +186,7 @@ def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_
     return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(public=False, out=False, method=False, node="AvgPool3DBackward0", laid=True, large=256)
+@op(public=False, out=False, method=False, node="AvgPool3DBackward0", channels_last=True, large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -207,7 +207,7 @@ def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_o
     return function(grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(public=False, out=False, method=False, laid=True, large=256)
+@op(public=False, out=False, method=False, channels_last=True, large=256)
 @derivative(
     grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     _again(grad, grad_output_shape[2:], kernel_size, stride, padding, count_include_pad, divisor_override)
@@ -261,7 +261,7 @@ def _geometry(name, n, kernel_size, stride, padding, dilation=1):
 
 def _batch_of(name, n, input, kernel, stride, padding, dilation, ceil_mode, strict=True):
     """Whether input has a batch dim; torch's refusals otherwise."""
-    return _checked(n, lying(input).shape, kernel, stride, padding, dilation, ceil_mode, strict)
+    return _checked(n, raw_array(input).shape, kernel, stride, padding, dilation, ceil_mode, strict)
 
 
 @functools.lru_cache(1024)

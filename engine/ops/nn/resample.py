@@ -6,8 +6,8 @@ import warnings
 from math import floor
 
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops import _resample
-from engine.ops.pointwise import not_implemented
+from engine.ops.nn import _resample
+from engine.ops.pointwise.arithmetic import not_implemented
 
 
 def adaptive_spec(size, out):
@@ -201,7 +201,7 @@ def interpolate(
 
     mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear, area.  input (N, C, *) -> (N, C, *size).
     """
-    from engine.ops import pooling
+    from engine.ops.nn import pooling
 
     asked, mode = mode, mode if isinstance(mode, str) else ""
     if mode in ("nearest", "area", "nearest-exact"):

@@ -9,18 +9,18 @@ from __future__ import annotations
 import builtins
 
 from engine import dtypes
-from engine.arguments import check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, joint_derivative, op, samples
+from engine.dispatch.arguments import check_elements
 from engine.grad_mode import mode
-from engine.layouts import plain
-from engine.ops import _rnn
+from engine.layouts import in_torch_order
 from engine.ops._vjp import WHY, vjp
-from engine.ops._weights import lay_weight
-from engine.ops.activation import relu, sigmoid, tanh
-from engine.ops.blas import linear
-from engine.ops.dropout import dropout as _dropout
 from engine.ops.joining import cat, stack
+from engine.ops.linalg.products import linear
+from engine.ops.nn import _rnn
+from engine.ops.nn._weights import lay_weight
+from engine.ops.nn.activation import relu, sigmoid, tanh
+from engine.ops.nn.dropout import dropout as _dropout
 from engine.tensor import Tensor
 
 _WORTH = 1 << 13  # elements of a weight from which packing it for every use is felt
@@ -168,7 +168,7 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
 
 
 @op(
-    public=False, method=False, out=False, returns=("output", "h", "c"), large=16, laid=True,
+    public=False, method=False, out=False, returns=("output", "h", "c"), large=16, channels_last=True,
     tensors=("rows", "h0", "c0", "weight_ih", "weight_hh"),
 )  # fmt: skip
 @samples(
@@ -184,13 +184,13 @@ def lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, 
     rows (length N, I), h0 (N, H), c0 (N, H), weight_ih (4H, I), weight_hh (4H, H), bias (4H), the sum of both, or None
     -> output (length N, H), h (N, H), c (N, H).
     """
-    x, h, c, w, u = _wide(*map(plain, (rows, h0, c0, weight_ih, weight_hh)))
+    x, h, c, w, u = _wide(*map(in_torch_order, (rows, h0, c0, weight_ih, weight_hh)))
     gates = x.dot(w.T) if bias is None else x.dot(w.T) + _wide(bias)[0]
     return _like(_rnn.lstm_outputs(xp, gates, h, c, u, length, reverse), rows.dtype)
 
 
 @op(
-    public=False, method=False, out=False, returns=("output", "h"), large=16, laid=True,
+    public=False, method=False, out=False, returns=("output", "h"), large=16, channels_last=True,
     tensors=("rows", "h0", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
 )  # fmt: skip
 @samples(
@@ -206,7 +206,7 @@ def gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None
     rows (length N, I), h0 (N, H), weight_ih (3H, I), weight_hh (3H, H), bias_ih, bias_hh (3H) or None
     -> output (length N, H), h (N, H).
     """
-    x, h, w, u, b, d = _wide(*map(plain, (rows, h0, weight_ih, weight_hh)), bias_ih, bias_hh)
+    x, h, w, u, b, d = _wide(*map(in_torch_order, (rows, h0, weight_ih, weight_hh)), bias_ih, bias_hh)
     gates = x.dot(w.T) if b is None else x.dot(w.T) + b
     found = _rnn.gru_forward(xp, gates, h, u, d, (len(h),) * length, reverse)
     return _like(found[:2], rows.dtype)
@@ -329,9 +329,9 @@ def _plain(batch_sizes):
     return not mode.enabled and len(set(batch_sizes)) == 1
 
 
-def _laid(weights):
+def _channels_last(weights):
     for weight in weights[:2]:
-        if weight._laid is None:
+        if weight._channels_last is None:
             lay_weight(weight, _WORTH)
     return weights[:2]
 
@@ -341,7 +341,7 @@ def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
     bias = weights[2] + weights[3] if has_biases else None
     projection = weights[-1] if len(weights) in (3, 5) else None
     if projection is None and _plain(batch_sizes):
-        found = lstm_inference(rows, *hx, *_laid(weights), bias, len(batch_sizes), reverse)
+        found = lstm_inference(rows, *hx, *_channels_last(weights), bias, len(batch_sizes), reverse)
     else:
         found = lstm_layer(linear(rows, w_ih, bias), *hx, w_hh, projection, batch_sizes, reverse)
     return found[0], found[1:3]
@@ -350,7 +350,7 @@ def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
 def _gru_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
     if _plain(batch_sizes):
         biases = weights[2:4] if has_biases else (None, None)
-        found = gru_inference(rows, *hx, *_laid(weights), *biases, len(batch_sizes), reverse)
+        found = gru_inference(rows, *hx, *_channels_last(weights), *biases, len(batch_sizes), reverse)
         return found[0], found[1:]
     gates = linear(rows, weights[0], weights[2] if has_biases else None)
     found = gru_layer(gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse)

@@ -7,7 +7,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.ops.reduction import cast_back
 from engine.tensor import Tensor
 
@@ -26,7 +26,7 @@ def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, 
     return input, input.dtype, axis
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, blocks="rows")
 @derivative(
     grad_output=lambda grad, output, dim: softmax_backward(grad, output, dim),
     output=lambda grad, grad_output, output, dim: _softmax_curve(grad, grad_output, output, dim),
@@ -50,7 +50,7 @@ def _soft_samples(t: Any) -> list[Any]:
             (t(3, 4), 1, {"dtype": dtypes.float64})]  # fmt: skip
 
 
-@op(names=("special_softmax",), large=512)
+@op(names=("special_softmax",), large=512, blocks="rows")
 @derivative(input=lambda grad, result, dim, input_dtype: cast_back(softmax_backward(grad, result, dim), input_dtype))
 @samples(_soft_samples)
 def softmax(xp, input, dim: int, dtype=None):
@@ -63,7 +63,7 @@ def softmax(xp, input, dim: int, dtype=None):
     return found if found.dtype is kind else found.astype(kind)
 
 
-@op(**PRIVATE, half=True)
+@op(**PRIVATE, half=True, blocks="rows")
 @derivative(
     grad_output=lambda grad, output, dim: grad - (grad * output.exp()).sum(dim, True),
     output=lambda grad, grad_output, output, dim: -grad * output.exp() * grad_output.sum(dim, True),
@@ -76,7 +76,7 @@ def log_softmax_backward(xp, grad_output, output, dim):
     return grad_output - xp.exp(output) * grad_output.sum(axis=dim, keepdims=True)
 
 
-@op(names=("special_log_softmax",), large=512)
+@op(names=("special_log_softmax",), large=512, blocks="rows")
 @derivative(
     input=lambda grad, result, dim, input_dtype: cast_back(log_softmax_backward(grad, result, dim), input_dtype)
 )

@@ -11,8 +11,8 @@ from math import prod
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops import _conv
-from engine.ops.pointwise import refuse
+from engine.ops.nn import _conv
+from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor
 
 # --- unfold and fold

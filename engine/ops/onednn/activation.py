@@ -16,9 +16,10 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.layouts import Laid, empty_laid, lay, lies_channels_last
-from engine.ops import activation, dropout, pointwise, softmax
-from engine.ops.onednn_reduction import finite, flat
+from engine.layouts import ChannelsLast, empty_channels_last, lies_channels_last, to_channels_last
+from engine.ops.nn import activation, dropout, softmax
+from engine.ops.onednn.reduction import finite, flat
+from engine.ops.pointwise import arithmetic
 
 
 def dense(array: Any) -> Any:
@@ -32,8 +33,8 @@ def like(array: Any) -> Any:
     """A new array that lies as a dense one, of its class."""
     if array.flags.c_contiguous:
         return empty(array.shape, array.dtype)
-    made = empty_laid(array.shape, array.dtype)
-    return made if type(array) is Laid else made.view(np.ndarray)
+    made = empty_channels_last(array.shape, array.dtype)
+    return made if type(array) is ChannelsLast else made.view(np.ndarray)
 
 
 def alike(array: Any, wanted: Any) -> Any:
@@ -42,7 +43,7 @@ def alike(array: Any, wanted: Any) -> Any:
         return array
     if wanted.flags.c_contiguous:
         return np.ascontiguousarray(array)
-    return lay(np.ascontiguousarray(array) if 0 in array.strides else array)
+    return to_channels_last(np.ascontiguousarray(array) if 0 in array.strides else array)
 
 
 def _target(array: Any, into: Any) -> Any:
@@ -68,9 +69,9 @@ def _binary(op: Any, algorithm: int) -> None:
         return made if arrays.binary(input, other, made, algorithm) else NotImplemented
 
 
-_binary(pointwise.add, _abi.BINARY_ADD)
-_binary(pointwise.sub, _abi.BINARY_SUB)
-_binary(pointwise.mul, _abi.BINARY_MUL)
+_binary(arithmetic.add, _abi.BINARY_ADD)
+_binary(arithmetic.sub, _abi.BINARY_SUB)
+_binary(arithmetic.mul, _abi.BINARY_MUL)
 
 
 @kernel(dropout.plus_noisy, "onednn")

@@ -11,8 +11,8 @@ from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.ops import attention as of_attention
-from engine.ops.attention import lain
+from engine.ops.nn import attention as of_attention
+from engine.ops.nn.attention import lain
 
 
 def _scaled(scale):

@@ -15,7 +15,7 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.ops import blas, blas_add
+from engine.ops.linalg import products, products_add
 
 # Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
 # A primitive is made anew for each number of rows, so not for all of them.
@@ -29,10 +29,10 @@ def _worth(n: int, k: int, m: int) -> bool:
 
 def _gemm(a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bool:
     """out = alpha a @ b + beta out for matrices of any strides."""
-    return arrays.sgemm(blas.straight(np, a), blas.straight(np, b), out, alpha, beta)
+    return arrays.sgemm(products.straight(np, a), products.straight(np, b), out, alpha, beta)
 
 
-@kernel(blas.mm, "onednn")
+@kernel(products.mm, "onednn")
 def _mm(xp, input, mat2):
     if input.ndim != 2 or mat2.ndim != 2 or input.shape[1] != mat2.shape[0]:
         return NotImplemented
@@ -42,7 +42,7 @@ def _mm(xp, input, mat2):
     return made if _gemm(input, mat2, made) else NotImplemented
 
 
-@kernel(blas.linear, "onednn")
+@kernel(products.linear, "onednn")
 def _linear(xp, input, weight, bias=None):
     if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
@@ -82,7 +82,7 @@ def _batches(a: Any, b: Any) -> Any:
     made = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
     if a.ndim == b.ndim == made.ndim and arrays.matmul(a, b, made):
         return made
-    a, b = (_folded(blas.straight(np, x), lead, count) for x in (a, b))
+    a, b = (_folded(products.straight(np, x), lead, count) for x in (a, b))
     served = arrays.matmul(a, b, made.reshape(count, *made.shape[-2:]))
     return made if served else NotImplemented
 
@@ -96,14 +96,14 @@ def _folded(array: Any, lead: tuple[int, ...], count: int) -> Any:
     return array.reshape(count, *array.shape[-2:])
 
 
-@kernel(blas.bmm, "onednn")
+@kernel(products.bmm, "onednn")
 def _bmm(xp, input, mat2):
     if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
         return NotImplemented
     return _batches(input, mat2)
 
 
-@kernel(blas.batched, "onednn")
+@kernel(products.batched, "onednn")
 def _batched(xp, input, other):
     return _batches(input, other)
 
@@ -112,7 +112,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-@kernel(blas_add.addmm, "onednn")
+@kernel(products_add.addmm, "onednn")
 def _addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
     if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0] or input.ndim > 2:
         return NotImplemented
@@ -121,7 +121,7 @@ def _addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
     if not _number(beta) or not _number(alpha):
         return NotImplemented
     shape = (mat1.shape[0], mat2.shape[1])
-    blas.expandable(input, shape)
+    products.expandable(input, shape)
     made = empty(shape, mat1.dtype)
     if beta != 0:
         made[...] = input

@@ -14,23 +14,24 @@ from engine.backends.onednn.primitives import primitive, usable
 from engine.dispatch import kernel
 from engine.layouts import (
     asks_channels_last,
-    empty_laid,
-    lay,
+    empty_channels_last,
     lies_channels_last,
+    to_channels_last,
 )
-from engine.ops import _conv, _pool, convolution, pooling
-from engine.ops.onednn_reduction import column_sums, rows_of_channels
+from engine.ops.nn import _conv, _pool, pooling
+from engine.ops.nn import conv as convolution
+from engine.ops.onednn.reduction import column_sums, rows_of_channels
 
 
 def activation(array: Any) -> Any:
     """The array in channels-last made, as a plain numpy array; a copy unless it lies so."""
-    found = array if lies_channels_last(array) else lay(array)
+    found = array if lies_channels_last(array) else to_channels_last(array)
     return found.view(np.ndarray)
 
 
 def result(shape: Any, *operands: Any) -> Any:
-    """A channels-last array for a result: laid, or plainly so where the layout of an operand asks for it."""
-    made = empty_laid(shape, "float32")
+    """A channels-last array for a result: converted, or the user's own layout where an operand has it."""
+    made = empty_channels_last(shape, "float32")
     return made.view(np.ndarray) if any(asks_channels_last(a) for a in operands) else made
 
 
@@ -54,8 +55,8 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
         if transposed:
             return _Transposed(output_padding, *geometry, groups)
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
-        laid = not asks_channels_last(input) and not asks_channels_last(weight)
-        return conv.Forward(key, input, weight, bias, out, laid, *geometry, groups)
+        converted = not asks_channels_last(input) and not asks_channels_last(weight)
+        return conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
 
     found = primitive(key, make)
     return NotImplemented if found is None else found(input, weight, bias)
@@ -138,7 +139,7 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
         return NotImplemented
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
     x, g = activation(input), activation(grad_output)
-    again = empty_laid(output.shape, "float32").view(np.ndarray)
+    again = empty_channels_last(output.shape, "float32").view(np.ndarray)
     kept = arrays.pooling(x, again, _abi.POOLING_MAX, *geometry, keep=True)
     if kept is False:
         return NotImplemented

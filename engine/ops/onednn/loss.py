@@ -12,7 +12,7 @@ from engine.backends.cpu.fast import fast
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
-from engine.ops import cross_entropy
+from engine.ops.nn import cross_entropy
 
 _TINY = np.float32(1e-30)  # of a probability: below, its logarithm comes from the scores
 

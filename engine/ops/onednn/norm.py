@@ -12,9 +12,9 @@ from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import OPS, kernel
-from engine.ops import normalization, normalization_groups
-from engine.ops.normalization import _dot
-from engine.ops.onednn_activation import alike, dense, like
+from engine.ops.nn import norm, norm_groups
+from engine.ops.nn.norm import _dot
+from engine.ops.onednn.activation import alike, dense, like
 
 
 @functools.lru_cache(64)
@@ -36,7 +36,7 @@ def _norm_input(input: Any) -> bool:
     return usable(input) and 1 < input.ndim < 6
 
 
-@kernel(normalization.batch_norm_train, "onednn")
+@kernel(norm.batch_norm_train, "onednn")
 def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     if not _norm_input(input) or not usable(weight, bias):
         return NotImplemented
@@ -49,7 +49,7 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     return made, mean, 1 / np.sqrt(var + np.float32(eps)), var
 
 
-@kernel(normalization.batch_norm_backward, "onednn")
+@kernel(norm.batch_norm_backward, "onednn")
 def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
     if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
         return NotImplemented
@@ -64,9 +64,9 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     return made, of_weight, of_bias
 
 
-@kernel(normalization.batch_norm_eval, "onednn")
+@kernel(norm.batch_norm_eval, "onednn")
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
-    if input.size <= (normalization.FEW if input.ndim > 2 else normalization.FEW_ROWS):
+    if input.size <= (norm.FEW if input.ndim > 2 else norm.FEW_ROWS):
         return OPS["batch_norm_eval"].kernel(np, input, running_mean, running_var, weight, bias, eps)
     if not _norm_input(input) or not usable(running_mean, running_var, weight, bias):
         return NotImplemented
@@ -84,7 +84,7 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
 def _normalized(input, normalized_shape, weight, bias, eps):
     """(result, mean, variance) of layer norm, each contiguous, or None."""
     normalized_shape = tuple(normalized_shape)
-    normalization.check_layer(input, normalized_shape, weight, bias)
+    norm.check_layer(input, normalized_shape, weight, bias)
     if not usable(input, weight, bias):
         return None
     width = prod(normalized_shape)
@@ -95,7 +95,7 @@ def _normalized(input, normalized_shape, weight, bias, eps):
     return (made, mean, var) if served else None
 
 
-@kernel(normalization.native_layer_norm, "onednn")
+@kernel(norm.native_layer_norm, "onednn")
 def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     found = _normalized(input, normalized_shape, weight, bias, eps)
     if found is None:
@@ -108,13 +108,13 @@ def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return made, mean.reshape(lead), np.reciprocal(var, out=var).reshape(lead)
 
 
-@kernel(normalization.layer_norm_inference, "onednn")
+@kernel(norm.layer_norm_inference, "onednn")
 def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     found = _normalized(input, normalized_shape, weight, bias, eps)
     return NotImplemented if found is None else found[0]
 
 
-@kernel(normalization.native_layer_norm_backward, "onednn")
+@kernel(norm.native_layer_norm_backward, "onednn")
 def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
     if not usable(grad_output, input, mean, rstd, weight):
         return NotImplemented
@@ -139,7 +139,7 @@ def _same(count: int) -> Any:
     return np.ones(count, "float32"), np.zeros(count, "float32")
 
 
-@kernel(normalization_groups.normalize_groups, "onednn")
+@kernel(norm_groups.normalize_groups, "onednn")
 def _group_norm(xp, input, groups, weight=None, bias=None, eps=1e-5):
     if not usable(input, weight, bias):
         return NotImplemented
@@ -159,7 +159,7 @@ def _group_norm(xp, input, groups, weight=None, bias=None, eps=1e-5):
     return made, mean.reshape(shape), (1 / np.sqrt(var + np.float32(eps))).reshape(shape)
 
 
-@kernel(normalization_groups.native_group_norm_backward, "onednn")
+@kernel(norm_groups.native_group_norm_backward, "onednn")
 def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
     if not usable(grad_output, input, mean, rstd, weight):
         return NotImplemented

@@ -11,8 +11,8 @@ from engine.backends.cpu.fast import fast
 from engine.backends.onednn import arrays, library, recurrent
 from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
-from engine.layouts import plain
-from engine.ops import _rnn, rnn
+from engine.layouts import in_torch_order
+from engine.ops.nn import _rnn, rnn
 
 
 def _gemm(beta: float) -> Any:
@@ -54,8 +54,8 @@ def _share(rows, weight, bias):
     """What the input adds to the gates: rows (n, I) @ weight (G, I).T + bias (G)."""
     made = np.empty((len(rows), len(weight)), np.float32)
     made[...] = bias
-    if not arrays.sgemm(rows, plain(weight).T, made, 1.0, 1.0):
-        made += rows.dot(plain(weight).T)
+    if not arrays.sgemm(rows, in_torch_order(weight).T, made, 1.0, 1.0):
+        made += rows.dot(in_torch_order(weight).T)
     return made
 
 
@@ -69,7 +69,7 @@ def _lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0,
     if recurrent.lstm(x, *states, weight_ih, weight_hh, b, made, *last, reverse):
         return out, *last
     gates = _share(rows, weight_ih, b)
-    return _rnn.lstm_outputs(fast, gates, h0, c0, plain(weight_hh), length, reverse)
+    return _rnn.lstm_outputs(fast, gates, h0, c0, in_torch_order(weight_hh), length, reverse)
 
 
 @kernel(rnn.gru_inference, "onednn")
@@ -82,7 +82,7 @@ def _gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=Non
     if recurrent.gru(x, *states, weight_ih, weight_hh, b, d, made, *last, reverse):
         return out, *last
     gates, sizes = _share(rows, weight_ih, b), (len(h0),) * length
-    return _rnn.gru_forward(fast, gates, h0, plain(weight_hh), d, sizes, reverse, _gemm(0.0))[:2]
+    return _rnn.gru_forward(fast, gates, h0, in_torch_order(weight_hh), d, sizes, reverse, _gemm(0.0))[:2]
 
 
 @kernel(rnn.lstm_layer_backward, "onednn")

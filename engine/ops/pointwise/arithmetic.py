@@ -16,7 +16,7 @@ from engine.dispatch import (
     overload,
     samples,
 )
-from engine.runtime import store
+from engine.dispatch.runtime import store
 from engine.tensor import Tensor, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
@@ -35,7 +35,7 @@ def conj_if_complex(x: Any) -> Any:
 _conj = conj_if_complex
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, blocks="elements")
 @derivative(input=lambda grad, mask: keep_where(grad, mask))
 @samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(), t.boolean())])
 def keep_where(xp, input, mask):
@@ -109,7 +109,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, laid=True, several=((2, 4),))
+@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -130,7 +130,15 @@ def _check_sub(arrays: list[Any]) -> None:
             raise RuntimeError(_SUB_BOOL)
 
 
-@op(broadcast=True, inplace=True, names=("subtract",), check=_check_sub, laid=True, several=((2, 4),))
+@op(
+    broadcast=True,
+    inplace=True,
+    names=("subtract",),
+    check=_check_sub,
+    channels_last=True,
+    several=((2, 4),),
+    direct=True,
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -170,7 +178,7 @@ def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
     broadcast=True,
     check=_check_sub,
     numbers=("other",),
-    laid=True,
+    channels_last=True,
     several=((2, 3), (2, 3)),
 )
 @derivative(
@@ -189,7 +197,7 @@ def rsub(xp, input, other, *, alpha: complex = 1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(inplace=True, names=("negative",), laid=True)
+@op(inplace=True, names=("negative",), channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad: -grad)
 @array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -216,7 +224,7 @@ def positive(input: Tensor):
 # --- products
 
 
-@op(broadcast=True, inplace=True, names=("multiply",), laid=True)
+@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True)
 @derivative(
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
@@ -229,7 +237,7 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(node="PowBackward0", inplace=True, laid=True)
+@op(node="PowBackward0", inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, input: grad * (_conj(input) * 2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
@@ -237,7 +245,7 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, plain=("value",), half=True, several=((3, 5),), numbers=())
+@op(broadcast=True, inplace=True, not_tensors=("value",), half=True, several=((3, 5),), numbers=(), direct=True)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -271,11 +279,12 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 @op(
     broadcast=True,
     inplace=True,
-    plain=("value",),
+    not_tensors=("value",),
     check=lambda arrays: _check_addcdiv(*arrays),
     half=True,
     several=((3, 5),),
     numbers=(),
+    direct=True,
 )
 @derivative(
     input=lambda grad: grad,
@@ -295,7 +304,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 # --- quotients
 
 
-@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", laid=True)
+@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True)
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -478,7 +487,7 @@ def fmod(xp, input, other):
     return xp.fmod(input, other)
 
 
-@op(promote="float", inplace=True, half=True)
+@op(promote="float", inplace=True, half=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: -grad * _conj(result * result))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def reciprocal(xp, input):
@@ -633,7 +642,7 @@ def float_power_(input: Tensor, exponent: Tensor | complex):
     return input.pow_(exponent if not isinstance(exponent, Tensor) else exponent.to(result.dtype))
 
 
-@op(promote="float", inplace=True, laid=True)
+@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: grad / (_conj(result) * 2))
 @array_derivative()
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
@@ -642,7 +651,7 @@ def sqrt(xp, input):
     return xp.sqrt(input)
 
 
-@op(promote="float", inplace=True, half=True, laid=True)
+@op(promote="float", inplace=True, half=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def rsqrt(xp, input):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.dispatch import op, operator_form, samples
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
 
@@ -45,7 +45,7 @@ def bitwise_xor(xp, input, other):
     return xp.bitwise_xor(input, other)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements")
 @samples(
     lambda t: [
         (t.integers(-9, 9, 3, 4),),
@@ -136,7 +136,7 @@ def logical_xor(xp, input, other):
     return xp.logical_xor(input, other)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements")
 @samples(lambda t: [(t.boolean(3, 4),), (t(3),), (t(),), (t(0),)])
 def logical_not(xp, input):
     """Whether input is 0.  input (*) -> (*) bool."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine.dispatch import array_derivative, derivative, op, samples
-from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import (
+from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
+from engine.ops.pointwise.arithmetic import (
     keep_where,
     no_derivative,
     not_implemented,
@@ -24,7 +24,7 @@ LN2, LN10 = math.log(2), math.log(10)
 # --- exponentials and logarithms
 
 
-@op(promote="float", inplace=True, laid=True)
+@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: grad * _conj(result))
 @array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
@@ -33,7 +33,7 @@ def exp(xp, input):
     return xp.exp(input)
 
 
-@op(promote="float", inplace=True, names=("special_exp2",))
+@op(promote="float", inplace=True, names=("special_exp2",), blocks="elements")
 @derivative(input=lambda grad, result: grad * (_conj(result) * LN2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def exp2(xp, input):
@@ -41,7 +41,7 @@ def exp2(xp, input):
     return xp.exp2(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, result: grad * (_conj(result) + 1))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def expm1(xp, input):
@@ -49,7 +49,7 @@ def expm1(xp, input):
     return xp.expm1(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, input: grad / _conj(input))
 @array_derivative()
 @samples(
@@ -66,7 +66,7 @@ def log(xp, input):
     return xp.log(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, input: grad / (_conj(input) * LN2))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def log2(xp, input):
@@ -74,7 +74,7 @@ def log2(xp, input):
     return xp.log2(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, input: grad / (_conj(input) * LN10))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def log10(xp, input):
@@ -82,7 +82,7 @@ def log10(xp, input):
     return xp.log10(input)
 
 
-@op(promote="float", inplace=True, node="Log1PBackward0")
+@op(promote="float", inplace=True, node="Log1PBackward0", blocks="elements")
 @derivative(input=lambda grad, input: grad / (_conj(input) + 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.uniform(-0.5, 0.5),), (t(0, 2),), (t.complex(3),)])
 def log1p(xp, input):
@@ -93,7 +93,7 @@ def log1p(xp, input):
 # --- trigonometry
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, input: grad * _conj(input.cos()))
 @array_derivative(input=lambda grad, input: grad * np.cos(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -102,7 +102,7 @@ def sin(xp, input):
     return xp.sin(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, input: grad * -_conj(input.sin()))
 @array_derivative(input=lambda grad, input: grad * -np.sin(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -111,7 +111,7 @@ def cos(xp, input):
     return xp.cos(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, result: grad * _conj(result * result + 1))
 @samples(lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)])
 def tan(xp, input):
@@ -119,7 +119,7 @@ def tan(xp, input):
     return xp.tan(input)
 
 
-@op(promote="float", inplace=True, names=("arcsin",))
+@op(promote="float", inplace=True, names=("arcsin",), blocks="elements")
 @derivative(input=lambda grad, input: grad * _conj((1 - input * input).rsqrt()))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def asin(xp, input):
@@ -127,7 +127,7 @@ def asin(xp, input):
     return xp.arcsin(input)
 
 
-@op(promote="float", inplace=True, names=("arccos",))
+@op(promote="float", inplace=True, names=("arccos",), blocks="elements")
 @derivative(input=lambda grad, input: grad * -_conj((1 - input * input).rsqrt()))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def acos(xp, input):
@@ -135,7 +135,7 @@ def acos(xp, input):
     return xp.arccos(input)
 
 
-@op(promote="float", inplace=True, names=("arctan",))
+@op(promote="float", inplace=True, names=("arctan",), blocks="elements")
 @derivative(input=lambda grad, input: grad / _conj(input * input + 1))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def atan(xp, input):
@@ -160,7 +160,7 @@ def atan2(xp, input, other):
     return xp.arctan2(input, other)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, input: grad * _conj(input.cosh()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sinh(xp, input):
@@ -168,7 +168,7 @@ def sinh(xp, input):
     return xp.sinh(input)
 
 
-@op(promote="float", inplace=True)
+@op(promote="float", inplace=True, blocks="elements")
 @derivative(input=lambda grad, input: grad * _conj(input.sinh()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def cosh(xp, input):
@@ -176,7 +176,7 @@ def cosh(xp, input):
     return xp.cosh(input)
 
 
-@op(node={"_inplace": "AsinhBackward1"}, promote="float", inplace=True, names=("arcsinh",))
+@op(node={"_inplace": "AsinhBackward1"}, promote="float", inplace=True, names=("arcsinh",), blocks="elements")
 @derivative(input=lambda grad, input: grad * _conj((input * input + 1).rsqrt()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def asinh(xp, input):
@@ -190,7 +190,7 @@ def _acosh_slope(x: Tensor) -> Tensor:
     return (x * x - 1).rsqrt()
 
 
-@op(node={"_inplace": "AcoshBackward1"}, promote="float", inplace=True, names=("arccosh",))
+@op(node={"_inplace": "AcoshBackward1"}, promote="float", inplace=True, names=("arccosh",), blocks="elements")
 @derivative(input=lambda grad, input: grad * _conj(_acosh_slope(input)))
 @samples(lambda t: [(t.uniform(1.2, 3, 3, 4),), (t.uniform(1.2, 3),), (t(0, 2),)])
 def acosh(xp, input):
@@ -198,7 +198,7 @@ def acosh(xp, input):
     return xp.arccosh(input)
 
 
-@op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",))
+@op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",), blocks="elements")
 @derivative(input=lambda grad, input: grad / _conj(1 - input * input))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def atanh(xp, input):
@@ -211,7 +211,7 @@ def _real_only(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
 
 
-@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0")
+@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0", blocks="elements")
 @derivative(input=lambda grad: grad * (math.pi / 180))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-90, 90, 3),)])
 def deg2rad(xp, input):
@@ -220,7 +220,7 @@ def deg2rad(xp, input):
     return xp.multiply(input, input.dtype.type(math.pi / 180))
 
 
-@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0")
+@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0", blocks="elements")
 @derivative(input=lambda grad: grad * (180 / math.pi))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 3),)])
 def rad2deg(xp, input):
@@ -234,7 +234,7 @@ def _sinc_backward(grad: Tensor, input: Tensor) -> Tensor:
     return keep_where(grad * _conj((x * x.cos() - x.sin()) / (x * input)), input != 0)
 
 
-@op(promote="float", inplace=True, half=True)
+@op(promote="float", inplace=True, half=True, blocks="elements")
 @derivative(input=_sinc_backward)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def sinc(xp, input):
@@ -394,7 +394,7 @@ def _power_of_two(like: Tensor, exponent: Tensor) -> Tensor:
 # --- signs
 
 
-@op(inplace=True, names=("absolute",))
+@op(inplace=True, names=("absolute",), blocks="elements", direct=True)
 @derivative(input=lambda grad, input: grad * sgn(input))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)])
 def abs(xp, input):
@@ -404,7 +404,7 @@ def abs(xp, input):
     return xp.absolute(input)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements")
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)])
 def sign(xp, input):
@@ -430,7 +430,7 @@ def _sgn_backward(grad: Tensor, input: Tensor, result: Tensor) -> Tensor:
     return keep_where(found, size != 0)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements")
 @derivative(input=_sgn_backward)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sgn(xp, input):
@@ -443,7 +443,7 @@ def sgn(xp, input):
     return result
 
 
-@op()
+@op(blocks="elements")
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def signbit(xp, input):
     """Whether the sign bit is set, of -0.0 too.  input (*) -> (*) bool."""
@@ -466,7 +466,7 @@ def _rounded(xp: Any, name: str, ufunc: Any, input: Any) -> Any:
     return ufunc(input)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements", direct=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def floor(xp, input):
@@ -474,7 +474,7 @@ def floor(xp, input):
     return _rounded(xp, "floor", xp.floor, input)
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements", direct=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def ceil(xp, input):
@@ -482,7 +482,7 @@ def ceil(xp, input):
     return _rounded(xp, "ceil", xp.ceil, input)
 
 
-@op(inplace=True, names=("fix",))
+@op(inplace=True, names=("fix",), blocks="elements", direct=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def trunc(xp, input):
@@ -490,7 +490,13 @@ def trunc(xp, input):
     return _rounded(xp, "trunc", xp.trunc, input)
 
 
-@op(node={"decimals": "RoundBackward1", "": "RoundBackward0"}, inplace=True, half=True, several=((1, 2), (2, 3)))
+@op(
+    node={"decimals": "RoundBackward1", "": "RoundBackward0"},
+    inplace=True,
+    half=True,
+    several=((1, 2), (2, 3)),
+    blocks="elements",
+)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
                     (t(4), {"decimals": -1})])  # fmt: skip
@@ -504,7 +510,7 @@ def round(xp, input, *, decimals: int = 0):
     return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale
 
 
-@op(inplace=True, half=True)
+@op(inplace=True, half=True, blocks="elements")
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def frac(xp, input):

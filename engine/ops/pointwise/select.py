@@ -8,12 +8,12 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes
-from engine.arguments import combination_error
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where, not_implemented, one_edge
-from engine.promotion import result_dtype
+from engine.dispatch.arguments import combination_error
+from engine.dispatch.promotion import result_dtype
+from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
+from engine.ops.pointwise.arithmetic import keep_where, not_implemented, one_edge
 from engine.tensor import Tensor, wrap
 
 # --- clamp
@@ -34,7 +34,7 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
     return keep_where(grad, (input >= min) & (input <= max))
 
 
-@op(inplace=True, form="clamp", node="ClampBackward1", laid=True)
+@op(inplace=True, form="clamp", node="ClampBackward1", channels_last=True, blocks="elements")
 @derivative(input=_within)
 @samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
                     (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
@@ -78,8 +78,10 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     inplace=True,
     tensors=("min",),
     numbers=("min",),
-    laid=True,
+    channels_last=True,
     several=((2, 3), (2, 3)),
+    blocks="elements",
+    direct=True,
 )
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
@@ -106,8 +108,10 @@ def clamp_min(xp, input, min):
     inplace=True,
     tensors=("max",),
     numbers=("max",),
-    laid=True,
+    channels_last=True,
     several=((2, 3), (2, 3)),
+    blocks="elements",
+    direct=True,
 )
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
@@ -211,7 +215,7 @@ def share_larger(xp, grad_output, input, other):
     return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
 
 
-@op(broadcast=True, numbers=())
+@op(broadcast=True, numbers=(), direct=True)
 @derivative(
     input=lambda grad, input, other: share_larger(grad, input, other),
     other=lambda grad, input, other: share_larger(grad, other, input),
@@ -223,7 +227,7 @@ def maximum(xp, input, other):
     return xp.maximum(input, other)
 
 
-@op(broadcast=True, numbers=())
+@op(broadcast=True, numbers=(), direct=True)
 @derivative(
     input=lambda grad, input, other: share_larger(grad, other, input),
     other=lambda grad, input, other: share_larger(grad, input, other),
@@ -268,7 +272,7 @@ def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
     return found if found._array.shape == shape else found.sum_to_size(shape)
 
 
-@op(tensors=("condition",), form="where", node="WhereBackward0")
+@op(tensors=("condition",), form="where", node="WhereBackward0", blocks="elements")
 @derivative(
     input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
     other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
@@ -341,7 +345,7 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 # --- replacing nan and infinity
 
 
-@op(inplace=True)
+@op(inplace=True, blocks="elements")
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
 @samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
                     (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
@@ -402,7 +406,7 @@ def _check_same_dtype(input: Any, end: Any, name: str) -> None:
     broadcast=True,
     inplace=True,
     form="lerp",
-    plain=("weight",),
+    not_tensors=("weight",),
     half=True,
     node="LerpBackward0",
 )

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.ops.pointwise import keep_where, not_implemented
+from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -117,7 +117,7 @@ def real_only(name: str, input: Any) -> None:
         raise not_implemented(name, input)
 
 
-@op(promote="float", inplace=True, names=("special_erf",))
+@op(promote="float", inplace=True, names=("special_erf",), blocks="elements")
 @derivative(input=lambda grad, input: grad * (TWO_OVER_ROOT_PI * (-(input * input)).exp()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 4, 9),), (t.integers(-2, 3, 3),)])
 def erf(xp, input):
@@ -126,7 +126,7 @@ def erf(xp, input):
     return erf_of(xp, input)
 
 
-@op(promote="float", inplace=True, names=("special_erfc",))
+@op(promote="float", inplace=True, names=("special_erfc",), blocks="elements")
 @derivative(input=lambda grad, input: grad * (-TWO_OVER_ROOT_PI * (-(input * input)).exp()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 6, 9),)])
 def erfc(xp, input):
@@ -164,7 +164,7 @@ def erfinv_of(xp: Any, y: Any) -> Any:
     return xp.copysign(x, y)
 
 
-@op(promote="float", inplace=True, names=("special_erfinv",))
+@op(promote="float", inplace=True, names=("special_erfinv",), blocks="elements")
 @derivative(input=lambda grad, result: grad * ((result * result).exp() * (1 / TWO_OVER_ROOT_PI)))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),)])
 def erfinv(xp, input):
@@ -173,7 +173,7 @@ def erfinv(xp, input):
     return erfinv_of(xp, input)
 
 
-@op(promote="float", method=False, refuse="c", label="erfcx_cpu")
+@op(promote="float", method=False, refuse="c", label="erfcx_cpu", blocks="elements")
 @derivative(input=lambda grad, input, result: grad * (2 * input * result - TWO_OVER_ROOT_PI))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def special_erfcx(xp, input):
@@ -197,7 +197,7 @@ def special_ndtr(input: Tensor):
     return erfc(input * -ROOT_HALF) * 0.5
 
 
-@op(promote="float", method=False, refuse="c", label="ndtri_cpu")
+@op(promote="float", method=False, refuse="c", label="ndtri_cpu", blocks="elements")
 @derivative(input=lambda grad, result: grad * (ROOT_TWO_PI * (result * result * 0.5).exp()))
 @samples(lambda t: [(t.uniform(0.05, 0.95, 3, 4),), (t.uniform(0.1, 0.9),), (t(0, 2),)])
 def special_ndtri(xp, input):
@@ -218,7 +218,7 @@ def _ndtri_of(xp: Any, p: Any) -> Any:
     return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
 
 
-@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu")
+@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements")
 @derivative(input=lambda grad, input: grad * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
 @samples(lambda t: [(t(3, 4),), (t.uniform(-9, -8, 3),), (t(),), (t(0, 2),)])
 def special_log_ndtr(xp, input):
@@ -236,7 +236,7 @@ def _log_ndtr_of(xp: Any, x: Any) -> Any:
     return xp.where(x < -1, left, xp.log1p(-0.5 * erfc_of(xp, xp.maximum(x, -1.0) * ROOT_HALF)))
 
 
-@op(promote="float", method=False, half=True, refuse="c", label="entr_cpu")
+@op(promote="float", method=False, half=True, refuse="c", label="entr_cpu", blocks="elements")
 @derivative(input=lambda grad, input: grad * (-input.log() - 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),)])
 def special_entr(xp, input):
@@ -257,12 +257,7 @@ def _logit_backward(grad: Tensor, input: Tensor, eps: Any) -> Tensor:
 
 
 @op(
-    promote="float",
-    inplace=True,
-    names=("special_logit",),
-    half=True,
-    refuse="c",
-    label="logit_cpu",
+    promote="float", inplace=True, names=("special_logit",), half=True, refuse="c", label="logit_cpu", blocks="elements"
 )
 @derivative(input=_logit_backward)
 @samples(

@@ -11,8 +11,8 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.ops.pointwise import keep_where
-from engine.ops.special_functions import horner, in_double, real_only
+from engine.ops.pointwise.arithmetic import keep_where
+from engine.ops.special.erf import horner, in_double, real_only
 from engine.tensor import Tensor
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -127,7 +127,7 @@ def zeta_of(xp: Any, s: Any, q: Any) -> Any:
     return xp.where(s == 1, math.inf, xp.where(s < 1, math.nan, total))
 
 
-@op(promote="float", inplace=True, names=("special_gammaln",))
+@op(promote="float", inplace=True, names=("special_gammaln",), blocks="elements")
 @derivative(input=lambda grad, input: grad * digamma(input))
 @samples(
     lambda t: [
@@ -144,7 +144,7 @@ def lgamma(xp, input):
     return lgamma_of(xp, input)
 
 
-@op(promote="float", inplace=True, names=("special_digamma", "special_psi"))
+@op(promote="float", inplace=True, names=("special_digamma", "special_psi"), blocks="elements")
 @derivative(input=lambda grad, input: grad * polygamma(1, input))
 @samples(
     lambda t: [
@@ -412,7 +412,7 @@ def _bessel_samples(t: Any) -> list[Any]:
     return [(t(3, 4),), (t.uniform(-20, 20, 5),), (t(),), (t(0, 2),)]
 
 
-@op(promote="float", inplace=True, names=("special_i0",))
+@op(promote="float", inplace=True, names=("special_i0",), blocks="elements")
 @derivative(input=lambda grad, input: grad * special_i1(input))
 @samples(_bessel_samples)
 def i0(xp, input):
@@ -422,7 +422,7 @@ def i0(xp, input):
     return (_i0e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False, refuse="c", label="i0e_cpu")
+@op(promote="float", method=False, refuse="c", label="i0e_cpu", blocks="elements")
 @derivative(input=lambda grad, input, result: grad * (special_i1e(input) - input.sgn() * result))
 @samples(_bessel_samples)
 def special_i0e(xp, input):
@@ -430,7 +430,7 @@ def special_i0e(xp, input):
     return _i0e_of(xp, input)
 
 
-@op(promote="float", method=False, refuse="c", label="i1_cpu")
+@op(promote="float", method=False, refuse="c", label="i1_cpu", blocks="elements")
 @derivative(input=lambda grad, input, result: grad * (i0(input) - _over(input, result, 0.5)))
 @samples(_bessel_samples)
 def special_i1(xp, input):
@@ -439,7 +439,7 @@ def special_i1(xp, input):
     return (_i1e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False, refuse="c", label="i1e_cpu")
+@op(promote="float", method=False, refuse="c", label="i1e_cpu", blocks="elements")
 @derivative(
     input=lambda grad, input, result: grad * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
 )

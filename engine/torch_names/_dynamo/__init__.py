@@ -53,5 +53,5 @@ def export(*args: Any, **kwargs: Any) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name in ("config", "eval_frame"):
-        return _importlib.import_module(f"engine._dynamo.{name}")
+        return _importlib.import_module(f"engine.torch_names._dynamo.{name}")
     raise AttributeError(f"module 'torch._dynamo' has no attribute '{name}'")

@@ -1,6 +1,6 @@
 """torch._dynamo.eval_frame's names."""
 
-from engine._dynamo import disable, optimize
+from engine.torch_names._dynamo import disable, optimize
 
 __all__ = ["OptimizedModule", "disable", "optimize"]
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from engine.backends import onednn
-from engine.layouts import Laid, lies_channels_last
-from engine.ops import _conv, _pool
+from engine.layouts import ChannelsLast, lies_channels_last
+from engine.ops.nn import _conv, _pool
 
 ROOT = Path(__file__).parents[3]
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
@@ -110,11 +110,11 @@ def test_convolution(geometry: Any) -> None:
     )
     wanted = _conv.forward(np, x, w, b, *window, groups)
     assert ready()
-    for laid in (True, False):
+    for converted in (True, False):
         for given in (np.ascontiguousarray(x), x):
-            run = convolution.Forward("key", given, w, b, wanted.shape[2:], laid, *window, groups)
+            run = convolution.Forward("key", given, w, b, wanted.shape[2:], converted, *window, groups)
             y = run(given, w, b)
-            assert (type(y) is Laid) == laid and lies_channels_last(y)
+            assert (type(y) is ChannelsLast) == converted and lies_channels_last(y)
             close(y, wanted)
     g = channels_last(*wanted.shape)
     of_x = np.empty_like(x)
@@ -145,16 +145,16 @@ def test_convolution_with_what_follows() -> None:
 def test_slow_reference_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain image into a channels-last result: oneDNN has it, a thousand times slower than it should be."""
     from engine.backends.onednn import prepared
-    from engine.backends.onednn.primitives import Plan, address
+    from engine.backends.onednn.primitives import PrimitiveDesc, address
 
     names = []
 
-    class Recorded(Plan):
+    class Recorded(PrimitiveDesc):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             names.append(self.implementation)
 
-    monkeypatch.setattr(prepared, "Plan", Recorded)
+    monkeypatch.setattr(prepared, "PrimitiveDesc", Recorded)
     x, w = rand(1, 3, 32, 32), rand(16, 3, 7, 7)
     y = np.empty_like(channels_last(1, 16, 16, 16))
     run = prepared.convolution(x, w, None, y, (2, 2), (3, 3), (1, 1), 1)
@@ -317,7 +317,7 @@ def test_off_and_on_by_torchs_names() -> None:
     with mkldnn.flags(enabled=False):
         assert not usable(x) and mkldnn.set_flags() == (False,)
         w, image = engine.ones(4, 3, 3, 3), engine.ones(1, 3, 9, 9)
-        assert engine.conv2d(image, w)._laid is None
+        assert engine.conv2d(image, w)._channels_last is None
     mkldnn.enabled = False
     assert not usable(x)
     mkldnn.enabled = True

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import binder
-from engine.dispatch import OPS
+from engine.dispatch import OPS, binder
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
 

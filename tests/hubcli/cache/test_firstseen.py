@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, firstseen, settings, store
+from hubcli import cli, settings
+from hubcli.cache import firstseen, store
 from hubcli.errors import IntegrityError
 from hubcli.spec import RepoSpec
 from tests.servers import Repository

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import http, maintenance, paths, records, settings, store, trees, weights
+from hubcli import paths, settings
+from hubcli.cache import maintenance, records, store, trees, weights
 from hubcli.errors import HubError
+from hubcli.net import http
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 

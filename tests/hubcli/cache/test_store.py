@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import git, paths, settings, store, trees
+from hubcli import paths, settings
+from hubcli.cache import store, trees
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -24,6 +25,7 @@ from hubcli.errors import (
     OfflineError,
     RepositoryCodeError,
 )
+from hubcli.net import git
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, git_server
 
@@ -181,7 +183,7 @@ def test_a_failed_reload_leaves_the_old_in_use(repo: Repository, server: Served,
 
 
 def test_force_reload_marks_weights_stale(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hubcli import weights
+    from hubcli.cache import weights
 
     marked: list[str] = []
     monkeypatch.setattr(weights, "mark_stale", marked.append)

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hubcli import http, paths, settings, weights
+from hubcli import paths, settings
+from hubcli.cache import weights
+from hubcli.cache.weights import Caller
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, OfflineError, UsageError
+from hubcli.net import http
 from hubcli.torch_hub import download_url_to_file, load_state_dict_from_url
-from hubcli.weights import Caller
 from tests.servers import Served, file_server
 
 BODY = b"weights " * 500

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, sandbox
+from hubcli import cli
+from hubcli.confined import sandbox
 from tests.hubcli.models import Model
 from tests.servers import Served, file_server
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hubcli import __version__, cli, git
+from hubcli import __version__, cli
 from hubcli.errors import HubError
+from hubcli.net import git
 
 
 def test_document(hub_root: Path) -> None:

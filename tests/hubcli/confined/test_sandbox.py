@@ -21,14 +21,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hubcli import jobs, paths, sandbox, store
-from hubcli.broker import Broker
-from hubcli.confine import Limits
+from hubcli import paths
+from hubcli.cache import store
+from hubcli.confined import jobs, sandbox
+from hubcli.confined.broker import Broker
+from hubcli.confined.confine import Limits
+from hubcli.confined.sandbox import Mechanism
+from hubcli.confined.supervise import Outcome
 from hubcli.errors import HubError, IntegrityError, NeedsNetworkError, RepositoryCodeError
-from hubcli.inference import Input
-from hubcli.sandbox import Mechanism
+from hubcli.running.inference import Input
 from hubcli.spec import RepoSpec
-from hubcli.supervise import Outcome
 from tests.hubcli.hostile import HUBCONF
 from tests.servers import Repository, file_server, git_server
 
@@ -359,7 +361,7 @@ def test_nested_repositories(hostile, any_mechanism, other, weights, monkeypatch
     monkeypatch.setenv("HUB_TRUST", "commit")
     outcome = perform(hostile, any_mechanism, "nested", "o/other:v1", "weighted", weights.url)
     assert outcome.error is None, outcome.error
-    from hubcli.weights import used_by
+    from hubcli.cache.weights import used_by
 
     assert [one.file for one in used_by("o/other:v1")] == [weights.name]
 
@@ -446,7 +448,7 @@ def test_home_is_not_among_what_python_needs(monkeypatch, tmp_path) -> None:
 
 
 def test_the_filter_refuses_other_architectures_and_newer_calls() -> None:
-    from hubcli import confine
+    from hubcli.confined import confine
 
     if confine.seccomp_reason():
         pytest.skip("no seccomp here")

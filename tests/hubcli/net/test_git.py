@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import git, settings
+from hubcli import settings
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, UsageError
+from hubcli.net import git
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import http, settings
+from hubcli import settings
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -18,7 +18,8 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.partials import Partial
+from hubcli.net import http
+from hubcli.net.partials import Partial
 from tests.servers import Scripted, dead_server, file_server, scripted_server, send
 
 REAL_SLEEP = time.sleep

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, http, lfs, maintenance, store
+from hubcli import cli
+from hubcli.cache import maintenance, store
+from hubcli.net import http, lfs
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 

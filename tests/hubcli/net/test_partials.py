@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import http, paths
+from hubcli import paths
 from hubcli.errors import HubError, NetworkError
-from hubcli.partials import Partial
+from hubcli.net import http
+from hubcli.net.partials import Partial
 from tests.servers import Scripted, file_server, scripted_server, send
 
 BODY = random.Random(0).randbytes(50_000)

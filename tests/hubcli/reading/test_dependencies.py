@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import dependencies
-from hubcli.dependencies import check
 from hubcli.errors import DependencyError
+from hubcli.reading import dependencies
+from hubcli.reading.dependencies import check
 
 
 def one(name: str, **options):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import hubconf
 from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
-from hubcli.hubconf import EntryPoint, HubConf
+from hubcli.reading import hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
 
 
 def conf(root: Path, text: str | bytes, **files: str) -> HubConf:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import signature
+from hubcli.reading import signature
 
 TAG = b"""object 0123456789abcdef0123456789abcdef01234567
 type commit
@@ -146,7 +146,8 @@ def test_ssh(key, tmp_path):
 
 
 def test_a_signed_tag_of_a_repository(key, sample, sample_server, isolated, tmp_path):
-    from hubcli import store, trust
+    from hubcli import trust
+    from hubcli.cache import store
     from hubcli.spec import RepoSpec
 
     sample.git(

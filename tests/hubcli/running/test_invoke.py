@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import invoke, isolation, settings, store, trust, weights
+from hubcli import settings, trust
+from hubcli.cache import store, weights
+from hubcli.cache.store import Checkout
 from hubcli.errors import (
     DependencyError,
     HubconfNotFoundError,
@@ -19,8 +21,8 @@ from hubcli.errors import (
     UntrustedError,
     UsageError,
 )
+from hubcli.running import invoke, isolation
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 from tests.servers import file_server
 
 
@@ -244,7 +246,7 @@ def test_torchs_own_hub_gives_way_in_a_command(tmp_path):
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    root = Path(invoke.__file__).parents[1]
+    root = Path(invoke.__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-m", "hubcli", "--offline", "load", str(tmp_path / "repo"), "net",
          "--framework", "torch"],

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import isolation
-from hubcli.isolation import Namespace, register
+from hubcli.running import isolation
+from hubcli.running.isolation import Namespace, register
 
 HUBCONF = """
 import os
@@ -313,7 +313,7 @@ def test_spawned_workers_import_classes_and_functions(two, method):
 def test_a_process_of_its_own_registers_first(two):
     data = pickle.dumps(hubconf(two[1]).Net(4))
     code = (
-        "import pickle, sys; from pathlib import Path; from hubcli import isolation\n"
+        "import pickle, sys; from pathlib import Path; from hubcli.running import isolation\n"
         f"isolation.register(Path({str(two[1].root)!r}), {two[1].commit!r})\n"
         f"print(pickle.loads({data!r}).where())"
     )
@@ -321,7 +321,7 @@ def test_a_process_of_its_own_registers_first(two):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        cwd=Path(isolation.__file__).parents[1],
+        cwd=Path(isolation.__file__).parents[2],
         check=True,
     )
     assert done.stdout == "b late\n"

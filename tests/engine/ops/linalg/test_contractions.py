@@ -7,7 +7,7 @@ import pytest
 
 import engine
 from engine.autograd.gradcheck import gradcheck, gradgradcheck
-from engine.ops.contractions import multi_dot
+from engine.ops.linalg.contractions import multi_dot
 from engine.tensor import wrap
 
 rng = np.random.default_rng(0)

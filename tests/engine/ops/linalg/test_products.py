@@ -10,7 +10,7 @@ import pytest
 
 import engine
 from engine.autograd.gradcheck import gradcheck
-from engine.ops.blas import linear
+from engine.ops.linalg.products import linear
 from engine.tensor import wrap
 
 rng = np.random.default_rng(0)

@@ -13,8 +13,8 @@ import pytest
 
 import engine
 from engine import tensor
-from engine.ops import activation as F
-from engine.ops.softmax import softmin
+from engine.ops.nn import activation as F
+from engine.ops.nn.softmax import softmin
 
 X = tensor([-4.0, -3.0, -1.0, 0.0, 0.5, 3.0, 30.0])
 I64 = tensor([3, -2, 5])
@@ -243,7 +243,7 @@ def test_limits_without_numpys_own_clip(count: int, monkeypatch: pytest.MonkeyPa
     x[2], x[3] = nan, -inf
     functions = (engine.relu, F.relu6, F.hardsigmoid, F.hardswish, lambda t: F.hardtanh(t, -2, 3), F.elu)
     fast = [f(x) for f in functions]
-    monkeypatch.setattr("engine.ops.activation._clip", None)
+    monkeypatch.setattr("engine.ops.nn.activation._clip", None)
     for f, found in zip(functions, fast):
         engine.testing.assert_close(f(x), found, rtol=0, atol=0, equal_nan=True)
 

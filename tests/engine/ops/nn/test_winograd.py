@@ -9,7 +9,7 @@ import engine
 from engine.backends import mkldnn
 from engine.backends.cpu.fast import fast
 from engine.nn import functional as F
-from engine.ops import _conv, _winograd
+from engine.ops.nn import _conv, _winograd
 
 ONES = ((1, 1), 1)
 

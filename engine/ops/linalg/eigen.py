@@ -9,10 +9,10 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.ops.blas import matmul, mH, scalar_name
-from engine.ops.lapack import LinAlgError, check_floating, check_matrix, check_square, failed
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import store
+from engine.dispatch.runtime import store
+from engine.ops.linalg.products import matmul, mH, scalar_name
+from engine.ops.linalg.systems import LinAlgError, check_floating, check_matrix, check_square, failed
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 # --- helpers
@@ -29,7 +29,7 @@ def _gaps(values: Tensor) -> Tensor:
 
 
 def _diagonal_mask(square: Tensor) -> Tensor:
-    from engine.ops.lapack import eye_like
+    from engine.ops.linalg.systems import eye_like
 
     return eye_like(square) != 0
 
@@ -262,7 +262,7 @@ def linalg_eigvalsh(xp, A, UPLO: str = "L"):
 
 
 def _eig_slope(gL: Tensor | None, gV: Tensor | None, A_dtype: Any, L: Tensor, V: Tensor) -> Tensor | None:
-    from engine.ops.lapack import linalg_solve_system
+    from engine.ops.linalg.systems import linalg_solve_system
 
     if gL is None and gV is None:
         return None

@@ -1,6 +1,6 @@
-"""Laid tensors: channels-last memory that the engine chose itself and that nobody can tell.
+"""ChannelsLast tensors: channels-last memory that the engine chose itself and that nobody can tell.
 
-Every check compares a laid tensor with the same numbers in an ordinary one.
+Every check compares a converted tensor with the same numbers in an ordinary one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 
 import engine
 from engine.dispatch import OPS
-from engine.layouts import Laid, lay
+from engine.layouts import ChannelsLast, to_channels_last
 from engine.nn import functional as F
-from engine.tensor import Tensor, lying, rewrap, wrap
+from engine.tensor import Tensor, raw_array, rewrap, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
 
 SHAPE = (2, 3, 4, 5)
@@ -27,14 +27,14 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(0.5, 1.5, shape or SHAPE).astype("float32")
 
 
-def laid(array: np.ndarray | None = None) -> Tensor:
-    tensor = rewrap(lay(values() if array is None else array))
-    assert tensor._laid is not None
+def converted(array: np.ndarray | None = None) -> Tensor:
+    tensor = rewrap(to_channels_last(values() if array is None else array))
+    assert tensor._channels_last is not None
     return tensor
 
 
-def is_laid(tensor: Tensor) -> bool:
-    return tensor._laid is not None
+def is_converted(tensor: Tensor) -> bool:
+    return tensor._channels_last is not None
 
 
 def same(found: Tensor, wanted: Tensor) -> None:
@@ -49,13 +49,13 @@ def same(found: Tensor, wanted: Tensor) -> None:
 # --- nobody can tell
 
 
-def test_sizes_and_types_are_read_without_laying_anew() -> None:
-    x = laid()
+def test_sizes_and_types_are_read_without_conversion() -> None:
+    x = converted()
     assert x.shape == x.size() == SHAPE and x.dim() == x.ndim == 4 and x.numel() == 120
     assert x.dtype is engine.float32 and x.device.type == "cpu" and len(x) == 2
     assert x.stride() == (60, 20, 5, 1) and x.stride(1) == 20 and x.size(-1) == 5
     assert x.is_contiguous() and x.contiguous() is x and x.nbytes == 480
-    assert is_laid(x)
+    assert is_converted(x)
     assert not x.is_contiguous(memory_format=engine.channels_last)
 
 
@@ -70,66 +70,66 @@ def test_sizes_and_types_are_read_without_laying_anew() -> None:
     ],
 )  # fmt: skip
 def test_looking_lays_it_contiguously_for_good(look: Any) -> None:
-    x = laid()
+    x = converted()
     look(x)
-    assert not is_laid(x)
+    assert not is_converted(x)
     same(x, wrap(values()))
 
 
 def test_views_aliases_and_writes_share_memory() -> None:
-    x = laid()
+    x = converted()
     flat, alias = x.view(-1), x.detach()
     flat[0] = 7
     assert x[0, 0, 0, 0] == 7 == alias[0, 0, 0, 0] and x._version == alias._version == 1
     x.mul_(2)
     assert flat[0] == 14 and alias.numpy()[0, 0, 0, 0] == 14
     assert x.storage().data_ptr() == alias.data_ptr() == flat.data_ptr()
-    x = laid()
+    x = converted()
     x.add_(1)  # in place without an alias: it stays as it lies
-    assert is_laid(x) and x._version == 1
+    assert is_converted(x) and x._version == 1
     x += x
-    assert is_laid(x)
+    assert is_converted(x)
     same(x, wrap((values() + 1) * 2))
 
 
 def test_copies_and_pickles() -> None:
     for twin in (
-        copy.deepcopy(laid()),
-        pickle.loads(pickle.dumps(laid())),
-        laid().clone(),
-        copy.copy(laid()),
+        copy.deepcopy(converted()),
+        pickle.loads(pickle.dumps(converted())),
+        converted().clone(),
+        copy.copy(converted()),
     ):
         same(twin, wrap(values()))
-    x = laid()
+    x = converted()
     y = x.clone()
     y.zero_()
     same(x, wrap(values()))
 
 
 def test_set_data_and_out() -> None:
-    x = laid()
+    x = converted()
     x.data = wrap(np.ones((2, 2), "float32"))
     assert x.shape == (2, 2) and x.sum() == 4
-    x = laid()
+    x = converted()
     engine.add(wrap(values()), 1, out=x)
     same(x, wrap(values() + 1))
     out = wrap(np.empty(SHAPE, "float32"))
-    engine.add(laid(), 1, out=out)
+    engine.add(converted(), 1, out=out)
     same(out, wrap(values() + 1))
 
 
 def test_numpy_on_the_left_and_as_a_parameter() -> None:
-    same(wrap(values() + np.asarray(laid())), wrap(values() * 2))
-    p = engine.nn.Parameter(laid())
+    same(wrap(values() + np.asarray(converted())), wrap(values() * 2))
+    p = engine.nn.Parameter(converted())
     same(p, wrap(values()))
     module = engine.nn.Module()
-    module.register_buffer("kept", laid())
+    module.register_buffer("kept", converted())
     same(module.state_dict()["kept"], wrap(values()))
 
 
 def test_threads_that_look_at_once() -> None:
     for _ in range(20):
-        x, seen = laid(), []
+        x, seen = converted(), []
 
         def look(x: Tensor = x, seen: list = seen) -> None:
             seen.append(x.numpy().sum())
@@ -160,19 +160,19 @@ def test_threads_that_look_at_once() -> None:
 )  # fmt: skip
 def test_operands_that_lie_otherwise(op: Any, other: Any) -> None:
     plain = wrap(values())
-    same(op(laid(), other()), op(plain, other()))
-    same(op(other(), laid()), op(other(), plain))
+    same(op(converted(), other()), op(plain, other()))
+    same(op(other(), converted()), op(other(), plain))
 
 
-def test_what_the_user_laid_stays_visible() -> None:
+def test_what_the_user_converted_stays_visible() -> None:
     x = wrap(values()).contiguous(memory_format=engine.channels_last)
     w = wrap(values(6, 3, 3, 3))
     assert x.stride() == (60, 1, 15, 3)
     y = F.conv2d(x, w, padding=1)
-    assert not is_laid(y) and y.is_contiguous(memory_format=engine.channels_last)
+    assert not is_converted(y) and y.is_contiguous(memory_format=engine.channels_last)
     y = F.max_pool2d(F.relu(F.batch_norm(y, None, None, training=True)), 2)
     assert y.is_contiguous(memory_format=engine.channels_last) and not y.is_contiguous()
-    z = laid().to(memory_format=engine.channels_last)
+    z = converted().to(memory_format=engine.channels_last)
     assert z.stride() == (60, 1, 15, 3)
     np.testing.assert_array_equal(z.numpy(), values())
 
@@ -181,7 +181,7 @@ def test_what_the_user_laid_stays_visible() -> None:
 
 
 def network(x: Tensor, w: Tensor, look: bool) -> Tensor:
-    """Convolution, norm, relu, pooling, sum, cat; with `look` each step is looked at, so that nothing stays laid."""
+    """Convolution, norm, relu, pooling, sum, cat; with `look` each step is looked at, so that nothing stays so."""
 
     def seen(t: Tensor) -> Tensor:
         if look:
@@ -216,7 +216,7 @@ def test_the_engine_lays_what_stands_between_convolutions() -> None:
     y = F.conv2d(x, w, padding=1)
     y = F.relu(F.batch_norm(y, None, None, training=True)) + y
     y = engine.cat([F.max_pool2d(y, 2), F.avg_pool2d(y, 2)], 1)
-    assert is_laid(y) == onednn.is_available()
+    assert is_converted(y) == onednn.is_available()
 
 
 def test_saved_results_and_versions() -> None:
@@ -229,7 +229,7 @@ def test_saved_results_and_versions() -> None:
         z.sum().backward()
     y = F.conv2d(x, w)
     z = y.sigmoid()
-    z.data_ptr()  # laid anew after it was saved
+    z.data_ptr()  # back in torch order after it was saved
     z.sum().backward()
     expected = x.grad.clone()
     x.grad = None
@@ -256,22 +256,22 @@ def test_in_place_on_a_view_of_a_convolution() -> None:
 # --- weights
 
 
-def test_weights_are_laid_without_gradients_and_alone() -> None:
+def test_weights_are_converted_without_gradients_and_alone() -> None:
     x, layer = wrap(values(1, 32, 9, 9)), engine.nn.Conv2d(32, 64, 3)
     before = layer.weight.detach().clone()
     wanted = layer(x)
-    assert not is_laid(layer.weight)  # gradients are recorded
+    assert not is_converted(layer.weight)  # gradients are recorded
     with engine.no_grad():
         for _ in range(2):
             np.testing.assert_allclose(layer(x).numpy(), wanted.detach().numpy(), 1e-4, 1e-4)
-            assert is_laid(layer.weight)
+            assert is_converted(layer.weight)
         same(layer.weight.clone(), before)
         layer.weight.mul_(2)
         layer.bias.mul_(2)
         np.testing.assert_allclose(layer(x).numpy(), 2 * wanted.detach().numpy(), 1e-4, 1e-4)
         alias, view = layer.weight.data, layer.weight[0]
         layer(x)
-        assert not is_laid(layer.weight)  # others hold its memory
+        assert not is_converted(layer.weight)  # others hold its memory
         alias.mul_(0.5)
         layer.bias.mul_(0.5)
         assert view[0, 0, 0] == before[0, 0, 0, 0]
@@ -279,7 +279,7 @@ def test_weights_are_laid_without_gradients_and_alone() -> None:
         numbers = layer.weight.detach().numpy()
         del alias, view
         layer(x)
-        assert not is_laid(layer.weight)
+        assert not is_converted(layer.weight)
         numbers *= 0
         np.testing.assert_allclose(layer(x).numpy()[0, 0], layer.bias[0].item(), 1e-6)
 
@@ -297,10 +297,10 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         wanted = [layer(x).numpy() for x in images]
         for x, y in zip(images * 2, wanted * 2):  # two sizes in turn
             np.testing.assert_allclose(layer(x).numpy(), y, 1e-5)
-        assert layer.weight._laid.packed is not None and packing._Kept.nbytes > 0
+        assert layer.weight._channels_last.packed is not None and packing._Kept.nbytes > 0
         for change in (lambda w: w.mul_(-1), lambda w: w.sub_(w + w), lambda w: w.neg_()):
             change(layer.weight)
-            assert layer.weight._laid.packed is None
+            assert layer.weight._channels_last.packed is None
             wanted = [-y for y in wanted]
             np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
         address = layer.weight.data_ptr()
@@ -308,10 +308,10 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         assert layer.weight.data_ptr() == address  # the memory is the same
         monkeypatch.setattr(packing, "_KEPT", 0)
         np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
-        assert layer.weight._laid.packed is None
+        assert layer.weight._channels_last.packed is None
 
 
-def test_laid_weights_train_and_are_saved() -> None:
+def test_converted_weights_train_and_are_saved() -> None:
     engine.manual_seed(0)
     x, layer = wrap(values(2, 32, 9, 9)), engine.nn.Conv2d(32, 64, 3)
     twin = copy.deepcopy(layer)
@@ -333,12 +333,12 @@ def test_laid_weights_train_and_are_saved() -> None:
     same(layer.state_dict()["weight"], twin.weight.detach())
 
 
-# --- every op that takes laid tensors
+# --- every op that takes converted tensors
 
 
 def _four_d(case: Case) -> bool:
     """Element-wise ops: every tensor of the sample has one shape."""
-    if case.op is None or not case.op.laid or case.op.lists:
+    if case.op is None or not case.op.channels_last or case.op.lists:
         return False
     args, kwargs = case.arguments()
     tensors = tensors_of([args, kwargs])
@@ -351,7 +351,7 @@ def _four_d(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if _four_d(c)], ids=str)
-def test_elementwise_ops_on_laid_tensors(case: Case) -> None:
+def test_elementwise_ops_on_converted_tensors(case: Case) -> None:
     for shape in (SHAPE, (2, 3, 4), (1, 2, 2, 3, 2), (40, 8, 16, 16)):
 
         def run(make: Any, shape: Any = shape) -> list[Tensor]:
@@ -363,7 +363,7 @@ def test_elementwise_ops_on_laid_tensors(case: Case) -> None:
 
             return tensors_of(case.function(*mapped(args, fresh), **mapped(kwargs, fresh)))
 
-        for a, b in zip(run(laid), run(wrap)):
+        for a, b in zip(run(converted), run(wrap)):
             same(a, b)
 
 
@@ -374,23 +374,23 @@ def test_reductions(name: str, dim: Any, keepdim: bool) -> None:
     function = OPS[name].function
     for shape in (SHAPE, (40, 8, 16, 16)):
         array = values(*shape)
-        same(function(laid(array), dim, keepdim), function(wrap(array), dim, keepdim))
+        same(function(converted(array), dim, keepdim), function(wrap(array), dim, keepdim))
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, 3])
 def test_cat(dim: int) -> None:
     a, b = values(), values(seed=1)
     for other in (
-        lambda: laid(b),
+        lambda: converted(b),
         lambda: wrap(b),
         lambda: wrap(b.swapaxes(2, 3).copy().swapaxes(2, 3)),
     ):
-        same(engine.cat([laid(a), other()], dim), engine.cat([wrap(a), wrap(b)], dim))
-        same(engine.cat([other(), laid(a)], dim), engine.cat([wrap(b), wrap(a)], dim))
+        same(engine.cat([converted(a), other()], dim), engine.cat([wrap(a), wrap(b)], dim))
+        same(engine.cat([other(), converted(a)], dim), engine.cat([wrap(b), wrap(a)], dim))
 
 
 def test_the_array_class_stays_inside() -> None:
-    x = laid()
-    assert type(lying(x)) is Laid
+    x = converted()
+    assert type(raw_array(x)) is ChannelsLast
     for t in (x + 1, x.relu(), x.sum((2, 3)), x.mean(1), x[0], x.clone(), x.view(-1)):
         assert type(t.numpy()) is np.ndarray
