@@ -277,8 +277,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
-            "type "
-            f"{scalar_name(b)} instead"
+            f"type {scalar_name(b)} instead"
         )
     return _out(out, "linalg_vecdot", lambda: (conj(x) * y).sum(dim))
 
@@ -333,8 +332,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     if first != last:
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
-            "prod(self.shape[:other.ndim]), but got "
-            f"{last} != {first}"
+            f"prod(self.shape[:other.ndim]), but got {last} != {first}"
         )
     return _out(
         out,
@@ -380,8 +378,8 @@ def matrix_norm(
     systems.check_matrix(array, name)
     if isinstance(dim, int):
         raise TypeError(
-            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but "
-            "expected one of:"
+            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but expected "
+            "one of:"
         )
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(str(d) for d in dim)}")

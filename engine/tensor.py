@@ -274,8 +274,7 @@ class Tensor(metaclass=_TensorMeta):
             if self.grad_fn is not None:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed "
-                    "variable in "
-                    "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                    "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -428,9 +427,8 @@ class Tensor(metaclass=_TensorMeta):
             if type(self._array) is not np.ndarray:
                 if self.device.type != "cpu":
                     raise TypeError(
-                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
-                        f"the tensor to "
-                        "host memory first."
+                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+                        "tensor to host memory first."
                     )
                 return backends.of_array(self._array).to_host(self._array)
             if self.dtype is dtypes.bfloat16:
@@ -520,11 +518,9 @@ class Tensor(metaclass=_TensorMeta):
     def __deepcopy__(self, memo: dict) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
-                "the moment. "
-                "If you were attempting to deepcopy a module, this may be because of a "
-                "torch.nn.utils.weight_norm usage, "
-                "see https://github.com/pytorch/pytorch/pull/103001"
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment. If you were attempting to deepcopy a module, this may be because of a "
+                "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
             return memo[id(self)]

@@ -91,9 +91,8 @@ def install() -> None:
     engine = importlib.import_module("engine")
     if loaded is not None and loaded is not engine:
         raise RuntimeError(
-            f"cannot serve `torch` from the engine: PyTorch {getattr(loaded, '__version__', '')} is loaded in "
-            f"this process "
-            "already; start without importing it, or use framework='torch'"
+            f"cannot serve `torch` from the engine: PyTorch {getattr(loaded, '__version__', '')} is loaded in this "
+            "process already; start without importing it, or use framework='torch'"
         )
     if installed():
         return

@@ -261,8 +261,8 @@ def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict:
                 g = _zeros(ref)
             elif strict and create_graph and not g.requires_grad:
                 raise RuntimeError(
-                    "The jacobian of the user-provided function is independent of input "
-                    f"{i}. This is not allowed in strict mode when create_graph=True."
+                    f"The jacobian of the user-provided function is independent of input {i}. This is not allowed in "
+                    "strict mode when create_graph=True."
                 )
             found[i].append(g)
     return tuple(

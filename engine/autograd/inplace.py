@@ -47,8 +47,7 @@ def _check_view(view: View) -> None:
         raise RuntimeError(
             f"Output {number} of {function} is a view and is being modified inplace. This view is the output of a "
             "function that returns multiple views. Such functions do not allow the output views to be modified "
-            "inplace. "
-            "You should replace the inplace operation by an out-of-place one."
+            "inplace. You should replace the inplace operation by an out-of-place one."
         )
     if not view.recorded:
         raise RuntimeError(_NO_GRAD_VIEW)

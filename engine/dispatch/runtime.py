@@ -348,9 +348,8 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
             tensors += [t for t in a if isinstance(t, Tensor)]
     if mode.enabled and any(t.requires_grad for t in tensors + outs):
         raise RuntimeError(
-            f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but "
-            f"one of the "
-            "arguments requires grad."
+            f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but one of "
+            "the arguments requires grad."
         )
     enabled, mode.enabled = mode.enabled, False
     try:

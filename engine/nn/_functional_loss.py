@@ -111,9 +111,8 @@ def kl_div(
     if not legacy and reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
-            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed "
-            "to behave the same "
-            "as 'batchmean' in the next major release.",
+            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
+            "same as 'batchmean' in the next major release.",
             stacklevel=2,
         )
     batchmean = reduction == "batchmean"
@@ -130,9 +129,8 @@ def binary_cross_entropy(
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
         raise ValueError(
-            f"Using a target size ({target.size()}) that is different to the input size "
-            f"({input.size()}) is deprecated. "
-            "Please ensure they have the same size."
+            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) is "
+            "deprecated. Please ensure they have the same size."
         )
     if weight is not None:
         weight = weight.expand(engine.broadcast_shapes(target.size(), weight.size()))

@@ -36,9 +36,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             if cls is not Parameter or isinstance(data, Tensor):
                 return Tensor._make_subclass(cls, data, requires_grad)
             raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that "
-                "detach() returns an "
-                f"instance of the same type, but return type {type(t).__name__} was found instead."
+                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
+                f"an instance of the same type, but return type {type(t).__name__} was found instead."
             )
         t._is_param = True
         return t

@@ -206,11 +206,9 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
                 dtype = rest.pop(0)
         else:
             raise TypeError(
-                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected "
-                "one of: "
-                "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = "
-                "False, *, "
-                "torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
+                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected one "
+                "of: (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = "
+                "False, *, torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
             )
         if rest:
             rest.pop(0)  # non_blocking

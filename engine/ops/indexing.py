@@ -183,9 +183,8 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
         if _is_tuple_like(index):
             warnings.warn(
                 "Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
-                "pytorch 2.9; "
-                "use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
-                "x[torch.tensor(seq)], which will result either in an error or a different result",
+                "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor "
+                "index, x[torch.tensor(seq)], which will result either in an error or a different result",
                 stacklevel=3,
             )
             index = tuple(index)
@@ -230,8 +229,7 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
             if array.shape[dim : dim + len(shape)] != shape:
                 raise IndexError(
                     f"The shape of the mask {list(shape)} at index {_mismatch(shape, array.shape[dim:])} does not "
-                    "match the "
-                    f"shape of the indexed tensor {list(array.shape)} at index "
+                    f"match the shape of the indexed tensor {list(array.shape)} at index "
                     f"{dim + _mismatch(shape, array.shape[dim:])}"
                 )
             for part in value.nonzero():
@@ -297,8 +295,8 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
         return "int", item.__index__()
     else:
         raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
-            f"(got {_type_name(item)})"
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+            f"{_type_name(item)})"
         )
     if type(values) is not type(array):
         values = move_array(values, backends.of_array(array).device_of(array))
@@ -465,8 +463,7 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
         if values.ndim:
             raise RuntimeError(
                 f"Index put requires the source and destination dtypes match, got {have} for the destination and "
-                f"{want} "
-                "for the source."
+                f"{want} for the source."
             )
         values = values.astype(input.dtype)
     arrays = _moved(input, indices.arrays)
@@ -485,9 +482,8 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
     except ValueError:
         spot = input[arrays].shape
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
-            "of shape "
-            f"{list(spot)}"
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+            f"shape {list(spot)}"
         ) from None
     return result
 

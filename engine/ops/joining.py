@@ -67,9 +67,8 @@ def cat(xp, tensors, dim: int = 0):
             for d, (n, m) in enumerate(zip(first.shape, a.shape)):
                 if n != m and d != dim:
                     raise RuntimeError(
-                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size "
-                        f"{m} for "
-                        f"tensor number {i} in the list."
+                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} "
+                        f"for tensor number {i} in the list."
                     ) from None
         raise
 
@@ -145,9 +144,8 @@ def stack_tensors(xp, tensors, dim: int = 0):
     for i, a in enumerate(tensors):
         if a.shape != shape:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
-                f"{list(a.shape)} at entry "
-                f"{i}"
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} at "
+                f"entry {i}"
             )
     at = (*PREFIX[dim], None, ...)
     return joined(xp, [a[at] for a in tensors], dim)
@@ -378,9 +376,8 @@ def check_lengths(n, split_sizes, dim):
             )
     if builtins.sum(split_sizes) != n:
         raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension "
-            f"{dim}), but got "
-            f"split_sizes={list(split_sizes)}"
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), "
+            f"but got split_sizes={list(split_sizes)}"
         )
 
 

@@ -232,9 +232,8 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
     spot = select(result, dim, index)
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "SelectScatterBackward0")
@@ -249,9 +248,8 @@ def slice_scatter(
     spot = basic_index(result, (*PREFIX[wrap_dim(dim, input._array.ndim)], slice(start, end, step), ...))
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "SliceScatterBackward0")
@@ -264,9 +262,8 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     spot = result.diagonal(offset, dim1, dim2)
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "DiagonalScatterBackward0")

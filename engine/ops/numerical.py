@@ -32,8 +32,8 @@ def _steps(spacing: Any, dims: list[int], input: Tensor, given: bool) -> list[An
             else f"'self.dim() = {input.dim()}', since dim argument was not given"
         )
         raise RuntimeError(
-            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
-            f"{wanted}, but got a list of length {len(spacing)}"
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to {wanted}, but "
+            f"got a list of length {len(spacing)}"
         )
     return list(spacing)
 

@@ -50,12 +50,10 @@ def _cast(tensor: Tensor, dtype: Any) -> Tensor:
 def _resize_out(target: Tensor, shape: tuple[int, ...]) -> None:
     if target._array.size:
         warnings.warn(
-            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, "
-            "which does "
-            f"not match the required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch "
-            "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out "
-            "tensor "
-            "t by resizing it, inplace, to zero elements with t.resize_(0).",
+            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, which "
+            f"does not match the required output shape {list(shape)}. This behavior is deprecated, and in a future "
+            "PyTorch release outputs will not be resized unless they have zero elements. You can explicitly reuse an "
+            "out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
             stacklevel=4,
         )
     version = target._vc[0]

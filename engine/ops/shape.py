@@ -299,8 +299,7 @@ def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int
     if len(source) != len(destination):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same "
-            "number of "
-            f"dims as destination ({list(destination)} dims)"
+            f"number of dims as destination ({list(destination)} dims)"
         )
     ndim = input._array.ndim
     from_, to = [wrap_dim(d, ndim) for d in source], [wrap_dim(d, ndim) for d in destination]
@@ -392,10 +391,9 @@ def expand(xp, input, size):
     extra = len(size) - len(shape)
     if extra < 0:
         raise RuntimeError(
-            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): "
-            "the number "
-            f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
+            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): the "
+            f"number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
+            f"tensor ({len(shape)})"
         )
     if size[extra:] == shape and (not extra or builtins.min(size[:extra]) >= 0):  # new leading dims only
         return restride(xp, input, size, (0,) * extra + strides)
@@ -416,8 +414,7 @@ def expand(xp, input, size):
         else:
             raise RuntimeError(
                 f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton "
-                "dimension "
-                f"{d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
+                f"dimension {d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
             )
     return restride(xp, input, tuple(sizes), tuple(steps))
 
@@ -509,8 +506,7 @@ def item_index(xp, input, index):
         if not input.ndim:
             raise IndexError(
                 "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
-                "convert a "
-                "0-dim tensor to a number"
+                "convert a 0-dim tensor to a number"
             ) from None
         raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
 

@@ -67,8 +67,8 @@ def dist(input: Tensor, other: Tensor, p: complex = 2):
     gap = input - other
     if gap._array.dtype.kind in "iub":
         raise RuntimeError(
-            "norm(): input dtype should be either floating point or complex. Got "
-            f"{dtypes.scalar_name(gap.dtype)} instead."
+            f"norm(): input dtype should be either floating point or complex. Got {dtypes.scalar_name(gap.dtype)} "
+            "instead."
         )
     return name_node(linalg_vector_norm(gap, p), "DistBackward0")
 
@@ -182,8 +182,8 @@ def histogram(
     if isinstance(bins, Tensor) and bins.dim() != 1:
         if bins.dim() or bins.dtype.category >= dtypes.FLOATING:
             raise RuntimeError(
-                "torch.histogramdd(): bins tensor should have one dimension, but got "
-                f"{bins.dim()} dimensions in the bins tensor for dimension 0"
+                f"torch.histogramdd(): bins tensor should have one dimension, but got {bins.dim()} dimensions in the "
+                "bins tensor for dimension 0"
             )
         bins = int(bins)
     if isinstance(bins, int) and bins <= 0:
@@ -358,8 +358,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     """
     if input._array.ndim > 2:
         raise RuntimeError(
-            "cov(): expected input to have two or fewer dimensions but got an input with "
-            f"{input._array.ndim} dimensions"
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input._array.ndim} "
+            "dimensions"
         )
     if input._array.dtype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")

@@ -340,8 +340,8 @@ class Optimizer:
             if ("param_names" in param_group) != ("param_names" in group):
                 kind = "with names" if "param_names" in param_group else "without names"
                 raise ValueError(
-                    "all optimizer param groups should be with/without names. "
-                    f"cannot add param group {kind} to the optimizer"
+                    f"all optimizer param groups should be with/without names. cannot add param group {kind} to the "
+                    "optimizer"
                 )
         if not seen.isdisjoint(params):
             raise ValueError("some parameters appear in more than one parameter group")

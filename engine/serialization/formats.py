@@ -115,9 +115,8 @@ def read(
             if kind == "unknown":
                 raise _unknown(source)
             raise RuntimeError(
-                "mmap can only be used with files saved with "
-                "`torch.save(_use_new_zipfile_serialization=True), please torch.save your checkpoint with this option "
-                "in order to use mmap."
+                "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True), please "
+                "torch.save your checkpoint with this option in order to use mmap."
             )
         if mmap is None and kind in ("legacy", "tar"):
             source.unmapped()  # their storages are not aligned: read them, so that memory holds them once

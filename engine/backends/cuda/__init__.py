@@ -68,8 +68,8 @@ def load() -> CudaBackend:
         import cupy
     except ImportError:
         raise RuntimeError(
-            "device 'cuda' needs CuPy, which is not installed: pip install 'hubcli[cuda13]' (or cuda12), "
-            "or use device='cpu'"
+            "device 'cuda' needs CuPy, which is not installed: pip install 'hubcli[cuda13]' (or cuda12), or use "
+            "device='cpu'"
         ) from None
     if device_count() == 0:
         raise RuntimeError(

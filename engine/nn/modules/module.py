@@ -141,8 +141,8 @@ class Module(Conversions, StateDict):
             if param.grad_fn:
                 raise ValueError(
                     f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
-                    "explicitly. "
-                    f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
+                    f"explicitly. To express '{name}' as a function of another Tensor, compute the value in the "
+                    "forward() method."
                 )
             for hook in _hooks.parameter_registration.values():
                 output = hook(self, name, param)
@@ -236,9 +236,8 @@ class Module(Conversions, StateDict):
     def _set_full(self, value: bool) -> None:
         if self._is_full_backward_hook is (not value):
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
-                "use only one "
-                "of them."
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
+                "one of them."
             )
         self._is_full_backward_hook = value
 
@@ -453,9 +452,8 @@ class Module(Conversions, StateDict):
             self.register_buffer(name, value)
         else:
             raise RuntimeError(
-                "Registering a non-persistent buffer on a Module subclass that implements "
-                "register_buffer() without the "
-                "persistent argument is not allowed."
+                "Registering a non-persistent buffer on a Module subclass that implements register_buffer() without "
+                "the persistent argument is not allowed."
             )
 
     def __delattr__(self, name: str) -> None:

@@ -23,8 +23,8 @@ from engine.tensor import Tensor
 # --- einsum
 
 _BAD_CALL = (
-    "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
-    "subscripts list"
+    "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts "
+    "list"
 )
 _ELLIPSIS = 52  # labels of dims under "..." start here, counted from the right
 
@@ -99,8 +99,7 @@ def _check_ranks(operands: Sequence[Sequence[int | None]], ranks: Sequence[int])
             if named > rank:
                 raise RuntimeError(
                     f"einsum(): the number of subscripts in the equation ({named}) is more than the number of "
-                    "dimensions "
-                    f"({rank}) for operand {i}"
+                    f"dimensions ({rank}) for operand {i}"
                 )
         elif named != rank:
             raise RuntimeError(
@@ -184,8 +183,7 @@ def _check_sizes(operands: Sequence[Tensor], labels: Sequence[tuple[int, ...]]) 
             if label in names[:j] and size != x._array.shape[names.index(label)]:
                 raise RuntimeError(
                     f"einsum(): subscript {_name(label)} is repeated for operand {i} but the sizes don't match, "
-                    f"{size} != "
-                    f"{x._array.shape[names.index(label)]}"
+                    f"{size} != {x._array.shape[names.index(label)]}"
                 )
             have = sizes.get(label, 1)
             if size != have and size != 1 and have != 1:
@@ -353,8 +351,7 @@ def tensordot(a, b, dims=2, out=None):
         except TypeError:
             raise RuntimeError(
                 "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two "
-                "lists, "
-                f"but got dims={dims}"
+                f"lists, but got dims={dims}"
             ) from None
         if count < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={count}")
@@ -562,11 +559,9 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out=None):
     """
     if dim is None:
         warnings.warn(
-            "Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim "
-            "explicitly or simply "
-            "use torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross in a "
-            "future "
-            "release.",
+            "Using torch.cross without specifying the dim arg is deprecated.\n"
+            "Please either pass the dim explicitly or simply use torch.linalg.cross.\n"
+            "The default value of dim will change to agree with that of linalg.cross in a future release.",
             stacklevel=2,
         )
         shape = input._array.shape

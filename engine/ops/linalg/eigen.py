@@ -46,9 +46,8 @@ def _refuse_phase(diagonal: Tensor, scale: Tensor, name: str, what: str) -> None
     limit = 1e-2 if diagonal._array.dtype.itemsize == 8 else 1e-4
     if not bool((imaginary <= limit * (1 + abs(scale._array).max(initial=0))).all()):
         raise RuntimeError(
-            f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. The "
-            "specified loss "
-            "function depends on this quantity, so it is ill-defined."
+            f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
+            "loss function depends on this quantity, so it is ill-defined."
         )
 
 
@@ -386,8 +385,7 @@ def linalg_pinv(
     if array.ndim < 2 or found.category < dtypes.FLOATING or array.dtype.itemsize == 2:
         raise RuntimeError(
             f"linalg.pinv({scalar_name(array)}{{{list(array.shape)}}}): expected a tensor with 2 or more dimensions "
-            "of float, "
-            "double, cfloat or cdouble types"
+            "of float, double, cfloat or cdouble types"
         )
     if hermitian:
         check_square(array, "linalg.eigh")
@@ -468,8 +466,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_name(a)} and "
-            "other's "
-            f"dtype {scalar_name(b)}"
+            f"other's dtype {scalar_name(b)}"
         )
     if dtypes.from_numpy(a.dtype).category < dtypes.FLOATING or a.dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")

@@ -194,8 +194,7 @@ def cholesky_inverse(xp, input, upper: bool = False):
         where = f"(Batch element {batch}): " if input.ndim > 2 else ""
         raise LinAlgError(
             f"cholesky_inverse: {where}The diagonal element {int(flat[batch].argmax()) + 1} is zero, the inversion "
-            "could not "
-            "be completed because the input matrix is singular."
+            "could not be completed because the input matrix is singular."
         )
     half = triangular(xp, input, xp.eye(input.shape[-1], dtype=input.dtype), upper, False)
     turned = xp.swapaxes(half, -1, -2).conj()
@@ -343,8 +342,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     if a.ndim - b.ndim != 1:
         raise RuntimeError(
             f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {b.ndim} and "
-            "input.ndim is "
-            f"equal to {a.ndim}"
+            f"input.ndim is equal to {a.ndim}"
         )
     if a.shape[:-2] != b.shape[:-1]:
         raise RuntimeError(
@@ -395,8 +393,8 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         raise RuntimeError(f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     if b.ndim != a.ndim - 1:
         raise RuntimeError(
-            "torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim equal to "
-            f"{b.ndim} and input.ndim is equal to {a.ndim}"
+            f"torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim equal to {b.ndim} and "
+            f"input.ndim is equal to {a.ndim}"
         )
     if c.ndim != a.ndim:
         raise RuntimeError(

@@ -82,9 +82,8 @@ def linalg_vector_norm(
             raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {dtypes.scalar_name(dtype)}")
         if dtypes.promote_types(found, dtype) is not dtype:
             raise RuntimeError(
-                f"{name}: the dtype of the input ({scalar_name(input)}) should be convertible without narrowing to the "
-                "specified "
-                f"dtype ({dtypes.scalar_name(dtype)})"
+                f"{name}: the dtype of the input ({scalar_name(input)}) should be convertible without narrowing to "
+                f"the specified dtype ({dtypes.scalar_name(dtype)})"
             )
         input = input.astype(dtypes.to_numpy(dtype))
         found = dtype

@@ -214,8 +214,7 @@ def triangular_solve(
         if x.ndim < 2:
             raise RuntimeError(
                 f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} "
-                "dimensions "
-                "instead"
+                "dimensions instead"
             )
     old_check("triangular_solve", b, a)
     lead = broadcast_shapes(b.shape[:-2], a.shape[:-2])

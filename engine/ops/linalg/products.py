@@ -69,8 +69,7 @@ def expandable(array: Any, shape: tuple[int, ...]) -> None:
     if len(have) > len(shape):
         raise RuntimeError(
             f"expand(torch.{scalar_name(array)}Tensor{{{list(have)}}}, size={list(shape)}): the number of sizes "
-            "provided "
-            f"({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({len(have)})"
+            f"provided ({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({len(have)})"
         )
     offset = len(shape) - len(have)
     for i in range(len(have) - 1, -1, -1):
@@ -231,9 +230,8 @@ def _check_vectors(a: Any, b: Any) -> None:
     if a.shape != b.shape:
         n, m = a.shape[0], b.shape[0]
         raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, "
-            "but got "
-            f"{n} and {m} elements respectively"
+            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, but "
+            f"got {n} and {m} elements respectively"
         )
 
 

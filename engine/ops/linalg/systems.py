@@ -394,9 +394,8 @@ def refuse_info(name: str, info: Any) -> None:
     where, code = batch_of(info)
     if code:
         raise RuntimeError(
-            f"{name}: {where}U[{code},{code}] is zero and using it on lu_solve would result in a division by zero. "
-            "If you "
-            "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+            f"{name}: {where}U[{code},{code}] is zero and using it on lu_solve would result in a division by zero. If "
+            "you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
             "linalg.lu_factor_ex(A, pivot)"
         )
 
@@ -564,8 +563,7 @@ def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True, out=None, check=Tru
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"linalg.solve: Expected A and B to have the same dtype, but found A of type {scalar_name(a)} and B of "
-            "type "
-            f"{scalar_name(b)} instead"
+            f"type {scalar_name(b)} instead"
         )
     vector = _is_vector(a, b)
     if vector:
@@ -596,8 +594,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     if LU._array.dtype != B._array.dtype:
         raise RuntimeError(
             "linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type "
-            f"{scalar_name(LU._array)} and "
-            f"B of type {scalar_name(B._array)} instead"
+            f"{scalar_name(LU._array)} and B of type {scalar_name(B._array)} instead"
         )
     if pivots.dtype is not dtypes.int32:
         raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
@@ -625,8 +622,7 @@ def old_check(name: str, b: Any, a: Any) -> None:
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"Expected b and A to have the same dtype, but found b of type {scalar_name(b)} and A of type "
-            f"{scalar_name(a)} "
-            "instead."
+            f"{scalar_name(a)} instead."
         )
     n, m = a.shape[-2:]
     if n != m:

@@ -197,8 +197,8 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
         channels = input._array.shape[1] if input._array.ndim > 1 else 1
         if channels != count:
             raise RuntimeError(
-                "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                f"{count} and channel size = {channels}."
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and channel "
+                f"size = {channels}."
             )
     ndim = input._array.ndim
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()

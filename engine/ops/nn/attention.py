@@ -19,13 +19,13 @@ def _check_sdpa(query, key, value, attn_mask, is_causal):
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
-            "Expected query, key, and value to have the same dtype, but got query.dtype: "
-            f"{_short(query)} key.dtype: {_short(key)} and value.dtype: {_short(value)} instead."
+            f"Expected query, key, and value to have the same dtype, but got query.dtype: {_short(query)} key.dtype: "
+            f"{_short(key)} and value.dtype: {_short(value)} instead."
         )
     if query.dim() < 2 or key.dim() < 2 or value.dim() < 2:
         raise RuntimeError(
-            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
-            f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead."
+            f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {query.dim()} "
+            f"key.dim: {key.dim()} and value.dim: {value.dim()} instead."
         )
     if attn_mask is not None and attn_mask.dtype not in (dtypes.bool, query.dtype, dtypes.float32):
         raise RuntimeError(
@@ -75,8 +75,8 @@ def scaled_dot_product_attention(
         if wanted != have:
             n = numel(broadcast_shapes(of_query[:-2], other[:-2]))
             raise RuntimeError(
-                f"Expected size for first two dimensions of batch2 tensor to be: [{n}, {wanted}] but got: "
-                f"[{n}, {have}]."
+                f"Expected size for first two dimensions of batch2 tensor to be: [{n}, {wanted}] but got: [{n}, "
+                f"{have}]."
             )
     factor = 1.0 / math.sqrt(of_query[-1]) if scale is None else scale
     mask = attn_mask

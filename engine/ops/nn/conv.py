@@ -134,9 +134,8 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
         )
     if shape[0] % groups:
         raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
-            "got weight of size "
-            f"[{list(shape)}] instead"
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
+            f"size [{list(shape)}] instead"
         )
     outputs, label = (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
     wanted = shape[0] if transposed else shape[1] * groups
@@ -148,9 +147,8 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != outputs):
         which = "Given transposed=1, weight" if transposed else "Given weight"
         raise RuntimeError(
-            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, "
-            "but got bias of "
-            f"size {list(bias.shape)} instead"
+            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, but got bias "
+            f"of size {list(bias.shape)} instead"
         )
     _check_types(input, weight, bias, transposed)
     kernel = shape[2:]
@@ -171,9 +169,8 @@ def check(input, weight, bias, stride, padding, dilation, transposed, output_pad
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
     if any(n < k for n, k in zip(reach, spans)):
         raise RuntimeError(
-            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. "
-            "Kernel size can't "
-            "be greater than actual input size"
+            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. Kernel size "
+            "can't be greater than actual input size"
         )
     _check_empty(size, n)
 
@@ -333,9 +330,8 @@ def _each(value, n, label):
         return values * n
     if len(values) != n:
         raise RuntimeError(
-            f"expected {label} to be a single integer value or a list of {n} values to match the "
-            "convolution dimensions, "
-            f"but got {label}={list(values)}"
+            f"expected {label} to be a single integer value or a list of {n} values to match the convolution "
+            f"dimensions, but got {label}={list(values)}"
         )
     return values
 

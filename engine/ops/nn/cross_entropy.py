@@ -464,8 +464,8 @@ def _probabilities(input, target, weight, ignore_index, reduction, label_smoothi
 def _check_class_weight(weight, classes):
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
         raise RuntimeError(
-            "cross_entropy: weight tensor should be defined either for all "
-            f"{classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
         )
 
 

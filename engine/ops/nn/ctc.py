@@ -200,9 +200,8 @@ def ctc(
     for n in input_lengths:
         if n > steps:
             raise RuntimeError(
-                f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking "
-                "arguments for "
-                "ctc_loss_cpu)"
+                f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking arguments "
+                "for ctc_loss_cpu)"
             )
     _check_targets(targets, count, target_lengths)
     values = targets.long().tolist()

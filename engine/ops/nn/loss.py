@@ -385,9 +385,8 @@ def multi_margin_loss(
     index = target.reshape(-1)
     if index.numel() != rows.shape[0]:
         raise RuntimeError(
-            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
-            "samples (batch size). "
-            f"Expected target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape "
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
+            f"size). Expected target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape "
             f"{list(input.shape)}."
         )
     classes = rows.shape[1]
@@ -430,8 +429,7 @@ def warn_sizes(input, target):
     """torch's warning where a loss broadcasts."""
     if target.size() != input.size():
         warnings.warn(
-            f"Using a target size ({target.size()}) that is different to the input size "
-            f"({input.size()}). This will likely "
-            "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). This will "
+            "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=3,
         )

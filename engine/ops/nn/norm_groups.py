@@ -159,8 +159,8 @@ def group_norm(
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if shape[1] % num_groups:
         raise RuntimeError(
-            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
-            f"{shape} and num_groups={num_groups}"
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape {shape} and "
+            f"num_groups={num_groups}"
         )
     for label, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and (tensor.dim() != 1 or tensor.numel() != shape[1]):

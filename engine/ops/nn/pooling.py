@@ -287,8 +287,8 @@ def _checked(n, shape, kernel, stride, padding, dilation, ceil_mode, strict):
             raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
         if p > ((k - 1) * d + 1) // 2:
             raise RuntimeError(
-                "pad should be at most half of effective kernel size, but got pad="
-                f"{p}, kernel_size={k} and dilation={d}"
+                f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
+                f"dilation={d}"
             )
     sizes = shape[-n:]
     out = [_pool.out_size(m, k, s, p, d, ceil_mode) for m, k, s, p, d in zip(sizes, kernel, stride, padding, dilation)]
@@ -525,9 +525,8 @@ def avg_pool3d(
 def _two_or_three(name, input):
     if input.dim() not in (2, 3):
         raise RuntimeError(
-            f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument #1 "
-            "'self' (while checking "
-            f"arguments for {name})"
+            f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument #1 'self' (while "
+            f"checking arguments for {name})"
         )
 
 

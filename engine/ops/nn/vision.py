@@ -143,9 +143,8 @@ def unfold_blocks(
     if builtins.min(out) < 1:
         k, d, p, _ = (_listed(v) for v in geometry)
         raise RuntimeError(
-            f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, "
-            f"calculated shape of the array of sliding blocks as {_listed(out)}, but its components "
-            "must be at least one."
+            f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, calculated "
+            f"shape of the array of sliding blocks as {_listed(out)}, but its components must be at least one."
         )
     x = input if ndim == 4 else input.unsqueeze(0)
     result = im2col(x, *geometry)
@@ -169,9 +168,8 @@ def fold_blocks(
     ndim, kernel = input.dim(), geometry[0]
     if ndim not in (2, 3) or 0 in tuple(input.shape[-2:]):
         raise RuntimeError(
-            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
-            "dimensions for input, "
-            f"but got: {list(input.shape)}"
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for "
+            f"input, but got: {list(input.shape)}"
         )
     if input.shape[-2] % prod(kernel):
         raise RuntimeError(
@@ -183,8 +181,8 @@ def fold_blocks(
     given = f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, "
     if input.shape[-1] != prod(out):
         raise RuntimeError(
-            f"{given}expected size of input's dimension 2 to match the calculated number of sliding blocks "
-            f"{out[0]} * {out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
+            f"{given}expected size of input's dimension 2 to match the calculated number of sliding blocks {out[0]} * "
+            f"{out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
         )
     x = input if ndim == 3 else input.unsqueeze(0)
     result = col2im(x, size, *geometry)
@@ -208,9 +206,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
     *lead, c, h, w = input.shape
     if c % (r * r):
         raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-            "upscale_factor, but "
-            f"input.size(-3)={c} is not divisible by {r * r}"
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={c} is not divisible by {r * r}"
         )
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
@@ -225,8 +222,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
     r = downscale_factor
     if input.dim() < 3:
         raise RuntimeError(
-            "pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-            f"{input.dim()} dimension(s)"
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.dim()} "
+            "dimension(s)"
         )
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
@@ -234,9 +231,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
     for label, size, dim in (("height", h, -2), ("width", w, -1)):
         if size % r:
             raise RuntimeError(
-                f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but "
-                f"input.size({dim})={size} is not "
-                f"divisible by {r}"
+                f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but input.size({dim})={size} "
+                f"is not divisible by {r}"
             )
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
@@ -350,8 +346,8 @@ def _check_grid(input, grid, how):
         )
     if input.size(0) != grid.size(0):
         raise RuntimeError(
-            "grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
-            f"{shape} and grid with sizes {grid_shape}"
+            f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes {shape} and "
+            f"grid with sizes {grid_shape}"
         )
     if input.dim() not in (4, 5) or input.dim() != grid.dim():
         raise RuntimeError(
@@ -366,8 +362,8 @@ def _check_grid(input, grid, how):
     for i, n in enumerate(shape[2:], 2):
         if n == 0:
             raise RuntimeError(
-                "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
-                f"{shape} with dimension {i} being empty"
+                f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes {shape} "
+                f"with dimension {i} being empty"
             )
     if how == "bicubic" and input.dim() == 5:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
@@ -477,9 +473,8 @@ def affine_grid(theta, size, align_corners: bool | None = None):
     spatial = tuple(size[2:])
     if align_corners and builtins.min(spatial) == 1:
         warnings.warn(
-            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when "
-            "align_corners=True. This is "
-            "not an intended use case of affine_grid. See the documentation of affine_grid for details.",
+            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when align_corners=True. This "
+            "is not an intended use case of affine_grid. See the documentation of affine_grid for details.",
             stacklevel=2,
         )
     elif builtins.min(size) <= 0:
