@@ -188,7 +188,35 @@ def source(record: Op, inplace: bool = False) -> str:
     w(_header(record, inplace))
     w.depth = 1
     plan = FormulaReads(record)
-    tensors, lists = record.tensors, record.lists
+    _take_arguments(w, record, inplace)
+    _take_arrays(w, record, plan)
+    if inplace:
+        w(f"_w = {_array_of(record, 'input')}")
+        w("if _r_input or 0 in _w.strides: check_writable(input)")
+        for p in record.tensors[1:]:
+            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
+    _choose_module(w, record, plan)
+    if inplace and plan.saved and "input" in plan.saved:
+        w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
+    _compute(w, record, plan, inplace)
+    if inplace:
+        _finish_inplace(w, record, plan)
+    elif record.many or record.outputs:
+        _several(w, record, plan)
+    else:
+        _finish(w, record, plan)
+    return w.text()
+
+
+def _first(record: Op) -> str | None:
+    """The text of the first operand's array; None for an op that takes none."""
+    if record.lists:
+        return f"_a_{record.lists[0]}[0]"
+    return f"_a_{record.tensors[0]}" if record.tensors else None
+
+
+def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
+    """Numpy's names, separate ints, `out=`, and the check of every argument."""
     for alias, p in record.aliases.items():
         w(f"if {alias} is not MISSING: {p} = {alias}")
     if record.varargs:
@@ -202,31 +230,28 @@ def source(record: Op, inplace: bool = False) -> str:
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
     if tests and record.called == record.name:  # else the function that picks the form has looked
         w(f"if {' or '.join(tests)}: {', '.join(record.params)}, = {_checking(record)}")
-    _take_arrays(w, record, plan)
-    first = lists[0] if lists else tensors[0] if tensors else None
-    if inplace:
-        w(f"_w = {_array_of(record, 'input')}")
-        w("if _r_input or 0 in _w.strides: check_writable(input)")
-        for p in tensors[1:]:
-            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
+
+
+def _choose_module(w: Text, record: Op, plan: FormulaReads) -> None:
+    """`_xp`, the array module of the operands."""
+    first = _first(record)
     if first is None:
         w("_xp = np")
-    elif lists:
-        w(f"_xp = xp_of(_a_{first}[0])")
+    elif record.lists:
+        w(f"_xp = xp_of({first})")
     else:
-        converted = f" or _a_{first}.__class__ is ChannelsLast" * (record.channels_last and "_array" in Tensor.__dict__)
-        w(
-            f"_xp = np if _a_{first}.__class__ is ndarray{converted} else xp_of(_a_{first})"
-            if not plan.mixed
-            else f"_xp = np if _a_{first}.__class__ is ndarray{converted} else xp_for("
-            f"{', '.join('_a_' + p for p in tensors)})"
-        )
-    if inplace and plan.saved and "input" in plan.saved:
-        w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
+        converted = f" or {first}.__class__ is ChannelsLast" * (record.channels_last and "_array" in Tensor.__dict__)
+        found = f"xp_for({', '.join('_a_' + p for p in record.tensors)})" if plan.mixed else f"xp_of({first})"
+        w(f"_xp = np if {first}.__class__ is ndarray{converted} else {found}")
+
+
+def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
+    """`_r`, what the kernel gives; its errors in torch's words."""
+    tensors, lists, first = record.tensors, record.lists, _first(record)
     inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
     inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
     call = f"({', '.join(['_xp', *inner])})"
-    pick = "kernel" if first is None else _pick(record, plan, f"_a_{first}[0]" if lists else f"_a_{first}", inplace)
+    pick = "kernel" if first is None else _pick(record, plan, first, inplace)
     if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
@@ -240,53 +265,55 @@ def source(record: Op, inplace: bool = False) -> str:
                 w("check_cast(_w, _a_input)", 1)
             w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
             w("raise", 1)
-    if inplace:
-        if record.channels_last:
-            w("_w = raw_array(input)")
-            w("if _w.__class__ is ChannelsLast: _w.packed = None")
-        w("write(_name, _w, _r)")
-        w("input._vc[0] += 1")
-        _record(w, record, plan, inplace=True)
-        w("return input")
-    elif record.many or record.outputs:
-        _several(w, record, plan)
+
+
+def _finish_inplace(w: Text, record: Op, plan: FormulaReads) -> None:
+    """The result into the target; its version and its node."""
+    if record.channels_last:
+        w("_w = raw_array(input)")
+        w("if _w.__class__ is ChannelsLast: _w.packed = None")
+    w("write(_name, _w, _r)")
+    w("input._vc[0] += 1")
+    _record(w, record, plan, inplace=True)
+    w("return input")
+
+
+def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
+    """A Tensor of the result, a view of `input` where the op gives one, and its node."""
+    tensors, first = record.tensors, _first(record)
+    deep = 0
+    if record.channels_last:
+        w("_t = new(Tensor)")
+        w(f"if _r.__class__ is not ndarray or {first}.__class__ is ChannelsLast: _r = hold(_t, _xp, _r, {first})")
+        w("else:")
+        deep = 1
     else:
-        deep = 0
-        if record.channels_last:
-            w("_t = new(Tensor)")
-            first = f"_a_{first}[0]" if lists else f"_a_{first}"
-            w(f"if _r.__class__ is not ndarray or {first}.__class__ is ChannelsLast: _r = hold(_t, _xp, _r, {first})")
-            w("else:")
-            deep = 1
-        else:
-            first = f"_a_{first}"
-            w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
-        if record.broadcast and len(tensors) > 1 and not record.view:
-            arrays = ", ".join("_a_" + p for p in tensors)
-            other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
-            w(
-                f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: "
-                f"_r = laid_out(_r, {arrays})",
-                deep,
-            )
-        if not record.channels_last:
-            w("_t = new(Tensor)")
-        w("_t._array = _r", deep)
-        if record.view:
-            w("_v = _t._vc = input._vc")
-            w("_t._base = input if input._base is None else input._base")
-            w("_t._edge = None")
-        else:
-            w("_t._vc = [0]")
-        _record(w, record, plan, inplace=False)
-        if record.view:
-            w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
-            w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")
-        else:
-            w("_t._requires_grad = False")
-            w("_t._edge = None")
-        w("return _t")
-    return w.text()
+        w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
+    if record.broadcast and len(tensors) > 1 and not record.view:
+        arrays = ", ".join("_a_" + p for p in tensors)
+        other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
+        w(
+            f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: "
+            f"_r = laid_out(_r, {arrays})",
+            deep,
+        )
+    if not record.channels_last:
+        w("_t = new(Tensor)")
+    w("_t._array = _r", deep)
+    if record.view:
+        w("_v = _t._vc = input._vc")
+        w("_t._base = input if input._base is None else input._base")
+        w("_t._edge = None")
+    else:
+        w("_t._vc = [0]")
+    _record(w, record, plan, inplace=False)
+    if record.view:
+        w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
+        w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")
+    else:
+        w("_t._requires_grad = False")
+        w("_t._edge = None")
+    w("return _t")
 
 
 def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:

@@ -364,6 +364,45 @@ def _projected(
     return _in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
 
 
+def _float_masks(key_padding_mask, attn_mask, is_causal, need_weights, dtype):
+    """The two masks as summands (or None), and whether the causal mask can be left to the kernel."""
+    key_padding_mask = _canonical_mask(
+        key_padding_mask, "key_padding_mask", _none_or_dtype(attn_mask), "attn_mask", dtype
+    )
+    if is_causal and attn_mask is None:
+        raise RuntimeError(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
+            "`generate_square_subsequent_mask` to create this mask."
+        )
+    if is_causal and key_padding_mask is None and not need_weights:
+        return key_padding_mask, None, True
+    attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", dtype, check_other=False)
+    return key_padding_mask, attn_mask, is_causal and key_padding_mask is None
+
+
+def _with_bias(k, v, bias_k, bias_v, static_k, static_v):
+    """One more key and value, one for all of the batch.  k, v (S, N, E), biases (1, 1, E) -> (S + 1, N, E) each."""
+    from engine.ops.joining import cat
+
+    if bias_v is None:
+        raise AssertionError("bias_k is set but bias_v is None")
+    if bias_k is None:
+        raise AssertionError("bias_v is set but bias_k is None")
+    for label, static in (("key", static_k), ("value", static_v)):
+        if static is not None:
+            raise AssertionError(f"bias cannot be added to static {label}.")
+    bsz = k.shape[1]
+    return cat([k, bias_k.repeat(1, bsz, 1)]), cat([v, bias_v.repeat(1, bsz, 1)])
+
+
+def _padding(mask, bsz, num_heads, src_len):
+    """The mask of padding for every head.  mask (N, S) -> (N heads, 1, S)."""
+    for d, wanted in enumerate((bsz, src_len)):
+        if mask.shape[d] != wanted:
+            raise AssertionError(f"Expected key_padded_mask.shape[{d}] to be {wanted}, but got {mask.shape[d]}")
+    return mask.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1).reshape(bsz * num_heads, 1, src_len)
+
+
 @composite(public=False, method=False)
 def multi_head_attention_forward(
     query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
@@ -387,19 +426,9 @@ def multi_head_attention_forward(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     tgt_len, bsz, embed_dim = query.shape
     src_len = key.shape[0]
-    key_padding_mask = _canonical_mask(
-        key_padding_mask, "key_padding_mask", _none_or_dtype(attn_mask), "attn_mask", query.dtype
+    key_padding_mask, attn_mask, is_causal = _float_masks(
+        key_padding_mask, attn_mask, is_causal, need_weights, query.dtype
     )
-    if is_causal and attn_mask is None:
-        raise RuntimeError(
-            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
-            "`generate_square_subsequent_mask` to create this mask."
-        )
-    if is_causal and key_padding_mask is None and not need_weights:
-        attn_mask = None
-    else:
-        attn_mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
-        is_causal = is_causal and key_padding_mask is None
     if embed_dim != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
     head_dim = embed_dim // num_heads
@@ -412,16 +441,9 @@ def multi_head_attention_forward(
     count = bsz * num_heads
     if attn_mask is not None:
         attn_mask = _check_mask(attn_mask, tgt_len, src_len, count)
-    if bias_k is not None and bias_v is not None:
-        for label, static in (("key", static_k), ("value", static_v)):
-            if static is not None:
-                raise AssertionError(f"bias cannot be added to static {label}.")
-        k, v = cat([k, bias_k.repeat(1, bsz, 1)]), cat([v, bias_v.repeat(1, bsz, 1)])
+    if bias_k is not None or bias_v is not None:
+        k, v = _with_bias(k, v, bias_k, bias_v, static_k, static_v)
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
-    elif bias_k is not None or bias_v is not None:
-        raise AssertionError(
-            "bias_k is set but bias_v is None" if bias_v is None else "bias_v is set but bias_k is None"
-        )
     apart = need_weights or add_zero_attn or static_k is not None or static_v is not None
     if apart:
         q = _heads(q, None, "q", count, head_dim)
@@ -434,12 +456,7 @@ def multi_head_attention_forward(
         attn_mask, key_padding_mask = _one_more(attn_mask), _one_more(key_padding_mask)
     src_len = k.size(-2)
     if key_padding_mask is not None:
-        for d, wanted in enumerate((bsz, src_len)):
-            if key_padding_mask.shape[d] != wanted:
-                raise AssertionError(
-                    f"Expected key_padded_mask.shape[{d}] to be {wanted}, but got {key_padding_mask.shape[d]}"
-                )
-        padding = key_padding_mask.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1).reshape(count, 1, src_len)
+        padding = _padding(key_padding_mask, bsz, num_heads, src_len)
         attn_mask = padding if attn_mask is None else attn_mask + padding
     dropout_p = dropout_p if training else 0.0
     weights = None
