@@ -150,7 +150,7 @@ def test_whose_a_plain_file_is_does_not_depend_on_the_clock(tmp_path: Path, monk
 
 USER = """
 import sys
-from hubcli import store
+from hubcli.cache import store
 from hubcli.spec import RepoSpec
 print(store.ensure(RepoSpec.parse("o/r:v1")).path, flush=True)
 sys.stdin.read()
@@ -191,7 +191,7 @@ def test_a_lease_of_a_dead_process_holds_nothing(server: Served, hub_root: Path)
 
 WITHOUT_LOCKS = """
 import contextlib, sys
-from hubcli import cli, store
+from hubcli import cli; from hubcli.cache import store
 store.exclusive = lambda *_: contextlib.nullcontext()
 cli.hub.main(["--json", *sys.argv[1:]])
 """
