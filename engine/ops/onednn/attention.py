@@ -57,7 +57,8 @@ def _attention_backward(xp, grad_output, query, key, value, weights, mask=None, 
     if noise is not None:
         of_scores *= noise
     if not arrays.softmax_backward(of_scores, weights, of_scores, weights.ndim - 1, False):
-        return NotImplemented
+        of_scores *= weights  # no kernel on this processor
+        of_scores -= weights * of_scores.sum(axis=-1, keepdims=True)
     of_query, of_key = lain(fast, query, query.shape), lain(fast, key, key.shape)
     if not arrays.matmul(of_scores, key, of_query, None, _scaled(scale)):
         return NotImplemented

@@ -17,6 +17,7 @@ from engine.layouts import ChannelsLast, lies_channels_last
 from engine.ops.nn import _conv, _pool
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 
 
@@ -228,16 +229,40 @@ def test_pooling_and_softmax() -> None:
     where = _pool.window_argmax(np, x, y, *window)
     close(of_x, _pool.put_back(np, g, where, (7, 7), *window))
 
+
+@needs_library
+def test_softmax() -> None:
+    from engine.backends.onednn import arrays
+    from engine.backends.onednn.served import implementations
+
     x = rand(6, 40)
     y, of_x, g = np.empty_like(x), np.empty_like(x), rand(40, 6).T.copy()
     assert arrays.softmax(x, y, 1, False)
     e = np.exp(x)
     wanted = e / e.sum(1, keepdims=True)
     close(y, wanted)
-    assert arrays.softmax_backward(g, y, of_x, 1, False)
-    close(of_x, wanted * (g - (g * wanted).sum(1, keepdims=True)))
+    served = arrays.softmax_backward(g, y, of_x, 1, False)
+    assert served == (implementations()["softmax_backward"] is not None)
+    if served:
+        close(of_x, wanted * (g - (g * wanted).sum(1, keepdims=True)))
     assert arrays.softmax(x, y, 1, True)
     close(y, np.log(wanted))
+    served = arrays.softmax_backward(g, y, of_x, 1, True)
+    assert served == (implementations()["log_softmax_backward"] is not None)
+    if served:
+        close(of_x, g - wanted * g.sum(1, keepdims=True))
+
+
+@needs_library
+def test_probabilities_of_very_many_classes_are_summed_as_exactly_as_those_of_few() -> None:
+    from engine.backends.onednn import arrays
+
+    x = np.random.default_rng(1).standard_normal((2, 300_000)).astype("float32") * 4
+    y = np.empty_like(x)
+    assert arrays.softmax(x, y, 1, False)
+    e = np.exp(x.astype("float64"))
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), 5e-6)
+    assert not arrays.softmax(x, y, 1, True)  # numpy's
 
 
 # --- threads and forks

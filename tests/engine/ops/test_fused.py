@@ -17,6 +17,7 @@ from engine.dispatch import OPS
 from engine.nn import functional as F
 from engine.ops.nn.dropout import plus_dropped
 
+pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 
 

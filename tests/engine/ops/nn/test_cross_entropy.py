@@ -15,6 +15,7 @@ from engine.backends import onednn
 from engine.dispatch import OPS
 from engine.nn import functional as F
 
+pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 SHAPES = [(70, 90), (1, 5000), (5, 7), (3, 11, 40, 50), (2, 300_000, 1)]
 
