@@ -20,6 +20,7 @@ from engine.nn import functional as F
 from engine.tensor import Tensor, raw_array, rewrap, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
 
+pytestmark = pytest.mark.onednn
 SHAPE = (2, 3, 4, 5)
 
 

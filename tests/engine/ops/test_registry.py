@@ -253,6 +253,7 @@ def _float32(value: Any) -> Any:
     return mapped(value, lambda t: t._array.astype("float32") if t.dtype is engine.float64 else t._array)
 
 
+@pytest.mark.onednn
 @every(lambda c: is_op(c) and binder.onednn_kernels() and "onednn" in c.op.kernels)
 def test_kernel_variants_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's kernel of an op, where it takes the sample, against the op's own; test_onednn.py has larger ones."""

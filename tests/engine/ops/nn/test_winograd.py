@@ -11,7 +11,6 @@ from engine.backends.cpu.fast import fast
 from engine.nn import functional as F
 from engine.ops.nn import _conv, _winograd
 
-pytestmark = pytest.mark.onednn
 ONES = ((1, 1), 1)
 
 
