@@ -6,8 +6,6 @@ What Windows, macOS or a Linux without our wheel lacks is taken away before SCRI
 
 from __future__ import annotations
 
-import builtins
-import importlib.abc
 import os
 import platform
 import runpy
@@ -33,21 +31,30 @@ POSIX = (
 )
 # not in `os` on Windows, or (symlink) refused to ordinary users there
 OF_OS = (
-    "fork forkpty register_at_fork memfd_create posix_fallocate posix_fadvise posix_spawn posix_spawnp getuid geteuid "
-    "getgid getegid setuid setgid getpgid setpgid getpgrp setsid killpg umask_ mkfifo mknod chown lchown fchown fchmod chroot "
-    "wait wait3 wait4 waitid WIFSIGNALED WTERMSIG sched_getaffinity sched_setaffinity sched_yield statvfs fstatvfs sysconf "
-    "getloadavg nice uname ttyname openpty pipe2 pidfd_open splice copy_file_range sendfile preadv pwritev pread pwrite "
-    "getxattr setxattr listxattr removexattr O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK eventfd unshare setns "
-    "set_blocking get_blocking fdatasync major minor confstr ctermid getgroups"
+    "fork forkpty register_at_fork memfd_create posix_fallocate posix_fadvise posix_spawn posix_spawnp getuid "
+    "geteuid getgid getegid setuid setgid getpgid setpgid getpgrp setsid killpg mkfifo mknod chown lchown "
+    "fchown chroot wait wait3 wait4 waitid WIFSIGNALED WTERMSIG sched_getaffinity sched_setaffinity "
+    "sched_yield sysconf getloadavg nice uname ttyname openpty pipe2 pidfd_open splice "
+    "copy_file_range sendfile preadv pwritev pread pwrite getxattr setxattr listxattr removexattr O_NOFOLLOW "
+    "O_DIRECTORY eventfd unshare setns set_blocking get_blocking fdatasync major minor confstr ctermid "
+    "getgroups"
 ).split()
 OF_SIGNAL = (
-    "SIGKILL SIGHUP SIGQUIT SIGALRM SIGCHLD SIGUSR1 SIGUSR2 SIGPIPE SIGTSTP SIGCONT SIGSTOP SIGTTIN SIGTTOU SIGWINCH "
-    "alarm setitimer getitimer pthread_kill pthread_sigmask sigwait sigwaitinfo sigtimedwait sigpending pause siginterrupt"
+    "SIGKILL SIGHUP SIGQUIT SIGALRM SIGCHLD SIGUSR1 SIGUSR2 SIGPIPE SIGTSTP SIGCONT SIGSTOP SIGTTIN SIGTTOU "
+    "SIGWINCH alarm setitimer getitimer pthread_kill pthread_sigmask sigwait sigwaitinfo sigtimedwait "
+    "sigpending pause siginterrupt"
 ).split()
-OF_SOCKET = ("AF_UNIX", "send_fds", "recv_fds", "socketpair_", "SCM_RIGHTS", "AF_NETLINK")
+OF_SOCKET = ("AF_UNIX", "send_fds", "recv_fds", "SCM_RIGHTS", "AF_NETLINK")
 ON_MACOS = ("memfd_create", "posix_fallocate", "posix_fadvise", "sched_getaffinity", "sched_setaffinity", "pidfd_open",
             "pipe2", "splice", "copy_file_range", "eventfd", "unshare", "setns", "getxattr", "setxattr", "listxattr",
             "removexattr")  # fmt: skip
+# what needs POSIX to be loaded on this system, and is loaded as what it is
+LOADED = (
+    "asyncio getpass logging.handlers multiprocessing.connection multiprocessing.resource_sharer "
+    "multiprocessing.resource_tracker multiprocessing.shared_memory multiprocessing.synchronize "
+    "multiprocessing.popen_spawn_posix shutil subprocess tarfile tempfile urllib.request zipfile xml.sax "
+    "click filelock git numpy platformdirs requests rich.console rich.progress numpy.testing threadpoolctl"
+).split()
 PLATFORMS = {  # name: (sys.platform, platform.machine())
     "linux-aarch64": ("linux", "aarch64"),
     "macos-arm64": ("darwin", "arm64"),
@@ -55,38 +62,10 @@ PLATFORMS = {  # name: (sys.platform, platform.machine())
 }
 
 
-class _Hidden(importlib.abc.MetaPathFinder):
-    """Modules that do not exist."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = frozenset(names)
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        """ModuleNotFoundError for the hidden, nothing for the rest."""
-        if fullname in self.names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
 def become(name: str) -> None:
     """Take away what platform `name` lacks."""
-    # what the standard library needs of POSIX, it has by now
-    import asyncio  # noqa: F401
-    import getpass  # noqa: F401
-    import logging.handlers  # noqa: F401
-    import multiprocessing.connection
-    import multiprocessing.resource_sharer
-    import multiprocessing.shared_memory  # noqa: F401
-    import multiprocessing.synchronize  # noqa: F401
-    import shutil  # noqa: F401
-    import subprocess  # noqa: F401
-    import tarfile  # noqa: F401
-    import tempfile  # noqa: F401
-    import urllib.request  # noqa: F401
-    import zipfile  # noqa: F401
-
-    for third in ("filelock", "git", "numpy", "platformdirs", "requests", "rich.console", "rich.progress", "threadpoolctl",
-                  "click", "xml.sax"):  # fmt: skip
-        __import__(third)
+    for module in LOADED:
+        __import__(module)
     hidden = list(WHEEL)
     sys.platform, machine = PLATFORMS[name]
     platform.machine = lambda: machine
@@ -99,11 +78,7 @@ def become(name: str) -> None:
         _without(socket, OF_SOCKET)
         os.symlink = _refused  # type: ignore[assignment]
     for module in hidden:
-        sys.modules.pop(module, None)
-    sys.meta_path.insert(0, _Hidden(hidden))
-    for module in hidden:
-        if module in sys.builtin_module_names:
-            sys.modules[module] = None  # type: ignore[assignment]
+        sys.modules[module] = None  # type: ignore[assignment]  # "no module named"
 
 
 def _without(module: Any, names: Sequence[str]) -> None:
@@ -122,7 +97,6 @@ if __name__ == "__main__":
     become(sys.argv[1])
     sys.argv = sys.argv[2:]
     sys.path[0] = os.getcwd()
-    builtins.__dict__.pop("_", None)
     if sys.argv[0] == "-c":
         exec(compile(sys.argv[1], "<elsewhere>", "exec"), {"__name__": "__main__"})
     else:
