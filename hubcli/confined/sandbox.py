@@ -293,7 +293,7 @@ def default_limits(seconds: float | None = None, share: int = 1) -> Limits:
     """Three quarters of the machine's memory, shared by `share` children; an hour of CPU time."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
         memory = 8 << 30
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
@@ -359,7 +359,7 @@ def perform(
     `report` gets its progress, `printed` what it prints; `cancelled` ends it.  HubError if the
     sandbox itself cannot be set up: then nothing of the repository has run.
     """
-    if os.name != "posix":
+    if not hasattr(os, "killpg"):
         raise HubError(f"a child process is not set up on {sys.platform}", hint="use Linux or macOS")
     limits = limits or default_limits()
     entries, read = python_paths()
