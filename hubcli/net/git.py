@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import settings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from git import Git
 
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
+_END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
@@ -431,8 +432,6 @@ def _stream(
 
     It is ended when `check`, asked every so often, says no.
     """
-    from git.cmd import handle_process_output
-
     launcher = _launcher()
     process = launcher(os.sep).execute(
         [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
@@ -457,11 +456,41 @@ def _stream(
     watcher = threading.Thread(target=watch, daemon=True)
     if check:
         watcher.start()
+    readers = [_Reader(proc.stdout, out.append), _Reader(proc.stderr, on_progress)]
     try:
-        handle_process_output(process, out.append, on_progress, decode_streams=False)
+        for reader in readers:
+            reader.join()
+            if reader.error is not None:
+                raise reader.error
         return proc.wait(), "".join(out), "".join(err)
+    except BaseException:
+        proc.terminate()
+        for reader in readers:  # the streams are not to be closed under them
+            reader.join(_END_SECONDS)
+        raise
     finally:
         done.set()
+
+
+class _Reader(threading.Thread):
+    """Gives each line of a stream to `tell`, to the end; `error` is what `tell` raised."""
+
+    def __init__(self, stream: Any, tell: Callable[[str], object]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._tell = stream, tell
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read until the stream ends or `tell` fails."""
+        try:
+            for line in self._stream:
+                self._tell(line)
+        except BaseException as error:
+            if not self._stream.closed:
+                self.error = error
+        finally:
+            self._stream.close()
 
 
 @contextlib.contextmanager

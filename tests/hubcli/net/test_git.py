@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hubcli import settings
+from hubcli import output, settings
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, UsageError
 from hubcli.net import git
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
@@ -272,3 +277,36 @@ class TestEnvironment:
         remote = git.Remote.of(url(server))
         remote.fetch(db, "+refs/heads/main:refs/hub/x", "--depth=1", progress=Bar())  # type: ignore[arg-type]
         assert any(done == total == 32 and label == "receiving" for done, total, label in Bar.seen)
+
+
+BUSY = """#!/bin/sh
+while :; do echo "Receiving objects:   1% (1/100)" >&2; done
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell script as git")
+def test_an_interruption_has_no_words_but_hubs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """GitPython's readers complained of streams that were closed under them, after "interrupted"."""
+    script = tmp_path / "git"
+    script.write_text(BUSY)
+    script.chmod(0o700)
+    monkeypatch.setattr(git._launcher(), "GIT_PYTHON_GIT_EXECUTABLE", str(script))
+    before = set(threading.enumerate())
+
+    class Slow(output.Progress):
+        def set(self, *args: Any) -> None:
+            if threading.main_thread() is not threading.current_thread():
+                time.sleep(0.05)  # it is nearly always here, and not in a read, that the end comes
+                self.calls = getattr(self, "calls", 0) + 1
+                if self.calls == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        git._stream(["fetch"], {}, Slow())
+    gc.collect()  # the process, with its streams
+    deadline = time.monotonic() + 60
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert caplog.records == []
