@@ -171,16 +171,16 @@ def test_what_a_hostile_entrypoint_reaches(mechanism, tmp_path) -> None:
 
 # Limits, and ends without a result
 
-SMALL = Limits(cpu=60, memory=300 << 20, tasks=64, file=1 << 20, seconds=30)
+SMALL = Limits(cpu=60, memory=300 << 20, tasks=64, file=1 << 20, seconds=120)
 
 
 @pytest.mark.parametrize(
     ("entrypoint", "args", "limits", "why", "text"),
     [
-        ("spins", (), Limits(cpu=1, seconds=30), "cpu", "more than 1 s of CPU time"),
+        ("spins", (), Limits(cpu=1, seconds=120), "cpu", "more than 1 s of CPU time"),
         ("sleeps", (), Limits(seconds=1.0), "timeout", "not done after 1 s"),
         ("eats", (True,), SMALL, "memory", "more than 314.6 MB of memory"),
-        ("forks", (), Limits(tasks=64, seconds=30), "tasks", "more than 64 processes and threads"),
+        ("forks", (), Limits(tasks=64, seconds=120), "tasks", "more than 64 processes and threads"),
         ("exits", (), SMALL, "exit", "status 3"),
         ("kills_itself", (), SMALL, "signal", "killed by SIGKILL"),
         ("crashes", (), SMALL, "signal", "killed by SIGSEGV"),
@@ -197,7 +197,7 @@ def test_ended(hostile, any_mechanism, entrypoint, args, limits, why, text) -> N
     assert outcome.result is None and outcome.ended is not None, outcome
     assert outcome.ended.why == why
     assert text in outcome.ended.text
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 100
     assert len(outcome.printed) < 20_000
 
 
@@ -225,7 +225,7 @@ def test_nothing_goes_on_running(hostile, mechanism) -> None:
                     found.append(pid)
         return found
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while alive() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive() == []
