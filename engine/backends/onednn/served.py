@@ -17,6 +17,8 @@ from engine.backends.onednn.library import instructions
 from engine.backends.onednn.primitives import Unsupported, _context, ready
 from engine.layouts import empty_laid
 
+__all__ = ["declined", "implementation", "implementations", "instructions", "maps", "summary"]
+
 
 def implementation(call: Callable[[], Any]) -> str | None:
     """The library's name for what `call`, a function of this package with its arrays, runs on; None if it declines."""
