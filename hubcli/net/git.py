@@ -466,10 +466,15 @@ def _stream(
     except BaseException:
         proc.terminate()
         for reader in readers:  # the streams are not to be closed under them
+            reader.tell = _unheard
             reader.join(_END_SECONDS)
         raise
     finally:
         done.set()
+
+
+def _unheard(line: str) -> None:
+    """Nobody waits for the line any more."""
 
 
 class _Reader(threading.Thread):
@@ -477,7 +482,7 @@ class _Reader(threading.Thread):
 
     def __init__(self, stream: Any, tell: Callable[[str], object]) -> None:
         super().__init__(daemon=True)
-        self._stream, self._tell = stream, tell
+        self._stream, self.tell = stream, tell
         self.error: BaseException | None = None
         self.start()
 
@@ -485,7 +490,7 @@ class _Reader(threading.Thread):
         """Read until the stream ends or `tell` fails."""
         try:
             for line in self._stream:
-                self._tell(line)
+                self.tell(line)
         except BaseException as error:
             if not self._stream.closed:
                 self.error = error

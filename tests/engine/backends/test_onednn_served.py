@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 CODE = """
+import importlib.util
 import json
 from engine import __config__
 from engine.backends.onednn import served
@@ -73,3 +75,24 @@ def test_what_is_shown_names_numpy_and_the_processor() -> None:
     lines = __config__.show().splitlines()
     assert lines[0] == f"engine on numpy {np.__version__}" and lines[1].startswith("processor: ")
     assert __config__.show() == "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ["sse41", "avx2"])
+def test_the_variants_of_the_suite_are_what_they_say(name: str) -> None:
+    """scripts/processors.py takes the newer kernels from oneDNN and from numpy."""
+    spec = importlib.util.spec_from_file_location("processors", ROOT / "scripts" / "processors.py")
+    assert spec and spec.loader
+    processors = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = processors
+    spec.loader.exec_module(processors)
+    variant = processors.VARIANTS[name]
+    code = "import json, numpy; from numpy._core._multiarray_umath import __cpu_features__ as f; print(json.dumps(f))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, **variant.environment()},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    features = json.loads(done.stdout)
+    newer = [f for f in processors.dispatched() if f.startswith(variant.without)]
+    assert not [f for f in newer if features[f]]
+    assert on(**variant.environment())[0] in (None, variant.onednn, "SSE41", "AVX")
