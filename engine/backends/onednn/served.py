@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.onednn import _abi, arrays, convolution, prepared, recurrent
 from engine.backends.onednn.library import instructions
 from engine.backends.onednn.primitives import Unsupported, _context, ready
-from engine.layouts import empty_laid
+from engine.layouts import empty_channels_last
 
 __all__ = ["declined", "implementation", "implementations", "instructions", "maps", "summary"]
 
@@ -115,6 +115,6 @@ def _calls() -> dict[str, Callable[[], Any]]:
 
 def maps(*shape: int) -> np.ndarray:
     """Ones (N, C, *size) in channels-last memory."""
-    made = empty_laid(shape, np.float32).view(np.ndarray)
+    made = empty_channels_last(shape, np.float32).view(np.ndarray)
     made[...] = 1
     return made
