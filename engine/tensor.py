@@ -5,7 +5,7 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -492,7 +492,7 @@ class Tensor(metaclass=_TensorMeta):
             return bool((self == element)._array.any())
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         if not self._array.ndim:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))

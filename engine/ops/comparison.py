@@ -216,13 +216,13 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
 
 
 @composite()
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 
 
 @composite()
-def equal(input: Tensor, other: Tensor):
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and elements: a bool."""
     if input._array.shape != other._array.shape:
         return False

@@ -194,7 +194,7 @@ def max(
     axis=None,
     keepdims=None,
     out=None,
-):
+) -> Any:
     """The largest element; (values, indices) along `dim`; or `maximum` of two Tensors.
 
     input (*) -> (* without dim).
@@ -213,7 +213,7 @@ def min(
     axis=None,
     keepdims=None,
     out=None,
-):
+) -> Any:
     """The smallest element; (values, indices) along `dim`; or `minimum` of two Tensors.
 
     input (*) -> (* without dim).

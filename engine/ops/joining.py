@@ -265,7 +265,7 @@ def block_diag(*tensors):
 
 
 @composite(method=False)
-def meshgrid(*tensors, indexing=None):
+def meshgrid(*tensors, indexing=None) -> tuple[Tensor, ...]:
     """Grids of coordinates: vectors expanded against each other.
 
     (n), (m) -> (n, m), (n, m); (m, n) for indexing="xy".
@@ -420,7 +420,7 @@ def split_lengths(shape, size, dim):
     return [size] * (count - 1) + [n - size * (count - 1)]
 
 
-def split(input, split_size_or_sections, dim=0):
+def split(input, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     """Views along `dim`: of one size, or of the given sizes.  input (*, n, *) -> (*, size, *) ..."""
     if isinstance(split_size_or_sections, list | tuple):
         return split_with_sizes(input, size_of(split_size_or_sections), dim)
@@ -434,7 +434,7 @@ def split(input, split_size_or_sections, dim=0):
     return split_every(input, size, dim)
 
 
-def _split(tensor, split_size_or_sections, dim=0):
+def _split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     return split(tensor, split_size_or_sections, dim)
 
 
@@ -460,7 +460,7 @@ def chunk_size(shape, chunks, dim):
 
 
 @composite()
-def chunk(input: Tensor, chunks: int, dim: int = 0):
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
     size = chunk_size(input._array.shape, chunks, dim)
     if not size:
@@ -502,7 +502,7 @@ def tensor_split(
     *,
     indices: tuple[int, ...] | None = None,
     sections: int | None = None,
-):
+) -> tuple[Tensor, ...]:
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 
     input (*, n, *) -> (*, size, *) ...
@@ -554,7 +554,7 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
 @composite(method=True)
 def hsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
     cuts = _cuts("hsplit", indices_or_sections, indices, sections)
     return _split_along("hsplit", input, cuts, 1, 1)
@@ -563,7 +563,7 @@ def hsplit(
 @composite(method=True)
 def vsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0.  input (*) -> (*) ..."""
     cuts = _cuts("vsplit", indices_or_sections, indices, sections)
     return _split_along("vsplit", input, cuts, 2, 0)
@@ -572,7 +572,7 @@ def vsplit(
 @composite(method=True)
 def dsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 2.  input (*) -> (*) ..."""
     cuts = _cuts("dsplit", indices_or_sections, indices, sections)
     return _split_along("dsplit", input, cuts, 3, 2)

@@ -191,7 +191,7 @@ def nonzero_rows(xp, input):
 
 
 @composite()
-def nonzero(input: Tensor, *, as_tuple=False, out=None):
+def nonzero(input: Tensor, *, as_tuple=False, out=None) -> Any:
     """The indices of elements other than zero: a row each, or a tuple of vectors.  input (*) -> (count, ndim)."""
     if as_tuple:
         array = input._array

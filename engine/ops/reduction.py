@@ -498,7 +498,7 @@ def var_mean(
     keepdim: bool = False,
     *,
     correction: complex | None = None,
-):
+) -> tuple[Tensor, Tensor]:
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
     _check_moments("var_mean", input)
@@ -514,7 +514,7 @@ def std_mean(
     keepdim: bool = False,
     *,
     correction: complex | None = None,
-):
+) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
     _check_moments("std_mean", input)

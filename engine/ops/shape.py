@@ -20,7 +20,7 @@ from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.dispatch.runtime import MISSING, store
 from engine.layouts import restride, view_strides
-from engine.tensor import Tensor, wrap
+from engine.tensor import Size, Tensor, wrap
 
 _ALL = slice(None)
 PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
@@ -435,7 +435,7 @@ def broadcast_to(input: Tensor, size: tuple[int, ...]):
 
 
 @composite(method=False)
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors) -> tuple[Tensor, ...]:
     """Views of all tensors in their common shape; those that have it themselves.  tensors (*a), (*b) ... -> (*), ..."""
     from engine._checks import broadcast_shapes
 
@@ -446,10 +446,9 @@ def broadcast_tensors(*tensors):
 
 
 @composite(method=False)
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes) -> Size:
     """The shape that all shapes broadcast to, as a Size."""
     from engine import _checks
-    from engine.tensor import Size
 
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     try:

@@ -225,14 +225,14 @@ def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
     return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
 
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """`median` of what is not nan.  input (*) -> (* without dim)."""
     return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
@@ -284,7 +284,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-):
+) -> Any:
     """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
@@ -313,7 +313,7 @@ def _with_dims(array: Any, dim: int | None) -> None:
 @samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-):
+) -> Any:
     """The elements (or slices along `dim`) without equal neighbours; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).

@@ -171,7 +171,7 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
     out=None,
-):
+) -> Any:
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
@@ -219,7 +219,7 @@ def histogram(
         (t.constant(t(9, 2)), 2, {"range": [-1, 1, -2, 2], "density": True}),
     ]
 )
-def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False):
+def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False) -> Any:
     """(hist, bin_edges): points counted, or their density, in a grid of intervals.
 
     input (*, n), bins n numbers or one, or n tensors of edges -> (bins 0, ..., bins n - 1), n of (bins + 1).

@@ -170,7 +170,7 @@ _SVD = namedtuple("svd", ("U", "S", "V"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out=None):
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out=None) -> Any:
     """U, S, V of input = U diag(S) V^H (deprecated: `linalg.svd`).  input (*, m, n) -> (*, m, k), (*, k), (*, n, k).
 
     some=False: square U and V; compute_uv=False: zeros for U and V.
@@ -448,7 +448,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(public=False, method=False)
-def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None):
+def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """X that minimises |A X - B|, of least norm; the residuals, rank and singular values, as the driver gives them.
 
     A (*, m, n), B (*, m, k) or (*, m) -> (*, n, k), (*, k) or empty, (*) or empty, (*, min(m, n)) or empty.

@@ -278,7 +278,7 @@ _QR = namedtuple("qr", ("Q", "R"))
 
 @composite()
 @samples(lambda t: [(t(3, 2),), (t(2, 3),)])
-def qr(input: Tensor, some: bool = True, *, out=None):
+def qr(input: Tensor, some: bool = True, *, out=None) -> Any:
     """Q and R of input = Q R (deprecated: `linalg.qr`).
 
     input (*, m, n) -> (*, m, k), (*, k, n); some=False: Q (*, m, m).

@@ -37,7 +37,7 @@ _Gels = namedtuple("lstsq", ("solution", "QR"))
 
 
 @composite(names=("btrifact",))
-def lu(input, pivot=True, get_infos=False, out=None):
+def lu(input, pivot=True, get_infos=False, out=None) -> Any:
     """P A = L U packed into one matrix, the pivots from 1, and with get_infos the first zero pivot.
 
     input (*, m, n) -> (*, m, n), (*, k)[, (*)].
@@ -52,7 +52,7 @@ def lu(input, pivot=True, get_infos=False, out=None):
 
 
 @composite()
-def btrifact_with_info(input, pivot=True):
+def btrifact_with_info(input, pivot=True) -> Any:
     """As `lu(get_infos=True)`, the name of torch 0.4.  input (*, m, n) -> (*, m, n), (*, k), (*)."""
     return lu(input, pivot, True)
 
@@ -69,13 +69,13 @@ def btrisolve(input, LU_data, LU_pivots):
 
 
 @composite(method=False)
-def btriunpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+def btriunpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True) -> Any:
     """As `lu_unpack`, the name of torch 0.4.  (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n)."""
     return lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
 
 
 @composite(names=("gesv",))
-def solve(input, A):
+def solve(input, A) -> Any:
     """X of A X = input, and the factors of A (torch 1.1; now `linalg.solve`, with the arguments the other way round).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes that do not fit, LinAlgError for a
@@ -92,7 +92,7 @@ def solve(input, A):
 
 
 @composite()
-def symeig(input, eigenvectors=False, upper=True):
+def symeig(input, eigenvectors=False, upper=True) -> Any:
     """Eigenvalues (rising) and, if asked, eigenvectors of symmetric matrices (torch 1.1; now `linalg.eigh`).
 
     input (*, n, n) -> (*, n), (*, n, n) or empty.
@@ -104,7 +104,7 @@ def symeig(input, eigenvectors=False, upper=True):
 
 
 @composite()
-def eig(input, eigenvectors=False):
+def eig(input, eigenvectors=False) -> Any:
     """Eigenvalues as (real, imaginary) pairs and, if asked, eigenvectors packed as LAPACK has them.
 
     input (n, n) -> (n, 2), (n, n) or empty.  A conjugate pair of eigenvectors is its real part, then its imaginary
@@ -130,7 +130,7 @@ def eig(input, eigenvectors=False):
 
 
 @composite(names=("gels",))
-def lstsq(input, A):
+def lstsq(input, A) -> Any:
     """X that minimises |A X - input|, below it the norms of the residuals, and the QR of A (now `linalg.lstsq`).
 
     input (m, k), A (m, n) -> (max(m, n), k), (m, n).
@@ -202,7 +202,7 @@ _Triangular = namedtuple("triangular_solve", ("solution", "cloned_coefficient"))
 @samples(lambda t: [(t(3, 2), t.positive(3, 3)), (t(3, 2), t.positive(2, 3, 3), False, True)])
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False, *, out=None
-):
+) -> Any:
     """X of A X = input for a triangle of A, and a copy of A (deprecated: `linalg.solve_triangular`).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes or dtypes that do not fit.
@@ -227,6 +227,6 @@ def triangular_solve(
 
 
 @composite()
-def trtrs(input, A, upper=True, transpose=False, unitriangular=False):
+def trtrs(input, A, upper=True, transpose=False, unitriangular=False) -> Any:
     """As `triangular_solve`, the name of torch 0.4.  input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n)."""
     return triangular_solve(input, A, upper, transpose, unitriangular)

@@ -313,7 +313,7 @@ def linalg_slogdet(xp, A):
 
 
 @composite()
-def slogdet(input: Tensor):
+def slogdet(input: Tensor) -> Any:
     """Sign and logarithm of the absolute value of the determinant.  input (*, n, n) -> (*), (*)."""
     return _Slogdet(*linalg_slogdet(input))
 
@@ -412,7 +412,9 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 
 
 @composite(method=False)
-def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None):
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None
+) -> Any:
     """P, L, U of packed factors; empty tensors for what was not asked.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
@@ -578,7 +580,7 @@ _SolveEx = namedtuple("linalg_solve_ex", ("result", "info"))
 
 
 @composite(public=False, method=False)
-def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False):
+def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """As `solve`, with the first zero pivot (from 1) instead of an error.  A (*, n, n), B (*, n, k) -> as B, (*)."""
     result = linalg_solve(A, B, left=left, check=check_errors)
     return _SolveEx(result, linalg_lu_factor_ex(A.detach()).info)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
@@ -409,7 +410,7 @@ def multi_head_attention_forward(
     dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True,
     attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None,
     static_k=None, static_v=None, average_attn_weights=True, is_causal=False,
-):  # fmt: skip
+) -> Any:  # fmt: skip
     """num_heads attentions side by side, projected in and out.
 
     query (L, N, E), key (S, N, Ek), value (S, N, Ev), or without N -> (L, N, E), weights (N, L, S) or None.

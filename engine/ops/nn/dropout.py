@@ -126,7 +126,7 @@ def feature_alpha_dropout_(input: Tensor, p: float, train: bool):
 
 
 @composite(method=False)
-def native_dropout(input: Tensor, p: float, train: bool):
+def native_dropout(input: Tensor, p: float, train: bool) -> tuple[Tensor, Tensor]:
     """`dropout` and its mask.  input (*) -> (*), (*) bool."""
     if not train or input.numel() == 0:
         return input.clone(), input.detach().new_ones(input.shape).bool()

@@ -556,7 +556,7 @@ def native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-):
+) -> tuple[Tensor, Tensor, Tensor]:
     """Batch norm with its statistics.  input (N, C, *) -> (N, C, *), mean (C), rstd (C); empty ones in evaluation."""
     if not training:
         empty = input.new_empty(0)

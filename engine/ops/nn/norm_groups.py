@@ -184,7 +184,7 @@ def native_group_norm(
     HxW: int,
     group: int,
     eps: float,
-):
+) -> tuple[Tensor, Tensor, Tensor]:
     """Group norm with its statistics.  input (N, C, *) -> (N, C, *), mean (N, group), rstd (N, group)."""
     return normalize_groups(input, group, weight, bias, eps)
 

@@ -368,7 +368,7 @@ def max_pool2d_with_indices(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
-):
+) -> tuple[Tensor, Tensor]:
     """Maxima and their flat indices.  input (N, C, H, W) -> (N, C, H', W'), same int64."""
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -382,7 +382,7 @@ def max_pool3d_with_indices(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
-):
+) -> tuple[Tensor, Tensor]:
     """Maxima and their flat indices.  input (N, C, D, H, W) -> (N, C, D', H', W'), same int64."""
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -451,7 +451,7 @@ def max_pool1d_with_indices(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
-):
+) -> tuple[Tensor, Tensor]:
     """Maxima and their indices.  input (N, C, L) -> (N, C, L'), same int64."""
     return _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -661,7 +661,7 @@ def _adaptive_max(name, n, input, output_size):
 
 @composite(method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7), 3)])
-def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
+def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Maxima and indices of output_size windows that cover the input.  input (N, C, L) -> (N, C, output_size), same."""
     _two_or_three("adaptive_max_pool1d", input)
     size = _one_size("adaptive_max_pool1d", output_size)
@@ -671,13 +671,13 @@ def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int, ...]):
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(2, 3, 7, 5), (3, 2)), (t.distinct(2, 4, 4), 3)])
-def adaptive_max_pool2d(input: Tensor, output_size):
+def adaptive_max_pool2d(input: Tensor, output_size) -> tuple[Tensor, Tensor]:
     """Maxima and flat indices of windows that cover the input.  input (N, C, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size)
 
 
 @composite(public=False, method=False)
 @samples(lambda t: [(t.distinct(1, 2, 3, 5, 4), (2, 2, 3))])
-def adaptive_max_pool3d(input: Tensor, output_size):
+def adaptive_max_pool3d(input: Tensor, output_size) -> tuple[Tensor, Tensor]:
     """Maxima and flat indices of windows that cover the input.  input (N, C, D, H, W) -> (N, C, *output_size), same."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size)

@@ -436,7 +436,7 @@ def _flat(hx):
 
 
 @composite(method=False)
-def lstm(*args, **kwargs):
+def lstm(*args, **kwargs) -> tuple[Tensor, Tensor, Tensor]:
     """LSTM: (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or packed.
 
     input (T, N, F), hx = h (D L, N, P), c (D L, N, H) -> (T, N, D P), h, c; packed: data (rows, F), batch_sizes, hx...
@@ -445,19 +445,19 @@ def lstm(*args, **kwargs):
 
 
 @composite(method=False)
-def gru(*args, **kwargs):
+def gru(*args, **kwargs) -> tuple[Tensor, Tensor]:
     """GRU: arguments as `lstm`, hx one tensor.  input (T, N, F), hx (D L, N, H) -> (T, N, D H), h."""
     return _run(_gru_direction, _flat, args, kwargs)
 
 
 @composite(method=False)
-def rnn_tanh(*args, **kwargs):
+def rnn_tanh(*args, **kwargs) -> tuple[Tensor, Tensor]:
     """Plain recurrent network with tanh: arguments as `gru`.  input (T, N, F), hx (D L, N, H) -> (T, N, D H), h."""
     return _run(_simple_direction("tanh"), _flat, args, kwargs)
 
 
 @composite(method=False)
-def rnn_relu(*args, **kwargs):
+def rnn_relu(*args, **kwargs) -> tuple[Tensor, Tensor]:
     """Plain recurrent network with relu: arguments as `gru`.  input (T, N, F), hx (D L, N, H) -> (T, N, D H), h."""
     return _run(_simple_direction("relu"), _flat, args, kwargs)
 
@@ -490,7 +490,7 @@ def lstm_cell(
     w_hh: Tensor,
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-):
+) -> tuple[Tensor, Tensor]:
     """One step of an LSTM.  input (N, F), hx = h (N, H), c (N, H) -> h (N, H), c (N, H)."""
     check_elements(hx, 1)
     if len(hx) != 2:

@@ -298,7 +298,9 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
 
 @overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))
 @samples(lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))])
-def where(condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None):
+def where(
+    condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None
+) -> Any:
     """input where condition (bool), else other.
 
     condition (*c), input (*a) or number, other (*b) or number -> (broadcast).
