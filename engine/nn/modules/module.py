@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from engine.autograd.graph import requires_grad_of  # noqa: F401
 from engine.hooks import RemovableHandle
@@ -99,9 +99,13 @@ class Module(Conversions, StateDict):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    def forward(self, *input: Any) -> Any:
-        """What a call computes; subclasses define it."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+    if TYPE_CHECKING:
+        forward: Callable[..., Any]  # each module has arguments of its own
+    else:
+
+        def forward(self, *input: Any) -> Any:
+            """What a call computes; subclasses define it."""
+            raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # --- registration
 
@@ -547,7 +551,7 @@ class Module(Conversions, StateDict):
 
     # --- mode, gradients
 
-    def train(self, mode: bool = True) -> Any:
+    def train(self, mode: bool = True) -> Self:
         """Set training mode (dropout on, batch statistics) here and below; returns self."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
@@ -556,11 +560,11 @@ class Module(Conversions, StateDict):
             module.train(mode)
         return self
 
-    def eval(self) -> Any:
+    def eval(self) -> Self:
         """Set evaluation mode; returns self."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set `requires_grad` of every parameter; returns self."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)

@@ -375,13 +375,13 @@ def _refuse_folded(input: Tensor, other: Any) -> None:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{k} and {shape[1]}x{shape[0]})")
 
 
-def _matmul(self: Tensor, other: Any) -> Any:
+def _matmul(self: Tensor, other: Tensor) -> Tensor:
     if not isinstance(other, Tensor):
         return NotImplemented
     return mm(self, other) if self._array.ndim == 2 == other._array.ndim else matmul(self, other)
 
 
-def _rmatmul(self: Tensor, other: Any) -> Any:
+def _rmatmul(self: Tensor, other: Tensor) -> Tensor:
     return matmul(other, self) if isinstance(other, Tensor) else NotImplemented
 
 
