@@ -81,7 +81,8 @@ def in_torch_order(array: Any) -> Any:
     if type(array) is not ChannelsLast:
         return array
     if array.flags.c_contiguous:  # a weight: the array it shows
-        return array.base if array.base.shape == array.shape else array.view(np.ndarray)
+        shown: Any = array.base
+        return shown if shown.shape == array.shape else array.view(np.ndarray)
     from engine.backends.cpu import empty
 
     result = empty(array.shape, array.dtype)

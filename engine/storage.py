@@ -54,14 +54,14 @@ class Memory:
     def __init__(self, root: Any) -> None:
         self.root = root
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
         return _rebuild_memory, (
             flat.tobytes(),
             str(backends.of_array(self.root).device_of(self.root)),
         )
 
-    def __deepcopy__(self, memo: dict) -> Memory:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
         return Memory.of(backends.xp_of(self.root).array(self.flat(dtypes.uint8)))
 
     @staticmethod
@@ -195,9 +195,10 @@ class UntypedStorage:
             registered.share(self._memory)
         return self
 
-    def tolist(self) -> list:
+    def tolist(self) -> list[Any]:
         """The elements as a list of Python numbers."""
-        return backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        found: list[Any] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         found = self._flat()[index]
@@ -206,7 +207,7 @@ class UntypedStorage:
     def __setitem__(self, index: Any, value: Any) -> None:
         self._flat()[index] = value
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
     def fill_(self, value: Any) -> UntypedStorage:

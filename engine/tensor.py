@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def raw_array(tensor: Any) -> Any:
     return tensor._array if converted is None else converted
 
 
-class Size(tuple):
+class Size(tuple[int, ...]):
     """A shape: a tuple of ints with `numel()`."""
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class Size(tuple):
     def __mul__(self, times: Any) -> Size:
         return Size(tuple.__mul__(self, times))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return Size, (tuple(self),)
 
 
@@ -76,7 +76,7 @@ class Tensor(metaclass=_TensorMeta):
     _vc: list[int]
     _base: Any = None
     _view: Any = None
-    _grad: Any = None
+    _grad: Tensor | None = None
     _hooks: HookDict | None = None
     _replaced = 0  # how often `.data` was set, which no version shows
     _accumulator: Any = None
@@ -91,9 +91,13 @@ class Tensor(metaclass=_TensorMeta):
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
+    if TYPE_CHECKING:  # ops that are used here; `engine/tensor.pyi` has them all
+        flip: Callable[..., Tensor]
+        unbind: Callable[..., tuple[Tensor, ...]]
+
     itemsize = property(lambda self: raw_array(self).dtype.itemsize, doc="Bytes an element.")
 
-    def __new__(cls, *data: Any, device: Any = None) -> Tensor:
+    def __new__(cls, *data: Any, device: Any = None) -> Any:
         """`Tensor(2, 3)` uninitialised of that size, `Tensor([1, 2])` of that data, in the default dtype."""
         return _legacy_new(cls, dtypes.get_default_dtype(), data, device)
 
@@ -117,12 +121,15 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def ndim(self) -> int:
-        return raw_array(self).ndim
+        """The number of dimensions."""
+        n: int = raw_array(self).ndim
+        return n
 
     def dim(self) -> int:
         """The number of dimensions."""
         converted = self._channels_last
-        return self._array.ndim if converted is None else converted.ndim
+        n: int = self._array.ndim if converted is None else converted.ndim
+        return n
 
     ndimension = dim
 
@@ -135,11 +142,11 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(raw_array(self).size) * raw_array(self).dtype.itemsize
+        return int(raw_array(self).size) * int(raw_array(self).dtype.itemsize)
 
     def element_size(self) -> int:
         """Bytes an element."""
-        return raw_array(self).dtype.itemsize
+        return int(raw_array(self).dtype.itemsize)
 
     @property
     def dtype(self) -> dtypes.dtype:
@@ -205,7 +212,7 @@ class Tensor(metaclass=_TensorMeta):
         if array.base is None or not array.size:
             return 0
         memory = Memory.of(array)
-        return (backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize
+        return int((backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize)
 
     def data_ptr(self) -> int:
         """Address of the first element; 0 for an empty tensor."""
@@ -264,7 +271,7 @@ class Tensor(metaclass=_TensorMeta):
     def requires_grad(self) -> bool:
         """Whether gradients flow to this tensor; can be set on leaves only."""
         flag = self._requires_grad
-        return flag if flag is not MAYBE else requires_grad_of(self)
+        return flag if flag is not MAYBE else requires_grad_of(self)  # type: ignore[return-value]  # a bool
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -360,7 +367,7 @@ class Tensor(metaclass=_TensorMeta):
         self._hooks = None
         return self
 
-    def register_hook(self, hook: Callable) -> RemovableHandle:
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(grad)` with every gradient of this tensor; a returned Tensor replaces it."""
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -378,7 +385,7 @@ class Tensor(metaclass=_TensorMeta):
         hooks[handle.id] = hook
         return handle
 
-    def register_post_accumulate_grad_hook(self, hook: Callable) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -460,7 +467,8 @@ class Tensor(metaclass=_TensorMeta):
     def __len__(self) -> int:
         if not raw_array(self).ndim:
             raise TypeError("len() of a 0-d tensor")
-        return raw_array(self).shape[0]
+        length: int = raw_array(self).shape[0]
+        return length
 
     def __bool__(self) -> bool:
         size = self._array.size
@@ -489,7 +497,8 @@ class Tensor(metaclass=_TensorMeta):
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor | int | float | complex):
-            return bool((self == element)._array.any())
+            found: Any = self == element
+            return bool(found._array.any())
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -502,7 +511,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def __format__(self, spec: str) -> str:
         if not self._array.ndim and type(self) is Tensor:
-            return self.item().__format__(spec)
+            return format(self.item(), spec)
         return object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
@@ -515,7 +524,7 @@ class Tensor(metaclass=_TensorMeta):
 
     # --- copying and pickling
 
-    def __deepcopy__(self, memo: dict) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
@@ -523,7 +532,7 @@ class Tensor(metaclass=_TensorMeta):
                 "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
-            return memo[id(self)]
+            return memo[id(self)]  # type: ignore[no-any-return]
         import copy
 
         memory = copy.deepcopy(Memory.of(self._array), memo)
@@ -539,7 +548,7 @@ class Tensor(metaclass=_TensorMeta):
                 result.__dict__[key] = copy.deepcopy(value, memo)
         return result
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
         memory = Memory.of(self._array)
         return (
@@ -549,7 +558,7 @@ class Tensor(metaclass=_TensorMeta):
             state or None,
         )  # fmt: skip
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
     # --- construction from within
@@ -557,14 +566,14 @@ class Tensor(metaclass=_TensorMeta):
     @classmethod
     def _from_array(cls, array: Any) -> Tensor:
         """A leaf around an array of a known backend, sharing its memory."""
-        result = new(cls)
+        result: Tensor = new(cls)
         _init(result, array)
         return result
 
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
         """`data` as an instance of a Tensor subclass: same memory, no history."""
-        result = new(cls)
+        result: Any = new(cls)
         _init(result, data._array)
         result._vc = data._vc
         if require_grad:
@@ -624,13 +633,13 @@ def _rebuild(
     cls: type, memory: Memory, dtype: dtypes.dtype, offset: int, size: Sequence[int], stride: Sequence[int],
     requires_grad: bool,
 ) -> Any:  # fmt: skip
-    result = new(cls)
+    result: Any = new(cls)
     _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
     return result
 
 
-def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
+def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: Any) -> Any:
     """What `Tensor(...)` and `FloatTensor(...)` make: by sizes, or from a sequence, an array or a tensor."""
     np_dtype = dtypes.to_numpy(dtype)
     if len(data) == 1 and not isinstance(data[0], int):
@@ -659,7 +668,7 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
     if where is not None and device(where).type != "cpu":
         target = device(where)
         array = backends.of_device(target).from_host(array, target)
-    result = new(cls)
+    result: Any = new(cls)
     _init(result, array)
     return result
 

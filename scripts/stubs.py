@@ -326,7 +326,7 @@ def property_text(name: str, value: Any) -> list[str]:
 def class_body(cls: type) -> list[str]:
     """The members of a class, sorted; those whose objects carry no signature are Any."""
     skip = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__", "__qualname__",
-            "__firstlineno__", "__static_attributes__", "__hash__"}  # fmt: skip
+            "__firstlineno__", "__orig_bases__", "__static_attributes__", "__hash__"}  # fmt: skip
     lines = []
     for name in sorted({*vars(cls), *inspect.get_annotations(cls)} - skip):
         value = vars(cls).get(name)

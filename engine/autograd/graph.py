@@ -43,6 +43,7 @@ class Registered:
     sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
     resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
     isnan_any: Callable[..., bool]
+    begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
     Tensor: Any  # the class itself
 

@@ -10,6 +10,7 @@ else: then the engine makes Tensors and calls `apply`.  A test compares the two 
 
 from __future__ import annotations
 
+from types import CodeType
 from typing import Any
 
 from engine.dispatch import Op
@@ -31,7 +32,7 @@ class Text:
 
 def formula_params(formula: Any) -> tuple[str, ...]:
     """The names a formula reads."""
-    code = formula.__code__
+    code: CodeType = formula.__code__
     return code.co_varnames[: code.co_argcount]
 
 

@@ -206,8 +206,8 @@ def refused(record: Op, error: Exception, *operands: Any) -> None:
     if hasattr(error, "axis") and hasattr(error, "ndim"):  # numpy's AxisError
         wrap_dim(error.axis, error.ndim)
     if _raised_by_numpy(error):
-        shapes = ", ".join(f"{list(x.shape)} ({dtypes.from_numpy(x.dtype)})" for x in arrays)
-        raise RuntimeError(f"{record.called}(): {text}; the tensors are {shapes}") from None
+        found = ", ".join(f"{list(x.shape)} ({dtypes.from_numpy(x.dtype)})" for x in arrays)
+        raise RuntimeError(f"{record.called}(): {text}; the tensors are {found}") from None
 
 
 def _raised_by_numpy(error: Exception) -> bool:

@@ -128,7 +128,7 @@ def tensors() -> None:
 
 def losses(output: Tensor, target: Tensor) -> Tensor:
     """Losses as modules and as functions."""
-    loss = nn.CrossEntropyLoss(label_smoothing=0.1)(output, target) + F.mse_loss(output, output.detach())
+    loss: Tensor = nn.CrossEntropyLoss(label_smoothing=0.1)(output, target) + F.mse_loss(output, output.detach())
     assert_type(F.cross_entropy(output, target), Tensor)
     assert_type(F.nll_loss(output, target, reduction="sum"), Tensor)
     assert_type(F.relu(output), Tensor)
@@ -186,7 +186,8 @@ def train(epochs: int) -> dict[str, Any]:
         assert_type(module, nn.Module)
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return net.state_dict()
+    state: dict[str, Any] = net.state_dict()
+    return state
 
 
 @engine.no_grad()
