@@ -170,15 +170,19 @@ from engine.nn.modules import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from engine.nn.modules.module import (  # noqa: F401
-    register_module_backward_hook,
-    register_module_buffer_registration_hook,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-    register_module_full_backward_hook,
-    register_module_full_backward_pre_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
+from engine.nn.modules.module import register_module_backward_hook as register_module_backward_hook
+from engine.nn.modules.module import (
+    register_module_buffer_registration_hook as register_module_buffer_registration_hook,
+)
+from engine.nn.modules.module import register_module_forward_hook as register_module_forward_hook
+from engine.nn.modules.module import register_module_forward_pre_hook as register_module_forward_pre_hook
+from engine.nn.modules.module import register_module_full_backward_hook as register_module_full_backward_hook
+from engine.nn.modules.module import register_module_full_backward_pre_hook as register_module_full_backward_pre_hook
+from engine.nn.modules.module import (
+    register_module_module_registration_hook as register_module_module_registration_hook,
+)
+from engine.nn.modules.module import (
+    register_module_parameter_registration_hook as register_module_parameter_registration_hook,
 )
 from engine.nn.parameter import (
     Buffer,
