@@ -40,7 +40,7 @@ types: $(VENV)/.types  ## mypy: strict where pyproject.toml says so; pyright: wh
 
 docs: $(VENV)/.docs  ## the reference and the guides as a static site in site/; a warning is an error
 	$(BIN)/python scripts/docs.py
-	$(BIN)/mkdocs build --strict --quiet --clean --config-file build/docs.yml
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs -d build/doctrees build/docs site
 
 stubs: $(STAMP)  ## write the .pyi files of engine/ from the op registry
 	$(BIN)/python scripts/stubs.py

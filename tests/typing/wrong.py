@@ -16,7 +16,7 @@ x = engine.randn(2, 3)
 nn.Linaer(3, 4)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 engine.autograd.gard(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 engine.special.ert(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-engine.utils.dada.DataLoader  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+engine.utils.dada()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 engine.rnadn(2)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 x.reshpae(3, 2)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 F.rleu(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
