@@ -65,6 +65,9 @@ MODULES = {
 }  # fmt: skip
 
 
+ALIASES = rf"\b_({'|'.join([*stubs.BUILTINS, *stubs.CLASSES])})\b"  # what the stubs spell with an underscore
+
+
 @dataclasses.dataclass(frozen=True)
 class Page:
     """One page: its place below FOLDER, its title, its section of the menu, and its text."""
@@ -95,9 +98,11 @@ def prose(doc: str | None) -> str:
     blocks = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(doc or "")):
         lines = block.splitlines()
+        if not lines:
+            continue
         if all(line.startswith("    ") for line in lines) or block.startswith(">>>"):
             blocks.append("```python\n" + inspect.cleandoc(block) + "\n```")
-        elif all(re.match(r"- |  ", line) for line in lines) and lines:
+        elif all(re.match(r"- |  ", line) for line in lines):
             blocks.append("\n".join(line[:2] + escaped(line[2:]) for line in lines))
         else:
             blocks.append(escaped(block))
@@ -151,7 +156,7 @@ def signature(name: str, function: Any, method: bool = False) -> str:
     ):
         lines = stubs.definition(name.rpartition(".")[2], function, method=method).splitlines()
         texts = [line.removeprefix("def ").removesuffix(": ...") for line in lines if line.startswith("def ")]
-        texts = [re.sub(r"\b_(?=[a-z])", "", text).replace("(self, ", "(").replace("(self)", "()") for text in texts]
+        texts = [re.sub(ALIASES, r"\1", text).replace("(self, ", "(").replace("(self)", "()") for text in texts]
         return "\n".join(name.rpartition(".")[0] + "." + text for text in texts)
     return written(name, function, skip=int(method))
 
@@ -206,8 +211,11 @@ def entry(name: str, value: Any) -> str:
 
 
 def members(module: ModuleType) -> dict[str, Any]:
-    """The public functions and classes of a module: `__all__`, or what is made below it."""
+    """The public functions and classes of a module: `__all__`, what its stub defines, or what is made below it."""
     listed = getattr(module, "__all__", None)
+    stub = Path(module.__file__ or "").with_suffix(".pyi")
+    if listed is None and stub.exists():
+        listed = sorted(set(re.findall(r"^def (\w+)", stub.read_text(), re.M)))
     found = {}
     for name in sorted(listed or dir(module)):
         value = getattr(module, name)
