@@ -9,6 +9,7 @@ html_theme = "furo"
 html_title = "hub"
 html_show_sphinx = False
 html_copy_source = False
+smartquotes = False
 highlight_language = "none"
 add_module_names = False
 toc_object_entries_show_parents = "hide"

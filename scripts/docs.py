@@ -251,7 +251,7 @@ def op_pages() -> list[Page]:
     pages = []
     for family, entries in sorted(groups.items()):
         module = importlib.import_module(f"engine.ops.{family}")
-        parts = [f"# {family.replace('_', ' ').capitalize()}", prose((module.__doc__ or "").partition("\n\n")[0])]
+        parts = [f"# Operations: {family.replace('_', ' ')}", prose((module.__doc__ or "").partition("\n\n")[0])]
         for key, names in sorted(entries.items(), key=lambda item: item[1][0].lower()):
             value = functions[int(key.split()[1])]
             first = value.__name__ if value.__name__ in names else names[0]
@@ -319,7 +319,7 @@ def module_pages() -> list[Page]:
 
 def helps(command: click.Command, name: str, parent: click.Context) -> list[tuple[str, str]]:
     """(full name, `--help`) of a command and of its own commands."""
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=88)
     found = [(context.command_path, command.get_help(context))]
     if isinstance(command, click.Group):
         for sub in command.list_commands(context):
@@ -331,7 +331,7 @@ def helps(command: click.Command, name: str, parent: click.Context) -> list[tupl
 
 def command_pages() -> list[Page]:
     """One page for each command, from its `--help`."""
-    top = click.Context(cli.hub, info_name="hub", terminal_width=100, **cli.hub.context_settings)
+    top = click.Context(cli.hub, info_name="hub", terminal_width=88, **cli.hub.context_settings)
     index = ["# Commands", code(cli.hub.get_help(top), "text")]
     index.append("\n".join(f"- [`hub {name}`]({name}.md): {escaped(line)}" for name, (_, line) in cli.COMMANDS.items()))
     pages = [Page("commands/index.md", "Overview", "Commands", "\n\n".join(index))]

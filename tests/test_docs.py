@@ -42,7 +42,7 @@ def test_every_command_has_the_page_that_its_help_makes(pages):
     texts, _ = pages
     for name, (_, line) in cli.COMMANDS.items():
         page = texts[f"commands/{name}.md"]
-        told = CliRunner().invoke(cli.hub, [name, "--help"], prog_name="hub", terminal_width=100)
+        told = CliRunner().invoke(cli.hub, [name, "--help"], prog_name="hub", terminal_width=88)
         assert told.exit_code == 0
         assert told.output.rstrip() in page
         assert f"[`hub {name}`]({name}.md)" in texts["commands/index.md"]
