@@ -270,9 +270,9 @@ def locks(root: Path | None = None) -> Path:
     return (root or hub_dir()) / "locks"
 
 
-def trust_file(root: Path | None = None) -> Path:
-    """Who may execute."""
-    return (root or hub_dir()) / "trust.json"
+def trust_file() -> Path:
+    """Who may execute: in the user's own config folder, for others may write to a cache."""
+    return settings.config_file().with_name("trust.json")
 
 
 def seen(root: Path | None = None) -> Path:

@@ -252,12 +252,16 @@ def _checkout(
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
     gated = now is not None and now.gated
-    if not gated:
-        trust.consent(spec, trust_repo, function)
+    if gated:  # code that a command runs cannot consent in the user's place
+        trust.before_fetch(spec, entrypoint, reload=force_reload)
+    else:
+        trust.consent(spec, trust_repo, function, reload=force_reload)
     checkout = store.ensure(spec, force_reload=force_reload)
     _say_cached(checkout, verbose)
-    if gated:  # code that a command runs cannot consent in the user's place
+    if gated:
         trust.require(checkout, entrypoint)
+    else:
+        trust.consent_to(checkout, trust_repo, function)
     return checkout
 
 

@@ -247,16 +247,17 @@ def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
 
 
 @contextlib.contextmanager
-def exclusive(name: str, what: str) -> Iterator[None]:
-    """Hold the lock `name`, so that work on `what` is not done twice.
+def exclusive(name: str, what: str, folder: Path | None = None) -> Iterator[None]:
+    """Hold the lock `name` (in `folder`, else in the cache), so that work on `what` is not done twice.
 
     Says so while it waits; LockTimeoutError after HUB_LOCK_TIMEOUT seconds.  Where the file system
     has no locks the work goes on without: see Note [Publishing].
     """
     from filelock import FileLock, Timeout
 
-    folder = paths.locks(paths.ensure_root())
-    folder.mkdir(exist_ok=True)
+    if folder is None:
+        folder = paths.locks(paths.ensure_root())
+        folder.mkdir(exist_ok=True)
     file = folder / (re.sub(r"[^A-Za-z0-9_.-]", "_", name)[-200:] + ".lock")
     lock = FileLock(file, mode=0o664)
     limit = settings.current().lock_timeout

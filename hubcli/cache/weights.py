@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hubcli import output, paths, settings
+from hubcli import behalf, output, paths, settings
 from hubcli.cache import firstseen, records, store
 from hubcli.cache.records import Record
 from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
@@ -343,7 +343,7 @@ def _may_have_token(url: str) -> bool:
     now = caller.get()
     if now is None:
         return True
-    return urlsplit(settings.rewrite_url(url)).netloc in now.hosts
+    return behalf.host(settings.rewrite_url(url)) in now.hosts
 
 
 def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
-from hubcli import settings
+from hubcli import behalf, settings
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
 from hubcli.output import Progress, printable, size
 
@@ -124,9 +124,11 @@ class Remote:
         now = settings.current()
         target = settings.rewrite_url(url)
         settings.check_scheme(target)
-        config = [*_CONFIG, *_user_config(), ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
+        allowed = behalf.may_have_secrets(target)
+        own = [(key, value) for key, value in _user_config() if allowed or not key.startswith("credential.")]
+        config = [*_CONFIG, *own, ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
         parts = urlsplit(target)
-        if now.token and parts.scheme in ("http", "https"):
+        if now.token and allowed and parts.scheme in ("http", "https"):
             basic = base64.b64encode(f"x-access-token:{now.token}".encode()).decode()
             origin = f"{parts.scheme}://{parts.netloc}/"
             config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {basic}"))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from hubcli import output, paths, settings
+from hubcli import behalf, output, paths, settings
 from hubcli._version import __version__
 from hubcli.errors import (
     HubError,
@@ -260,7 +260,8 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
     session = stack.enter_context(requests.Session())
     session.auth = lambda made: made  # requests' own netrc lookup would ignore `token`
     first = url
-    secret = _credentials(url) if request.token else None
+    allowed = request.token and behalf.may_have_secrets(url)
+    secret = _credentials(url) if allowed else None
     asked = False
     range_start = _range_start(partial)
     hops = 0
@@ -296,7 +297,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
             url = _redirected(url, location)
             hops += 1
             continue
-        own = request.token and not secret and not asked and _origin(url) == _origin(first)
+        own = allowed and not secret and not asked and _origin(url) == _origin(first)
         if response.status_code in (401, 403, 404) and own:
             asked = True
             secret = _from_helper(first)
@@ -315,7 +316,8 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
         raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
     target = settings.rewrite_url(url)
     settings.check_scheme(target)
-    secret, asked = _credentials(target), False
+    asked = not behalf.may_have_secrets(target)  # by foreign code: then neither token nor helper
+    secret = None if asked else _credentials(target)
     headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
     headers["User-Agent"] = f"hub/{__version__}"
     try:
