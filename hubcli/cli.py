@@ -169,6 +169,9 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
     """Status, code, message, hint and spec of any error."""
     from hubcli.errors import ExitStatus, HubError
 
+    if isinstance(error, HubError) and error.foreign:
+        hint = error.hint and f"(from the sandbox) {error.hint}"
+        return error.status, error.code, f"in the sandbox: {error.message}", hint, error.spec
     if isinstance(error, HubError):
         return error.status, error.code, error.message, error.hint, error.spec
     if isinstance(error, click.ClickException):

@@ -34,6 +34,7 @@ class HubError(RuntimeError):
 
     status: ExitStatus = ExitStatus.FAILURE
     code: str = "error"
+    foreign: bool = False  # whether the words are those of code in a sandbox
 
     def __init__(self, message: str, *, hint: str | None = None, spec: str | None = None) -> None:
         super().__init__(message)

@@ -260,6 +260,9 @@ class _Pruning:
                 paths.discard(path)
         except FileNotFoundError:  # somebody else was quicker
             return
+        except OSError as error:  # what cannot go is out of sight, and in nobody's way
+            output.warning(f"{path} cannot be removed: {error.strerror or error}; it is left in {paths.partial()}")
+            return
         self.freed += size
         self.removed.append(str(path.relative_to(self.root)))
 

@@ -93,7 +93,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
 
     wanted = document["confinement"]
     limits = confine.Limits(**wanted["limits"])
-    lists = {name: tuple(wanted[name]) for name in ("layers", "read", "write", "devices")}
+    lists = {name: tuple(wanted[name]) for name in ("layers", "read", "write", "devices", "listed")}
     if lists["layers"]:
         try:
             confine.apply(confine.Confinement(**lists, limits=limits))
