@@ -66,6 +66,36 @@ def ensure_root(root: Path | None = None) -> Path:
     return root
 
 
+@functools.cache
+def check_owner(root: Path) -> None:
+    """Warn once where others could write to the cache, or put another in its place; root refuses to use such a one.
+
+    Code is run from it: whoever writes there could choose which.
+    """
+    if os.name != "posix":
+        return
+    own = os.geteuid()
+    for folder in (root, *root.parents):
+        try:
+            status = os.stat(folder)
+        except OSError:
+            continue
+        others = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in (0, own))
+        if status.st_uid not in (0, own):
+            what = f"{folder} belongs to another user (number {status.st_uid})"
+        elif others and (folder == root or not status.st_mode & stat.S_ISVTX):
+            what = f"others may write to {folder}"
+        else:
+            continue
+        hint = f"chown and chmod it, or choose another cache with --hub-dir (this one is {root})"
+        if own == 0:
+            raise HubError(f"{what}, so that code from there is not safe to run as root", hint=hint)
+        from hubcli import output
+
+        output.warning(f"{what}, so that others may choose what runs: {hint}")
+        return
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: unique temporary, fsync, rename."""
     temporary = temporary_for(path)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from hubcli import output, paths, settings
-from hubcli.cache import reftable, store
+from hubcli.cache import reftable, store, trees
 from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
 from hubcli.spec import RepoSpec
@@ -127,6 +127,7 @@ def require(checkout: Checkout, entrypoint: str, option: str | None = None) -> N
     """
     if checkout.kind == "local":
         return
+    trees.require_sound(checkout)
     lock = settings.current().lock
     if lock is not None and lock.repo(checkout.spec).commit == checkout.commit:
         return
@@ -398,6 +399,7 @@ def consent_to(
     ask: Callable[[str], str] | None = None,
 ) -> None:
     """The same gate for what was found or fetched: the commit that would run is the one that counts."""
+    trees.require_sound(checkout)
     if checkout.kind == "local" or isinstance(trust_repo, bool):
         return
     _settle(checkout.spec, lookup(checkout.spec, checkout.commit) is not None, trust_repo, function, ask)

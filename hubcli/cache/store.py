@@ -142,6 +142,8 @@ def _ensure(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.
 
 
 def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None) -> Checkout:
+    if spec.kind == "remote":
+        paths.check_owner(paths.hub_dir())
     anew = (force_reload or refresh) and spec.kind == "remote"
     found = None if anew else lookup(spec)
     if found is not None:
@@ -561,6 +563,7 @@ def _write(
                 "url": spec.url,
                 "commit": commit,
                 "tree": tree,
+                "object": git.commit_object(db, commit).decode("latin-1"),
                 "files": len(listing),
                 "size": size,
                 "fetched_at": now,

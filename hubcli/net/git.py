@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
+_FOREIGN = ("config.worktree", "commondir", "objects/info/alternates", "objects/info/http-alternates")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -82,6 +83,9 @@ _CONFIG = (
     ("credential.helper", ""),
     ("http.lowSpeedLimit", "1000"),
 )
+
+
+_DB_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
 
 
 class RepositoryError(HubError):
@@ -212,6 +216,7 @@ class Remote:
         ]
         shown = ["--progress"] if progress else ["--quiet"]
         command = [*fixed, *shown, *options, "--", self.url, *refspec.split()]
+        _disarm(db)
         with _growth_limited(db) as check:
             self._run(command, db, progress, check)
 
@@ -227,7 +232,8 @@ class Remote:
         except RepositoryError:
             self.fetch(scratch, everything)
         # A commit that is missing must not be fetched on demand: servers give out forks' commits.
-        cut_off = {**_local(scratch), "GIT_ALLOW_PROTOCOL": "none"}
+        # (its configuration is git's own here: it says that trees are missing)
+        cut_off = {**_environment(_CONFIG), **_location(scratch), "GIT_ALLOW_PROTOCOL": "none"}
         command = ["for-each-ref", "--count=1", f"--contains={commit}", OBJECTS]
         status, out, _ = _execute(command, cut_off)
         return status == 0 and bool(out.strip())
@@ -254,8 +260,13 @@ def create(db: Path) -> None:
     for folder in ("info", "objects/info", "objects/pack", "refs"):
         (db / folder).mkdir(parents=True)
     (db / "HEAD").write_text("ref: refs/heads/main\n")
-    (db / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+    (db / "config").write_bytes(_DB_CONFIG)
     (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
+
+
+def commit_object(db: Path, commit: str) -> bytes:
+    """The text of a commit in `db`, of which its id is the digest."""
+    return os.fsencode(_local_run(["cat-file", "commit", commit], _local(db)))
 
 
 def ref_in_db(kind: str, name: str) -> str:
@@ -374,7 +385,36 @@ def _location(db: Path | None) -> dict[str, str]:
 
 def _local(db: Path | None) -> dict[str, str]:
     """The environment for work that no remote takes part in."""
+    if db is not None:
+        _disarm(db)
     return {**_environment(_CONFIG), **_location(db), "GIT_ALLOW_PROTOCOL": "none"}
+
+
+def _disarm(db: Path) -> None:
+    """Make sure that git reads from a database what hub has written there, and no configuration of anybody else.
+
+    Its configuration may name programs (core.alternateRefsCommand, a filter) that git would start.
+    """
+    try:
+        found: bytes | None = (db / "config").read_bytes()
+    except FileNotFoundError:
+        found = None
+    except OSError as error:
+        raise RepositoryError(f"{db / 'config'} cannot be read: {error.strerror}") from None
+    if found == _DB_CONFIG and not any((db / name).exists() for name in _FOREIGN):
+        return
+    if not (db / "objects").is_dir():
+        return  # no database at all: git says so
+    try:
+        for name in _FOREIGN:
+            (db / name).unlink(missing_ok=True)
+        temporary = db / f"config.{os.getpid()}-{threading.get_ident()}"
+        temporary.write_bytes(_DB_CONFIG)
+        os.replace(temporary, db / "config")
+    except OSError as error:
+        raise RepositoryError(
+            f"{db} has a configuration that is not hub's, which cannot be put right: {error.strerror}"
+        ) from None
 
 
 def _user_config() -> list[tuple[str, str]]:
