@@ -146,7 +146,9 @@ def _report(error: Exception, as_json: bool) -> int:
     if _debug():
         import traceback
 
-        traceback.print_exception(error)
+        from hubcli.errors import masked
+
+        _say(masked("".join(traceback.format_exception(error))).rstrip())
     status, code, message, hint, spec = _describe(error)
     if as_json:
         import json

@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 from hubcli import output, paths, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
-from hubcli.errors import NotFoundError, UsageError
+from hubcli.errors import IntegrityError, NotFoundError, UsageError
 from hubcli.net import http
 from hubcli.reading.hubconf import missing_callable, near_names
 from hubcli.running import checkpoints, invoke
@@ -161,6 +161,9 @@ def load_state_dict_from_url(
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():
                 raise
+        except IntegrityError as error:
+            weights.refused(weight, error)
+            raise
     raise AssertionError("unreachable")
 
 

@@ -22,7 +22,7 @@ from hubcli.cache.weights import Weight
 from hubcli.confined import jobs
 from hubcli.errors import HubError, UsageError
 from hubcli.net import http
-from hubcli.running import invoke
+from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
 
 MAX_REQUESTS = 256
@@ -78,6 +78,7 @@ class Broker:
                 check_hash=request.get("check_hash") is True,
                 file_name=name if isinstance(name, str) else None,
             )
+            checkpoints.require_checkpoint(weight, path)
         self.weights += now.used
         return {"weight": jobs.weight_document(weight), "path": str(self._give(path, weight.file))}
 

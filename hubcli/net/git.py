@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import behalf, settings
-from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
+from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError, keep_secret
 from hubcli.output import Progress, printable, size
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Remote:
         parts = urlsplit(target)
         if now.token and allowed and parts.scheme in ("http", "https"):
             basic = base64.b64encode(f"x-access-token:{now.token}".encode()).decode()
+            keep_secret(now.token, basic)
             origin = f"{parts.scheme}://{parts.netloc}/"
             config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {basic}"))
             # git sends an extra header on after a redirect, to whichever host that names
