@@ -86,6 +86,7 @@ class HubGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
+        _open_streams()
         arguments = list(sys.argv[1:] if args is None else args)
         extra = {"prog_name": "hub", **extra, "standalone_mode": False}
         try:
@@ -117,6 +118,19 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
         quiet=quiet or None,
         verbose=verbose or None,
     )
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed, on nothing: the first file of ours must not become stdin or stdout."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    import os
+
+    while os.open(os.devnull, os.O_RDWR) < 2:
+        pass
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def main() -> NoReturn:
@@ -153,12 +167,12 @@ def _report(error: Exception, as_json: bool) -> int:
     if as_json:
         import json
 
-        from hubcli.output import visible_json
+        from hubcli.output import encodable, visible_json
 
         body = {"code": code, "message": message, "hint": hint, "spec": spec}
         document = {"schema_version": 1, "error": body}
         text = json.dumps(document, ensure_ascii=False, indent=2)
-        sys.stdout.write(visible_json(text) + "\n")
+        sys.stdout.write(encodable(visible_json(text) + "\n", sys.stdout))
         sys.stdout.flush()
     else:
         _say(f"hub: {message}")
@@ -199,7 +213,7 @@ def _debug() -> bool:
 
 
 def _say(text: str) -> None:
-    from hubcli.output import printable
+    from hubcli.output import encodable, printable
 
-    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.write(encodable(printable(text) + "\n", sys.stderr))
     sys.stderr.flush()

@@ -509,7 +509,9 @@ def fetch(lock: Lock) -> None:
     """Fetch exactly the trees and weights of `lock`; LockMismatchError if they are others."""
     with settings.overriding(lock=lock), behalf.naming(_own_hosts()):
         for one in lock.repos:
-            store.ensure(RepoSpec.parse(one.spec))
+            spec = RepoSpec.parse(one.spec)
+            store.ensure(spec)
+            store.remember(spec, one.kind, one.ref, one.commit)
         _parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights)
 
 

@@ -583,6 +583,24 @@ def _write(
     return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
 
 
+def remember(spec: RepoSpec, kind: Kind, ref: str, commit: str) -> None:
+    """Let `spec` mean `commit`, which is there, unless the cache knows better already: what a lock file says of it."""
+    name = spec.ref or ref
+
+    def change(table: Table) -> Table:
+        entry = table.entries.get(commit)
+        if entry is None or name in table.entries or kind == "commit":
+            return table
+        default = ref if spec.ref is None else None
+        return table.having(name, replace(entry, kind=kind, ref=ref), default)
+
+    if Table.read(spec).find(spec) is None:
+        reftable.update(spec, change)
+        found = lookup(spec)
+        if found is not None:
+            _show(spec, name, found.path)
+
+
 # Names and small things
 
 

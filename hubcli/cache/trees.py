@@ -203,6 +203,31 @@ def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
     return _object(b"tree", b"".join(lines))
 
 
+def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, str | None, str | None]]:
+    """(file, changed|missing|extra, expected, found) of what is not as `wanted` (`git.blobs`) says, by name."""
+    pointers, found = lfs_pointers(folder), dict[str, str]()
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in (*names, *links):
+            path = os.path.join(parent, name)
+            place = os.path.relpath(path, folder).replace(os.sep, "/")
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                found[place] = f"120000 {_object(b'blob', os.fsencode(os.readlink(path)))}"
+            elif stat.S_ISREG(mode):
+                kind = "100755" if mode & stat.S_IXUSR else "100644"
+                found[place] = f"{kind} {_file(path, pointers.get(place))}"
+            else:
+                found[place] = "no plain file"
+    made = []
+    for name in sorted(wanted.keys() | found.keys()):
+        before, after = wanted.get(name), found.get(name)
+        if before != after:
+            what = "changed" if before and after else "missing" if before else "extra"
+            made.append((name, what, before, after))
+    return made
+
+
 def _file(path: str, pointer: str | None) -> str:
     import hashlib  # start-up does without
 

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,10 @@ from urllib.parse import quote, urlsplit
 
 from hubcli import behalf, settings
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError, keep_secret
-from hubcli.output import Progress, printable, size
+from hubcli.net.database import RepositoryError as RepositoryError
+from hubcli.net.database import create as create
+from hubcli.net.database import disarm
+from hubcli.output import Progress, message, printable, size
 
 if TYPE_CHECKING:
     from git import Git
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
-_FOREIGN = ("config.worktree", "commondir", "objects/info/alternates", "objects/info/http-alternates")
+_ATTEMPTS = 4
+_PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -83,15 +88,6 @@ _CONFIG = (
     ("credential.helper", ""),
     ("http.lowSpeedLimit", "1000"),
 )
-
-
-_DB_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
-
-
-class RepositoryError(HubError):
-    """git failed on this machine, perhaps over a damaged or busy database."""
-
-    code = "git"
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ class Remote:
         ]
         shown = ["--progress"] if progress else ["--quiet"]
         command = [*fixed, *shown, *options, "--", self.url, *refspec.split()]
-        _disarm(db)
+        disarm(db)
         with _growth_limited(db) as check:
             self._run(command, db, progress, check)
 
@@ -247,22 +243,16 @@ class Remote:
         check: Callable[[], bool] | None = None,
     ) -> str:
         environment = {**self.environment, **_location(db)}
-        status, out, err = _stream(command, environment, progress, check)
-        if status != 0:
-            raise _failure(err, self.url)
-        return out
-
-
-def create(db: Path) -> None:
-    """Make an empty bare repository whose checkouts are byte for byte what was committed.
-
-    Written as gitrepository-layout(5) says: `git init` would heed an inherited GIT_WORK_TREE.
-    """
-    for folder in ("info", "objects/info", "objects/pack", "refs"):
-        (db / folder).mkdir(parents=True)
-    (db / "HEAD").write_text("ref: refs/heads/main\n")
-    (db / "config").write_bytes(_DB_CONFIG)
-    (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
+        for left in reversed(range(_ATTEMPTS)):
+            status, out, err = _stream(command, environment, progress, check)
+            if status == 0:
+                return out
+            again = left and _PASSING.search(err) and (check is None or check())
+            if not again:
+                break
+            message(f"{public(self.url)}: {_last_line(_clean(err))}; trying again")
+            time.sleep(0.25 * 2 ** (_ATTEMPTS - 1 - left))
+        raise _failure(err, self.url)
 
 
 def commit_object(db: Path, commit: str) -> bytes:
@@ -321,6 +311,13 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
             mode, _, _, rest = line.split(None, 3)
             size, _, path = rest.partition("\t")
             yield Entry(mode, 0 if size == "-" else int(size), path)
+
+
+def blobs(db: Path, commit: str) -> dict[str, str]:
+    """`mode id` of every file and link of a commit's tree, by its path."""
+    listing = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db))
+    parts = (line.partition("\t") for line in listing.split("\0") if line)
+    return {path: f"{head.split()[0]} {head.split()[2]}" for head, _, path in parts}
 
 
 def checkout(db: Path, commit: str, folder: Path) -> None:
@@ -387,35 +384,8 @@ def _location(db: Path | None) -> dict[str, str]:
 def _local(db: Path | None) -> dict[str, str]:
     """The environment for work that no remote takes part in."""
     if db is not None:
-        _disarm(db)
+        disarm(db)
     return {**_environment(_CONFIG), **_location(db), "GIT_ALLOW_PROTOCOL": "none"}
-
-
-def _disarm(db: Path) -> None:
-    """Make sure that git reads from a database what hub has written there, and no configuration of anybody else.
-
-    Its configuration may name programs (core.alternateRefsCommand, a filter) that git would start.
-    """
-    try:
-        found: bytes | None = (db / "config").read_bytes()
-    except FileNotFoundError:
-        found = None
-    except OSError as error:
-        raise RepositoryError(f"{db / 'config'} cannot be read: {error.strerror}") from None
-    if found == _DB_CONFIG and not any((db / name).exists() for name in _FOREIGN):
-        return
-    if not (db / "objects").is_dir():
-        return  # no database at all: git says so
-    try:
-        for name in _FOREIGN:
-            (db / name).unlink(missing_ok=True)
-        temporary = db / f"config.{os.getpid()}-{threading.get_ident()}"
-        temporary.write_bytes(_DB_CONFIG)
-        os.replace(temporary, db / "config")
-    except OSError as error:
-        raise RepositoryError(
-            f"{db} has a configuration that is not hub's, which cannot be put right: {error.strerror}"
-        ) from None
 
 
 def _user_config() -> list[tuple[str, str]]:

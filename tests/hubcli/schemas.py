@@ -168,8 +168,13 @@ SCHEMAS: dict[str, Schema] = {
                 kind={"enum": ["code", "weights", "record"]},
                 name=TEXT,
                 path=TEXT,
+                file=maybe(TEXT),
+                what=TEXT,
+                expected=maybe(TEXT),
+                found=maybe(TEXT),
                 problem=TEXT,
                 repaired=FLAG,
+                superseded=FLAG,
             )
         ),
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import git, maintenance, paths, reftable, store, torch_hub, trees, trust
+from hubcli import database, git, maintenance, paths, reftable, store, torch_hub, trees, trust
 from hubcli.errors import HubError, IntegrityError
 from hubcli.spec import RepoSpec
 from hubcli.store import Checkout
@@ -96,7 +96,7 @@ def test_a_database_names_no_program(checkout, sample, tmp_path, file):
     store.ensure(RepoSpec.parse("o/r:v2"))
     git.changed_files(db, checkout.commit, checkout.commit)
     assert not (tmp_path / "ran").exists()
-    assert (db / "config").read_bytes() == git._DB_CONFIG
+    assert (db / "config").read_bytes() == database.CONFIG
     assert not (db / "objects" / "info" / "alternates").exists() and not (db / "config.worktree").exists()
 
 
