@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from hubcli import behalf, output, paths, settings
+from hubcli import output, paths, settings
 from hubcli.cache import store, trees, weights
 from hubcli.cache.reftable import Kind
 from hubcli.cache.store import Checkout
@@ -47,6 +47,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
+from hubcli.net import behalf
 from hubcli.spec import RepoSpec
 
 VERSION = 1

@@ -44,7 +44,7 @@ def copied_blob() -> None:
 
 def no_if_range() -> None:
     """What is resumed may belong to another file: no If-Range, and nothing compared."""
-    from hubcli import http
+    from hubcli.net import http
 
     answer = http._content_range
 
@@ -67,7 +67,7 @@ def no_if_range() -> None:
 
 def truncated() -> None:
     """A body that breaks off is taken for the whole."""
-    from hubcli import http
+    from hubcli.net import http
 
     whole = http._open
 
@@ -84,14 +84,15 @@ def truncated() -> None:
 
 def no_digest() -> None:
     """What is fetched is not compared with the hash in its name."""
-    from hubcli import weights
+    from hubcli.cache import weights
 
     weights.require_prefix = lambda digest, prefix, what: None
 
 
 def marker_first() -> None:
     """A tree is shown before it is whole."""
-    from hubcli import git, paths
+    from hubcli import paths
+    from hubcli.net import git
 
     checkout = git.checkout
 
@@ -122,7 +123,8 @@ def marker_first() -> None:
 
 def lost_update() -> None:
     """A table is written from what was read long before."""
-    from hubcli import paths, reftable
+    from hubcli import paths
+    from hubcli.cache import reftable
 
     def old(spec: Any, change: Callable[[Any], Any]) -> None:
         file = reftable._file(spec)
@@ -137,7 +139,7 @@ def lost_update() -> None:
 
 def shared_partial() -> None:
     """Two processes append to the same partial download."""
-    from hubcli import partials
+    from hubcli.net import partials
 
     class Shared(partials.Partial):
         def _start(self) -> None:
@@ -154,7 +156,7 @@ def shared_partial() -> None:
                 self._reread()
                 self.origin = partials._read_origin(self._home) or self.origin  # type: ignore[arg-type]
 
-    from hubcli import http
+    from hubcli.net import http
 
     partials.Partial = http.Partial = Shared  # type: ignore[misc]
 

@@ -591,13 +591,11 @@ def remember(spec: RepoSpec, kind: Kind, ref: str, commit: str) -> None:
         entry = table.entries.get(commit)
         if entry is None or name in table.entries or kind == "commit":
             return table
-        default = ref if spec.ref is None else None
-        return table.having(name, replace(entry, kind=kind, ref=ref), default)
+        return table.having(name, replace(entry, kind=kind, ref=ref), None if spec.ref else ref)
 
     if Table.read(spec).find(spec) is None:
         reftable.update(spec, change)
-        found = lookup(spec)
-        if found is not None:
+        if (found := lookup(spec)) is not None:
             _show(spec, name, found.path)
 
 

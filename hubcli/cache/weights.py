@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hubcli import behalf, output, paths, settings
+from hubcli import output, paths, settings
 from hubcli.cache import firstseen, records, store
 from hubcli.cache.records import Record
 from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
@@ -35,7 +35,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import http
+from hubcli.net import behalf, http
 
 if TYPE_CHECKING:
     from hubcli import lockfile

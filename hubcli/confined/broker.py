@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hubcli import behalf, settings, trust
+from hubcli import settings, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import jobs
 from hubcli.errors import HubError, UsageError
-from hubcli.net import http
+from hubcli.net import behalf, http
 from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
-from hubcli import behalf, settings
+from hubcli import settings
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError, keep_secret
+from hubcli.net import behalf
 from hubcli.net.database import RepositoryError as RepositoryError
 from hubcli.net.database import create as create
 from hubcli.net.database import disarm
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
-_ATTEMPTS = 4
 _PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
@@ -125,7 +125,7 @@ class Remote:
         target = settings.rewrite_url(url)
         settings.check_scheme(target)
         allowed = behalf.may_have_secrets(target)
-        own = [(key, value) for key, value in _user_config() if allowed or not key.startswith("credential.")]
+        own = [pair for pair in _user_config() if allowed or not pair[0].startswith("credential.")]
         config = [*_CONFIG, *own, ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
         parts = urlsplit(target)
         if now.token and allowed and parts.scheme in ("http", "https"):
@@ -229,7 +229,6 @@ class Remote:
         except RepositoryError:
             self.fetch(scratch, everything)
         # A commit that is missing must not be fetched on demand: servers give out forks' commits.
-        # (its configuration is git's own here: it says that trees are missing)
         cut_off = {**_environment(_CONFIG), **_location(scratch), "GIT_ALLOW_PROTOCOL": "none"}
         command = ["for-each-ref", "--count=1", f"--contains={commit}", OBJECTS]
         status, out, _ = _execute(command, cut_off)
@@ -243,15 +242,14 @@ class Remote:
         check: Callable[[], bool] | None = None,
     ) -> str:
         environment = {**self.environment, **_location(db)}
-        for left in reversed(range(_ATTEMPTS)):
+        for left in (3, 2, 1, 0):
             status, out, err = _stream(command, environment, progress, check)
             if status == 0:
                 return out
-            again = left and _PASSING.search(err) and (check is None or check())
-            if not again:
+            if not (left and _PASSING.search(err) and (check is None or check())):
                 break
             message(f"{public(self.url)}: {_last_line(_clean(err))}; trying again")
-            time.sleep(0.25 * 2 ** (_ATTEMPTS - 1 - left))
+            time.sleep(2.0**-left)
         raise _failure(err, self.url)
 
 
@@ -315,8 +313,8 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
 
 def blobs(db: Path, commit: str) -> dict[str, str]:
     """`mode id` of every file and link of a commit's tree, by its path."""
-    listing = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db))
-    parts = (line.partition("\t") for line in listing.split("\0") if line)
+    lines = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db)).split("\0")
+    parts = (line.partition("\t") for line in lines if line)
     return {path: f"{head.split()[0]} {head.split()[2]}" for head, _, path in parts}
 
 

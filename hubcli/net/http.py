@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from hubcli import behalf, output, paths, settings
+from hubcli import output, paths, settings
 from hubcli._version import __version__
 from hubcli.errors import (
     HubError,
@@ -37,6 +37,7 @@ from hubcli.errors import (
     keep_secret,
     masked,
 )
+from hubcli.net import behalf
 from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
@@ -259,9 +260,9 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
     import requests
     import urllib3
 
-    from hubcli.net import _wire
+    from hubcli.net import wire
 
-    session = stack.enter_context(_wire.session())
+    session = stack.enter_context(wire.session())
     first = url
     allowed = request.token and behalf.may_have_secrets(url)
     secret = _credentials(url) if allowed else None
@@ -314,7 +315,7 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
     """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
     import requests
 
-    from hubcli.net import _wire
+    from hubcli.net import wire
 
     refuse_credentials(url)
     if settings.current().offline:
@@ -326,7 +327,7 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
     headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
     headers["User-Agent"] = f"hub/{__version__}"
     try:
-        with _wire.session() as session:
+        with wire.session() as session:
             while True:
                 with session.post(
                     target,

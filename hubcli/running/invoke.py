@@ -20,11 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hubcli import behalf, output
+from hubcli import output
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
+from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
 from hubcli.running import isolation

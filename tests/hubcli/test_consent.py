@@ -9,9 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from hubcli import behalf, jobs, paths, sandbox, settings, store, torch_hub, trust
-from hubcli.broker import Broker
+from hubcli import paths, settings, torch_hub, trust
+from hubcli.cache import store
+from hubcli.confined import jobs, sandbox
+from hubcli.confined.broker import Broker
 from hubcli.errors import UntrustedError, UsageError
+from hubcli.net import behalf
 from hubcli.spec import RepoSpec
 from tests.hubcli.hostile import HUBCONF
 from tests.servers import Repository, git_server
@@ -128,7 +131,7 @@ def test_python_asks_for_the_commit_that_will_run(sample, sample_server, monkeyp
 
 
 def test_code_of_a_command_has_nothing_fetched_that_nobody_allowed(sample_server, sample_folder, monkeypatch):
-    from hubcli import invoke
+    from hubcli.running import invoke
 
     mine = store.ensure(RepoSpec.parse(str(sample_folder)))
     for options in ({}, {"trust_repo": True}, {"force_reload": True}):
@@ -183,7 +186,7 @@ def test_sandboxed_code_spends_no_token_elsewhere(two, name, monkeypatch):
 
 
 def test_a_folder_of_ones_own_names_no_host(two, sample_folder):
-    from hubcli import invoke
+    from hubcli.running import invoke
 
     mine = store.ensure(RepoSpec.parse(str(sample_folder)))
     with settings.overriding(trust="once"):
@@ -204,7 +207,7 @@ def test_a_strangers_lock_file_names_no_host(two, tmp_path):
 
 
 def test_git_helpers_answer_for_named_hosts_only(two, monkeypatch, tmp_path):
-    from hubcli import git
+    from hubcli.net import git
 
     monkeypatch.delenv("HUB_TOKEN")
     config = tmp_path / "gitconfig"

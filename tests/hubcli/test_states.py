@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli, git, maintenance, output, paths, store
+from hubcli import cli, output, paths
+from hubcli.cache import maintenance, store
+from hubcli.net import git
 from hubcli.spec import RepoSpec
 
 BIG = 200_000

@@ -18,21 +18,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from hubcli import (
-    _wire,
-    cli,
-    errors,
-    firstseen,
-    http,
-    maintenance,
-    partials,
-    paths,
-    records,
-    settings,
-    torch_hub,
-    weights,
-)
+from hubcli import cli, errors, paths, settings, torch_hub
+from hubcli.cache import firstseen, maintenance, records, weights
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError
+from hubcli.net import http, partials, wire
+from hubcli.running import checkpoints
 from tests.servers import Scripted, scripted_server, send
 
 BODY = bytes(range(256)) * 400
@@ -95,18 +85,18 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
 def test_what_is_beside_a_body_has_a_budget(first, again):
     source = Endless(first, again)
-    response = _wire._Response(Socket(source))
-    with pytest.raises((_wire.TooMuch, HTTPException)):
+    response = wire._Response(Socket(source))
+    with pytest.raises((wire.TooMuch, HTTPException)):
         response.begin()
         while response.read1(1 << 16):
             if source.given > 4 << 20:
                 break
-    assert source.given <= _wire.HEADER_BYTES + (1 << 20)
+    assert source.given <= wire.HEADER_BYTES + (1 << 20)
 
 
 def test_headers_have_a_deadline(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(_wire.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(wire.time, "monotonic", lambda: now[0])
 
     class Dripping(Endless):
         def readinto(self, buffer: Any) -> int:
@@ -114,14 +104,14 @@ def test_headers_have_a_deadline(monkeypatch):
             return super().readinto(buffer[:1])
 
     source = Dripping(b"HTTP/1.1 200 OK\r\nA: ", b"x")
-    with pytest.raises(_wire.TooMuch):
-        _wire._Response(Socket(source)).begin()
+    with pytest.raises(wire.TooMuch):
+        wire._Response(Socket(source)).begin()
     assert source.given <= 5
 
 
 def test_an_ordinary_answer_is_none_the_wiser():
     source = Endless(b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n", b"")
-    response = _wire._Response(Socket(source))
+    response = wire._Response(Socket(source))
     response.begin()
     assert response.read() == b"abcde"
 
@@ -155,7 +145,7 @@ def test_what_unpacks_is_held_to_the_limit(tmp_path):
         pytest.warns(FutureWarning),
         pytest.raises(IntegrityError, match="larger than the limit"),
     ):
-        weights.read_state_dict(tmp_path / "net.zip", "net.zip")
+        checkpoints.read_state_dict(tmp_path / "net.zip", "net.zip")
     assert list(paths.partial().glob("unpacked*")) == []
 
 
@@ -380,8 +370,8 @@ def test_a_checkpoint_that_holds_more_than_is_read_stays(scripted):
 
 
 def test_a_sandboxed_child_poisons_nothing_either(scripted, tmp_path):
-    from hubcli import store
-    from hubcli.broker import Broker
+    from hubcli.cache import store
+    from hubcli.confined.broker import Broker
     from hubcli.spec import RepoSpec
 
     (tmp_path / "own").mkdir()

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hubcli import check, family, jobs, paths, sandbox, store, supervise
-from hubcli.broker import Broker
-from hubcli.confine import Limits
+from hubcli import check, paths
+from hubcli.cache import store
+from hubcli.confined import family, jobs, sandbox, supervise
+from hubcli.confined.broker import Broker
+from hubcli.confined.confine import Limits
+from hubcli.confined.sandbox import Mechanism
+from hubcli.confined.supervise import Outcome
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
-from hubcli.inference import Input
-from hubcli.sandbox import Mechanism
+from hubcli.running.inference import Input
 from hubcli.spec import RepoSpec
-from hubcli.supervise import Outcome
-from tests.hubcli.test_sandbox import any_mechanism as any_mechanism
+from tests.hubcli.confined.test_sandbox import any_mechanism as any_mechanism
 
 NAMES = ("bubblewrap", "landlock", "best-effort")
 
@@ -160,7 +162,8 @@ def fine():
 
 
 def leaves(what):
-    from hubcli import invoke, jobs
+    from hubcli.confined import jobs
+    from hubcli.running import invoke
     import numpy as np
     import torch
 
@@ -347,10 +350,11 @@ def alive(marker: str) -> list[str]:
 def test_nothing_survives_a_killed_hub(folder, mechanism):
     marker = f"{700 + os.getpid() / 1e6:.6f}"
     code = (
-        "import sys; from pathlib import Path; from tests.hubcli import test_escapes as t; from hubcli import sandbox\n"
+        "from pathlib import Path; from tests.hubcli.confined import test_escapes as t\n"
+        "from hubcli.confined import sandbox\n"
         f"t.perform(Path({str(folder)!r}), sandbox.mechanism({mechanism.name!r}), 'stays', {marker!r})"
     )
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     hub = subprocess.Popen([sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONPATH": root})
     try:
         deadline = time.monotonic() + 60
@@ -495,7 +499,7 @@ def planted(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["cache", "ls"], ["env"]])
 def test_the_working_folder_is_not_imported_from(planted, arguments):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         [sys.executable, "-m", "hubcli", *arguments], cwd=planted, capture_output=True, text=True, env=environment
     )

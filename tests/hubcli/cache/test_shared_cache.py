@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import database, git, maintenance, paths, reftable, store, torch_hub, trees, trust
+from hubcli import paths, torch_hub, trust
+from hubcli.cache import maintenance, reftable, store, trees
+from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, IntegrityError
+from hubcli.net import database, git
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 
 @pytest.fixture
