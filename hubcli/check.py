@@ -196,7 +196,13 @@ def _run_all(
 
     def one(entry: EntryPoint) -> None:
         if not cancelled.is_set():
-            made = _run(checkout, entry, plan, chosen, explicit, count, cancelled)
+            try:
+                made = _run(checkout, entry, plan, chosen, explicit, count, cancelled)
+            except Exception as error:  # whatever one of them has brought about: the others count
+                if isinstance(error, HubError) and "could not be started" in error.message:
+                    raise
+                text = error.message if isinstance(error, HubError) else f"{type(error).__name__}: {error}"
+                made = [Row(entry.name, plan.stages()[0], "failed", 0.0, output.printable(text)[:2000])]
             with lock:
                 for row in made:
                     add(row)
@@ -244,7 +250,7 @@ def _run(
             here,
             limits=sandbox.default_limits(plan.timeout, share=count),
             broker=broker,
-            report=lambda event: events.append(event) if len(events) < 100 else None,
+            report=events.append,
             cancelled=cancelled,
             threads=max(1, (os.cpu_count() or 1) // count),
         )
@@ -259,14 +265,14 @@ def _rows(
     explicit: bool,
 ) -> list[Row]:
     """A row a stage, from what the child reported, which is believed in nothing else."""
-    ended = {event.get("stage"): event for event in events if event.get("status") != "begun"}
+    ended = {str(event.get("stage")): event for event in events if event.get("status") != "begun"}
     rows: list[Row] = []
     open_at = outcome.seconds
     for stage in stages:
         event = ended.get(stage)
         if event is not None and event.get("status") in ("passed", "skipped"):
             seconds = event.get("seconds")
-            seconds = float(seconds) if isinstance(seconds, int | float) else 0.0
+            seconds = min(max(float(seconds), 0.0), outcome.seconds) if isinstance(seconds, int | float) else 0.0
             open_at = max(open_at - seconds, 0.0)
             text = event.get("error")
             error = output.printable(text)[:2000] if isinstance(text, str) else None

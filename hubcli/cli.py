@@ -86,6 +86,7 @@ class HubGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
+        _open_streams()
         arguments = list(sys.argv[1:] if args is None else args)
         extra = {"prog_name": "hub", **extra, "standalone_mode": False}
         try:
@@ -119,6 +120,19 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
     )
 
 
+def _open_streams() -> None:
+    """Open what the caller has closed, on nothing: the first file of ours must not become stdin or stdout."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    import os
+
+    while os.open(os.devnull, os.O_RDWR) < 2:
+        pass
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
 def main() -> NoReturn:
     """The console script."""
     hub.main()
@@ -146,17 +160,19 @@ def _report(error: Exception, as_json: bool) -> int:
     if _debug():
         import traceback
 
-        traceback.print_exception(error)
+        from hubcli.errors import masked
+
+        _say(masked("".join(traceback.format_exception(error))).rstrip())
     status, code, message, hint, spec = _describe(error)
     if as_json:
         import json
 
-        from hubcli.output import visible_json
+        from hubcli.output import encodable, visible_json
 
         body = {"code": code, "message": message, "hint": hint, "spec": spec}
         document = {"schema_version": 1, "error": body}
         text = json.dumps(document, ensure_ascii=False, indent=2)
-        sys.stdout.write(visible_json(text) + "\n")
+        sys.stdout.write(encodable(visible_json(text) + "\n", sys.stdout))
         sys.stdout.flush()
     else:
         _say(f"hub: {message}")
@@ -169,6 +185,9 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
     """Status, code, message, hint and spec of any error."""
     from hubcli.errors import ExitStatus, HubError
 
+    if isinstance(error, HubError) and error.foreign:
+        hint = error.hint and f"(from the sandbox) {error.hint}"
+        return error.status, error.code, f"in the sandbox: {error.message}", hint, error.spec
     if isinstance(error, HubError):
         return error.status, error.code, error.message, error.hint, error.spec
     if isinstance(error, click.ClickException):
@@ -194,7 +213,7 @@ def _debug() -> bool:
 
 
 def _say(text: str) -> None:
-    from hubcli.output import printable
+    from hubcli.output import encodable, printable
 
-    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.write(encodable(printable(text) + "\n", sys.stderr))
     sys.stderr.flush()

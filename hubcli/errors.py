@@ -6,6 +6,7 @@ The statuses are the table of exit statuses in the README.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
@@ -29,16 +30,34 @@ class ExitStatus(IntEnum):
     INTERRUPTED = 130
 
 
+_secrets: set[str] = set()  # what has been sent to some server: nobody's message may show it
+_AUTHORIZATION = re.compile(r"\b((?i:basic|bearer))\s+(?=\S*[0-9=])[A-Za-z0-9+/_=.~-]{12,}")
+
+
+def keep_secret(*values: str) -> None:
+    """Never show these in an error, whoever repeats them."""
+    _secrets.update(value for value in values if len(value) >= 4)
+
+
+def masked(text: str) -> str:
+    """`text` without what was sent as an authorization, and without what looks like one."""
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _AUTHORIZATION.sub(r"\1 ***", text)
+
+
 class HubError(RuntimeError):
     """What failed, with which value (`message`), what to do next (`hint`), the spec concerned."""
 
     status: ExitStatus = ExitStatus.FAILURE
     code: str = "error"
+    foreign: bool = False  # whether the words are those of code in a sandbox
 
     def __init__(self, message: str, *, hint: str | None = None, spec: str | None = None) -> None:
+        message = masked(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint and masked(hint)
         self.spec = spec
 
 

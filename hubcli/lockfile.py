@@ -47,6 +47,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
+from hubcli.net import behalf
 from hubcli.spec import RepoSpec
 
 VERSION = 1
@@ -489,7 +490,9 @@ def _differing(old: Repo | Weights, new: Repo | Weights) -> str:
 
 def complete(lock: Lock) -> Lock:
     """Pin what is wanted: the specs at what they mean now, the weights as they are served now."""
-    checkouts = [store.ensure(RepoSpec.parse(spec), refresh=not settings.current().offline) for spec in lock.wanted]
+    with behalf.naming(_own_hosts()):
+        refresh = not settings.current().offline
+        checkouts = [store.ensure(RepoSpec.parse(spec), refresh=refresh) for spec in lock.wanted]
     new = lock_repos(lock, checkouts)
     fetched = _parallel(lambda url: _obtain(lock, url, None, ()), [url for url in new.wanted_weights])
     known = {(pin.url, pin.file) for pin in new.weights}
@@ -497,19 +500,26 @@ def complete(lock: Lock) -> Lock:
     return _sorted(new.path, new.repos, [*new.weights, *added])
 
 
+def _own_hosts() -> frozenset[str]:
+    """The hosts that the user's settings name: a lock file may be a stranger's, and names no host for a token."""
+    now = settings.current()
+    return behalf.hosts(now.git_url.format(host=now.host, owner="o", repo="r"))
+
+
 def fetch(lock: Lock) -> None:
     """Fetch exactly the trees and weights of `lock`; LockMismatchError if they are others."""
-    with settings.overriding(lock=lock):
+    with settings.overriding(lock=lock), behalf.naming(_own_hosts()):
         for one in lock.repos:
-            store.ensure(RepoSpec.parse(one.spec))
+            spec = RepoSpec.parse(one.spec)
+            store.ensure(spec)
+            store.remember(spec, one.kind, one.ref, one.commit)
         _parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights)
 
 
 def _obtain(lock: Lock, url: str, file: str | None, users: Sequence[str]) -> weights.Weight:
-    """Fetch one file on behalf of its first user; the token goes to hosts of the lock's repos."""
-    hosts = {settings.current().host, *(urlsplit(one.url).netloc for one in lock.repos)}
+    """Fetch one file on behalf of its first user."""
     spec, _, entrypoint = users[0].rpartition("#") if users else ("", "", "")
-    token = weights.caller.set(weights.Caller(spec, entrypoint, frozenset(hosts), "engine"))
+    token = weights.caller.set(weights.Caller(spec, entrypoint, _own_hosts(), "engine"))
     try:
         return weights.obtain(url, file_name=file)[0]
     finally:

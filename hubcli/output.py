@@ -47,7 +47,7 @@ class Output:
             made = human if isinstance(human, str) else human()
             text = printable(made) if isinstance(made, str) else ""
         if text:
-            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.write(encodable(text if text.endswith("\n") else text + "\n", sys.stdout))
         sys.stdout.flush()
 
     def message(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Output:
         self._stderr(f"warning: {text}")
 
     def _stderr(self, text: str) -> None:
-        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.write(encodable(printable(text) + "\n", sys.stderr))
         sys.stderr.flush()
 
 
@@ -106,6 +106,29 @@ def visible_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text)
+
+
+def encodable(text: str, stream: Any) -> str:
+    r"""`text` with what `stream` cannot encode written as \uXXXX, which in JSON means the same."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return "".join(c if _fits(c, encoding) else _escaped(c) for c in text)
+    return text
+
+
+def _fits(character: str, encoding: str) -> bool:
+    try:
+        character.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return character < "\x7f"
+    return True
+
+
+def cut(text: str, length: int) -> str:
+    """`text`, of what is too long the beginning."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _escaped(character: str) -> str:

@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,6 +64,36 @@ def ensure_root(root: Path | None = None) -> Path:
             hint="upgrade hub, or choose another folder with --hub-dir",
         )
     return root
+
+
+@functools.cache
+def check_owner(root: Path) -> None:
+    """Warn once where others could write to the cache, or put another in its place; root refuses to use such a one.
+
+    Code is run from it: whoever writes there could choose which.
+    """
+    if os.name != "posix":
+        return
+    own = os.geteuid()
+    for folder in (root, *root.parents):
+        try:
+            status = os.stat(folder)
+        except OSError:
+            continue
+        others = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in (0, own))
+        if status.st_uid not in (0, own):
+            what = f"{folder} belongs to another user (number {status.st_uid})"
+        elif others and (folder == root or not status.st_mode & stat.S_ISVTX):
+            what = f"others may write to {folder}"
+        else:
+            continue
+        hint = f"chown and chmod it, or choose another cache with --hub-dir (this one is {root})"
+        if own == 0:
+            raise HubError(f"{what}, so that code from there is not safe to run as root", hint=hint)
+        from hubcli import output
+
+        output.warning(f"{what}, so that others may choose what runs: {hint}")
+        return
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -134,32 +163,58 @@ def discard(path: Path) -> None:
 
 def delete(path: Path) -> None:
     """Delete a file or a folder, read-only ones too; nothing there is fine."""
-    if path.is_dir() and not path.is_symlink():
-        for parent, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):
-                os.chmod(parent, stat.S_IRWXU)
-        import shutil
-
-        with contextlib.suppress(FileNotFoundError):  # somebody else is deleting it, too
-            shutil.rmtree(path)
-    else:
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    # Folders are taken up to the top before they are emptied: however deep the tree is, no path grows
+    # and nothing recurses.
+    name, count = unique(), 0
+    with contextlib.suppress(FileNotFoundError):  # somebody else is deleting it, too
+        while folders := _emptied(path):
+            for folder in folders:
+                for inner in _emptied(folder):
+                    count += 1
+                    _unlock(inner)
+                    os.rename(inner, path / f"{name}.{count}")
+                os.rmdir(folder)
+        os.rmdir(path)
+
+
+def _emptied(folder: Path) -> list[Path]:
+    """The folders in `folder`, once all else in it is deleted."""
+    _unlock(folder)
+    folders = []
+    with os.scandir(folder) as found:
+        for entry in list(found):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+    return folders
+
+
+def _unlock(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(folder, stat.S_IRWXU)
 
 
 def disk_size(path: Path) -> int:
     """The bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
-    total = 0
-    names = [str(path)] if not path.is_dir() or path.is_symlink() else _files(path)
-    for name in names:
+    if not path.is_dir() or path.is_symlink():
         with contextlib.suppress(FileNotFoundError):
-            total += os.lstat(name).st_size
+            return os.lstat(path).st_size
+        return 0
+    total, pending = 0, [str(path)]
+    while pending:  # what lies too deep to be named counts nothing
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def _files(folder: Path) -> Iterator[str]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield os.path.join(parent, name)
 
 
 def sync(folder: Path) -> None:
@@ -270,9 +325,9 @@ def locks(root: Path | None = None) -> Path:
     return (root or hub_dir()) / "locks"
 
 
-def trust_file(root: Path | None = None) -> Path:
-    """Who may execute."""
-    return (root or hub_dir()) / "trust.json"
+def trust_file() -> Path:
+    """Who may execute: in the user's own config folder, for others may write to a cache."""
+    return settings.config_file().with_name("trust.json")
 
 
 def seen(root: Path | None = None) -> Path:

@@ -219,8 +219,27 @@ def rewrite_url(url: str) -> str:
     """`url` after the first matching HUB_REWRITE prefix; unchanged where none matches."""
     for old, new in current().rewrite:
         if url.startswith(old):
-            return new + url[len(old) :]
+            return _below(new, url[len(old) :])
     return url
+
+
+def _below(target: str, rest: str) -> str:
+    """`target` and `rest` joined and normalised; UsageError where `..` leads out of the target."""
+    path, mark, query = rest.partition("?")
+    if ".." in path or "%" in path:
+        from posixpath import normpath
+        from urllib.parse import quote, unquote
+
+        plain = unquote(unquote(path)).replace("\\", "/")
+        if ".." in plain.split("/"):
+            path = normpath(plain.lstrip("/"))
+            if path.split("/")[0] == "..":
+                raise UsageError(
+                    f"HUB_REWRITE: {rest[:200]!r} leads out of {target}",
+                    hint="a mirror serves what lies below its own address",
+                )
+            path = quote(path)
+    return f"{target}{path}{mark}{query}"
 
 
 def check_scheme(url: str) -> None:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from hubcli import settings
 from hubcli.errors import UsageError
@@ -22,6 +22,8 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _URL_PATH = re.compile(r"[A-Za-z0-9_.~%/+-]+\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
+_PORTS = {"https": "443", "http": "80", "ssh": "22"}
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 
 
@@ -158,6 +160,23 @@ class RepoSpec:
             return self.repo
         parts = (self.owner, self.repo) if self.ref is None else (self.owner, self.repo, self.ref)
         return "_".join(parts).replace("/", "_").replace(":", "_")
+
+    @property
+    def canonical(self) -> str:
+        """The URL that consent is bound to: one spelling a repository, scheme included, before HUB_REWRITE.
+
+        On the large forges case and `.git` do not matter; elsewhere they name another repository.
+        """
+        scheme, _, rest = self.url.partition("://")
+        authority, _, path = rest.partition("/")
+        user, at, host = authority.rpartition("@")
+        name, _, port = host.lower().partition(":")
+        if port and port != _PORTS.get(scheme):
+            name = f"{name}:{port}"
+        path = quote(unquote(path), safe="/~").rstrip("/")
+        if name in _FORGES:
+            path = path.removesuffix(".git").lower()
+        return f"{scheme}://{user}{at}{name}/{path}"
 
     @property
     def is_commit(self) -> bool:

@@ -19,7 +19,7 @@ from urllib.parse import urlparse
 from hubcli import output, paths, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
-from hubcli.errors import NotFoundError, UsageError
+from hubcli.errors import IntegrityError, NotFoundError, UsageError
 from hubcli.net import http
 from hubcli.reading.hubconf import missing_callable, near_names
 from hubcli.running import checkpoints, invoke
@@ -174,6 +174,9 @@ def load_state_dict_from_url(
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():
                 raise
+        except IntegrityError as error:
+            weights.refused(weight, error)
+            raise
     raise AssertionError("unreachable")
 
 
@@ -262,12 +265,16 @@ def _checkout(
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
     gated = now is not None and now.gated
-    if not gated:
-        trust.consent(spec, trust_repo, function)
+    if gated:  # code that a command runs cannot consent in the user's place
+        trust.before_fetch(spec, entrypoint, reload=force_reload)
+    else:
+        trust.consent(spec, trust_repo, function, reload=force_reload)
     checkout = store.ensure(spec, force_reload=force_reload)
     _say_cached(checkout, verbose)
-    if gated:  # code that a command runs cannot consent in the user's place
+    if gated:
         trust.require(checkout, entrypoint)
+    else:
+        trust.consent_to(checkout, trust_repo, function)
     return checkout
 
 

@@ -1,13 +1,16 @@
-"""Who may execute: `trust.json`, and the two gates in front of repository code.
+"""Who may execute: `trust.json`, and the gates in front of repository code.
 
-`require` is the command line's: each commit needs somebody's word.  `consent` is the Python
-functions', with torch.hub's `trust_repo`.  A folder of one's own is always trusted.
+`require` is the command line's: each commit needs somebody's word.  `consent` and `consent_to` are the Python
+functions', with torch.hub's `trust_repo`.  `before_fetch` stands in front of what running code wants to have
+fetched.  A consent is bound to the canonical URL of a repository, and lies in the user's config folder: a cache may
+be shared.  A folder of one's own is always trusted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import sys
 import time
@@ -18,24 +21,25 @@ from pathlib import Path
 from typing import Literal
 
 from hubcli import output, paths, settings
-from hubcli.cache import reftable, store
+from hubcli.cache import reftable, store, trees
 from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
 from hubcli.spec import RepoSpec
 
 Scope = Literal["commit", "repo"]
-_VERSION = 1
+_VERSION = 2
 _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """One record: code of `repo` (host/owner/repo) may run at `commit`, or at any if that is None.
+    """One record: code of the repository at `url` may run at `commit`, or at any if that is None.
 
-    `spec` is the repository as it was written, `when` an ISO time, `how` the way consent was given.
+    `url` is canonical (`RepoSpec.canonical`), `spec` the repository as it was written, `when` an ISO time, `how` the
+    way consent was given.
     """
 
-    repo: str
+    url: str
     spec: str
     commit: str | None
     when: str
@@ -64,9 +68,14 @@ def entries() -> tuple[Trusted, ...]:
 def lookup(spec: RepoSpec, commit: str | None) -> Trusted | None:
     """The record that lets `spec` run at `commit`."""
     for entry in entries():
-        if entry.repo == _repo(spec) and entry.commit in (None, commit):
+        if entry.url == spec.canonical and entry.commit in (None, commit):
             return entry
     return None
+
+
+def _known_at_all(spec: RepoSpec) -> bool:
+    """Whether somebody has allowed any commit of the repository."""
+    return any(entry.url == spec.canonical for entry in entries())
 
 
 def add(spec: RepoSpec, commit: str | None, how: str) -> Trusted:
@@ -80,21 +89,22 @@ def add(spec: RepoSpec, commit: str | None, how: str) -> Trusted:
 
 def _record(spec: RepoSpec, commit: str | None, how: str) -> Trusted:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Trusted(_repo(spec), spec.repository, commit, when, how)
+    return Trusted(spec.canonical, spec.repository, commit, when, how)
 
 
 def _append(new: list[Trusted]) -> None:
-    given = {(one.repo, one.commit) for one in new}
-    with store.exclusive("trust", "the list of trusted repositories"):
-        kept = [one for one in entries() if (one.repo, one.commit) not in given]
+    given = {(one.url, one.commit) for one in new}
+    with _exclusive():
+        kept = [one for one in entries() if (one.url, one.commit) not in given]
         _write([*kept, *new])
 
 
 def remove(spec: RepoSpec, commit: str | None = None) -> tuple[Trusted, ...]:
     """Take back the consent for the repository: all of it, or that for one commit."""
-    with store.exclusive("trust", "the list of trusted repositories"):
+    url = spec.canonical
+    with _exclusive():
         everything = entries()
-        gone = tuple(one for one in everything if one.repo == _repo(spec) and (commit is None or one.commit == commit))
+        gone = tuple(one for one in everything if one.url == url and (commit is None or one.commit == commit))
         if not gone:
             raise NotFoundError(f"{spec} is not trusted", hint="`hub trust ls` lists what is", spec=str(spec))
         _write([one for one in everything if one not in gone])
@@ -117,6 +127,7 @@ def require(checkout: Checkout, entrypoint: str, option: str | None = None) -> N
     """
     if checkout.kind == "local":
         return
+    trees.require_sound(checkout)
     lock = settings.current().lock
     if lock is not None and lock.repo(checkout.spec).commit == checkout.commit:
         return
@@ -135,7 +146,7 @@ def require(checkout: Checkout, entrypoint: str, option: str | None = None) -> N
 def _apply(checkout: Checkout, choice: str, how: str) -> None:
     """Record a consent; it is made once only, and `once` is not recorded."""
     commit = None if choice == "repo" else checkout.commit
-    if choice == "once" or any(one.repo == _repo(checkout.spec) and one.commit == commit for one in entries()):
+    if choice == "once" or any(one.url == checkout.spec.canonical and one.commit == commit for one in entries()):
         return
     add(checkout.spec, commit, how)
 
@@ -155,7 +166,34 @@ def _ask(checkout: Checkout, entrypoint: str) -> str:
     raise _untrusted(checkout)
 
 
+def before_fetch(spec: RepoSpec, entrypoint: str = "", *, reload: bool = False) -> None:
+    """Return if code that is running may have `spec` fetched, else raise UntrustedError.
+
+    Nothing goes out for a repository of which nobody has allowed any commit.  What has come is then for `require`.
+    """
+    now = settings.current()
+    if spec.kind == "local":
+        return
+    if now.lock is not None:
+        now.lock.repo(spec)
+        return
+    if (not reload and store.lookup(spec) is not None) or now.trust in settings.TRUST_CHOICES or _known_at_all(spec):
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        sys.stderr.write(f"Code that is running wants {spec} fetched from {_line(spec.url)}. Fetch it [y/N]? ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+    _say_moved()
+    raise UntrustedError(
+        f"{spec}, which running code asks for, is not trusted: it was not fetched",
+        hint=f"allow it first: hub trust add {shlex.quote(str(spec))}",
+        spec=str(spec),
+    )
+
+
 def _untrusted(checkout: Checkout) -> UntrustedError:
+    _say_moved()
     before = _last_trusted(checkout)
     instead = "" if before is None else f" (commit {before.commit} of it is, since {before.when})"
     exact = shlex.quote(str(checkout.spec.at(checkout.commit)))  # a branch may move meanwhile
@@ -262,26 +300,53 @@ def _line(text: str) -> str:
 def _last_trusted(checkout: Checkout) -> Trusted | None:
     """The youngest consent for another commit of the repository."""
     others = [
-        one for one in entries() if one.repo == _repo(checkout.spec) and one.commit not in (None, checkout.commit)
+        one for one in entries() if one.url == checkout.spec.canonical and one.commit not in (None, checkout.commit)
     ]
     return others[-1] if others else None
 
 
 def import_list(file: Path) -> tuple[Trusted, ...]:
-    """Record what torch.hub's `trusted_list` names: `owner_repo` a line, any commit of it.
+    """Record what a file lists: torch.hub's `trusted_list`, or the trust.json that hub once kept in the cache.
 
-    All lines or, where one is malformed, none.  GitHub's owners have no underscore: the first one
-    ends the owner's name.
+    All of it or, where a line is malformed, nothing.
     """
     try:
         with file.open("rb") as opened:
-            lines = opened.read(1 << 20).decode().splitlines()
+            text = opened.read(1 << 20).decode()
     except FileNotFoundError:
         raise NotFoundError(f"there is no {file}", hint="torch keeps it in its hub folder") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file} is no list of repositories: it is not text") from None
+    wanted = _of_hub(file, text) if text.lstrip().startswith("{") else [(one, None) for one in _of_torch(file, text)]
+    known = {(one.url, one.commit) for one in entries()}
+    new = [_record(spec, commit, "import") for spec, commit in dict.fromkeys(wanted)]
+    new = [one for one in new if (one.url, one.commit) not in known]
+    if new:
+        _append(new)
+    return tuple(new)
+
+
+def _of_hub(file: Path, text: str) -> list[tuple[RepoSpec, str | None]]:
+    """The repositories and commits of a trust.json."""
+    found: list[tuple[RepoSpec, str | None]] = []
+    try:
+        for entry in json.loads(text)["trusted"]:
+            spec, commit = RepoSpec.parse(entry["spec"]), entry["commit"]
+            if spec.kind == "local" or not (commit is None or re.fullmatch("[0-9a-f]{40}", commit)):
+                raise ValueError(f"{entry['spec']!r} at {commit!r}")
+            found.append((spec, commit))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} is no list of repositories: {error}", hint="nothing was imported") from None
+    return found
+
+
+def _of_torch(file: Path, text: str) -> list[RepoSpec]:
+    """The repositories of a `trusted_list`: `owner_repo` a line.
+
+    GitHub's owners have no underscore: the first one ends the owner's name.
+    """
     specs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         owner, underscore, repo = line.strip().partition("_")
@@ -295,12 +360,7 @@ def import_list(file: Path) -> tuple[Trusted, ...]:
                 f"{file}, line {number}: {error.message}",
                 hint="a line is owner_repo; nothing was imported",
             ) from None
-    known = {(one.repo, one.commit) for one in entries()}
-    new = [_record(spec, None, "import") for spec in dict.fromkeys(specs)]
-    new = [one for one in new if (one.repo, None) not in known]
-    if new:
-        _append(new)
-    return tuple(new)
+    return specs
 
 
 def consent(
@@ -308,33 +368,60 @@ def consent(
     trust_repo: bool | str | None,
     function: str,
     ask: Callable[[str], str] | None = None,
+    *,
+    reload: bool = False,
 ) -> None:
-    """torch.hub's gate: return if a call of `function` from Python may run code of `spec`.
+    """torch.hub's gate, before anything is fetched: return if a call from Python may go on with `spec`.
 
     None warns once per repository and goes on (HUB_TRUST=strict: as "check"); True records the
-    repository; "check" asks unless there is a record; False asks.
+    repository; "check" asks unless there is a record; False asks.  Where something will be fetched
+    (`reload`, or it is not there) a record for another commit will do for now: see `consent_to`.
     """
     if spec.kind == "local":
         return
     if trust_repo not in (None, True, False, "check"):
         raise UsageError(f"trust_repo must be True, False, 'check' or None, not {trust_repo!r}", spec=str(spec))
-    setting = settings.current().trust
-    if trust_repo is None and setting == "strict":
-        trust_repo = "check"
-    found = store.lookup(spec)
-    known = lookup(spec, found.commit if found is not None else None) is not None
+    found = None if reload else store.lookup(spec)
+    known = _known_at_all(spec) if found is None else lookup(spec, found.commit) is not None
     if trust_repo is True:
-        if not known:
+        if not any(one.url == spec.canonical and one.commit is None for one in entries()):
             add(spec, None, "python")
-    elif trust_repo is None:
-        if not known and _repo(spec) not in _warned:
-            _warned.add(_repo(spec))
+    elif trust_repo is False:
+        _ask_as_torch(spec, ask or input)
+    else:
+        _settle(spec, known, trust_repo, function, ask)
+
+
+def consent_to(
+    checkout: Checkout,
+    trust_repo: bool | str | None,
+    function: str,
+    ask: Callable[[str], str] | None = None,
+) -> None:
+    """The same gate for what was found or fetched: the commit that would run is the one that counts."""
+    trees.require_sound(checkout)
+    if checkout.kind == "local" or isinstance(trust_repo, bool):
+        return
+    _settle(checkout.spec, lookup(checkout.spec, checkout.commit) is not None, trust_repo, function, ask)
+
+
+def _settle(
+    spec: RepoSpec, known: bool, trust_repo: bool | str | None, function: str, ask: Callable[[str], str] | None
+) -> None:
+    setting = settings.current().trust
+    if known:
+        return
+    if trust_repo is None and setting != "strict":
+        if spec.canonical not in _warned:
+            _warned.add(spec.canonical)
+            _say_moved()
             warnings.warn(
                 f"{function} runs code of {spec.repository}, which is not among the trusted "
                 f"repositories. Pass trust_repo=True to add it, trust_repo='check' to be asked.",
-                stacklevel=4,
+                stacklevel=5,
             )
-    elif trust_repo is False or not (known or setting in settings.TRUST_CHOICES):
+    elif setting not in settings.TRUST_CHOICES:
+        _say_moved()
         _ask_as_torch(spec, ask or input)
 
 
@@ -360,11 +447,24 @@ def _ask_as_torch(spec: RepoSpec, ask: Callable[[str], str]) -> None:
         raise UsageError(f"Unrecognized response {answer}.", spec=str(spec))
 
 
-def _repo(spec: RepoSpec) -> str:
-    return f"{spec.host}/{spec.owner}/{spec.repo}".lower()
-
-
 def _write(everything: list[Trusted]) -> None:
     document = {"version": _VERSION, "trusted": [asdict(one) for one in everything]}
-    paths.ensure_root()
     paths.write_atomically(paths.trust_file(), json.dumps(document, indent=1).encode())
+
+
+def _exclusive() -> contextlib.AbstractContextManager[None]:
+    """One writer at a time, in a folder that only the user writes."""
+    folder = paths.trust_file().parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return store.exclusive("trust", "the list of trusted repositories", folder)
+
+
+def _say_moved() -> None:
+    """Say once that what an older hub recorded in the cache no longer counts."""
+    old = paths.hub_dir() / "trust.json"
+    if "" not in _warned and not paths.trust_file().exists() and old.is_file():
+        _warned.add("")
+        output.message(
+            f"{old} no longer counts, for others may write to a cache; to take over what it lists, after a look at it: "
+            f"hub trust import {shlex.quote(str(old))}"
+        )

@@ -70,10 +70,10 @@ HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 # top-level package: the modules that may import it
 ONLY_IN = {
     "git": ("hubcli.net.git",),
-    "requests": ("hubcli.net.http",),
+    "requests": ("hubcli.net.http", "hubcli.net.wire"),
     "socket": ("hubcli.net.http",),
     "urllib.request": ("hubcli.net.http",),
-    "http.client": ("hubcli.net.http",),
+    "http.client": ("hubcli.net.http", "hubcli.net.wire"),
     "cupy": ("engine.backends.cuda",),
     "cffi": ("engine.backends.onednn",),
 }

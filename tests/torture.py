@@ -1,6 +1,7 @@
 """Many processes, one cache, and everything goes wrong: kills, server faults, full disks, removals.
 
     python -m tests.torture [--seconds 900] [--operations 2000] [--processes 8] [--seed 0] [--json FILE]
+                            [--plant NAME | --plants]
 
 Real commands (`hub pull`, `load`, `cache rm`, `prune`, `verify`, ...) run on a cache of a few MB,
 against real servers that break off, lie and drip.  Some are killed with SIGKILL, half of them have no
@@ -10,6 +11,9 @@ what the cache shows.  It must never see half a tree, a wrong digest or a broken
 print a traceback, end with a status that its trouble does not explain, or wait for a lock for good;
 and in the end nothing may be left but downloads that can be gone on with.  Prints the counts; status
 1 if anything is wrong.  The sequence of operations follows from the seed, their timing does not.
+
+`--plant` runs hub with a fault of `tests.plants`, which must be found; `--plants` tries each until it
+is found, and has status 1 if fewer than seven are.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import plants, witness
 from tests.servers import Repository, Served, file_server, git_server
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +87,7 @@ class Torture:
         self.done = threading.Event()
         self.left = options.operations
         self.faulty = True
+        self.removals = self.removing = 0
         self.digests: dict[str, str] = {}
 
     # what is served
@@ -124,7 +130,7 @@ class Torture:
             return False
         kinds = ["503", "reset", "cut"]
         if not is_git:
-            kinds += ["cut", "cut", "length", "html", "gzip", "etag", "drip", "range"]
+            kinds += ["cut", "cut", "length", "html", "gzip", "etag", "etag", "drip", "range", "other"]
         kind = random.choice(kinds)
         self.count("faults", f"{'git' if is_git else 'file'} {kind}")
         if kind == "cut":
@@ -149,9 +155,13 @@ class Torture:
             headers["Content-Length"] = str(len(content) + 17)
             handler.answer(200, content, headers)
             handler.hang_up()
-        elif kind == "etag":  # the same file under another name, and then not all of it
-            handler.cut = random.randrange(len(content) + 1)
-            handler.answer(200, content, headers)
+        elif kind == "etag":  # another file of the same length under another name, and never all of it
+            handler.cut = random.randrange(len(content))
+            handler.answer(200, bytes(255 - byte for byte in content), headers)
+        elif kind == "other":  # what the name's hash does not fit; without one nobody could know
+            hashed = re.search(r"-[0-9a-f]{8}\.", path.name)
+            others = [one for one in path.parent.iterdir() if one != path] if hashed else [path]
+            handler.answer(200, random.choice(others).read_bytes(), {})
         elif kind == "range":  # a range that nobody has asked for
             headers["Content-Range"] = f"bytes 1-{len(content) - 1}/{len(content)}"
             handler.answer(206, content[1:], headers)
@@ -211,12 +221,14 @@ class Torture:
                 kill = dice.random() < 0.15
                 delay = dice.random() ** 2 * 1.2 if kill else None
                 limit = dice.randrange(400_000) if dice.random() < 0.04 else None
+                before = self.begin(arguments)
                 try:
                     status, out, err = run(arguments, delay, limit, dice.random() < 0.5)
                 except Exception as error:
                     self.fail(f"harness: {arguments}: {type(error).__name__}: {error}")
                     return
                 self.judge(arguments, status, out, err, limited=limit is not None)
+                self.end(arguments, status, before)
 
     @contextlib.contextmanager
     def zygote(self, locks: bool) -> Iterator[Any]:
@@ -230,6 +242,8 @@ class Torture:
             "HUB_GIT_URL": f"{self.git.url}/{{owner}}/{{repo}}.git",
             "HUB_TRUST": "commit",
             "HUB_LOCK_TIMEOUT": "120",
+            "TORTURE_PLANT": self.options.plant or "",
+            "TORTURE_HUB": str(self.hub),
             "TORTURE_LOCKS": "1" if locks else "",
         }
         process = subprocess.Popen(
@@ -298,6 +312,27 @@ class Torture:
             self.look_at_tree(Path(json.loads(out)["path"]))
         if full:
             self.count("events", "commands that met a full disk or a limit")
+
+    def begin(self, arguments: list[str]) -> int:
+        """What could remove a ref, so far; a command that may is counted when it begins and when it ends."""
+        with self.lock:
+            if arguments[0] != "pull":
+                self.removals += arguments[0] == "cache"
+                self.removing += arguments[0] == "cache"
+            return -1 if self.removing else self.removals
+
+    def end(self, arguments: list[str], status: int, before: int) -> None:
+        """A ref that was pulled is there unless something has removed it meanwhile."""
+        spec, _, ref = arguments[1].partition(":") if arguments[0] == "pull" else ("", "", "")
+        there = True
+        if spec and status == 0:
+            tables = (self.hub / "refs").glob(f"*/{spec}.json")
+            there = any((ref or "main") in one["refs"] for t in tables for one in _remotes(t))
+        with self.lock:
+            self.removing -= arguments[0] == "cache"
+            if spec and status == 0 and before == self.removals:
+                self.counts["events"]["refs looked for after a pull"] += 1
+                self.counts["events"]["refs lost"] += not there
 
     # the observer
 
@@ -387,6 +422,9 @@ class Torture:
         from filelock import FileLock, Timeout
 
         self.faulty = False
+        lost, looked = (self.counts["events"][one] for one in ("refs lost", "refs looked for after a pull"))
+        if lost > 2 and lost * 50 > looked:  # without locks two writers may come within a millisecond of each other
+            self.fail(f"{lost} of {looked} refs were lost")
         time.sleep(1)  # a git whose parent was killed may still be writing
         for file in (self.hub / "locks").glob("*.lock"):
             try:
@@ -475,7 +513,8 @@ class Torture:
             for thread in (*background, *workers):
                 thread.start()
             while any(one.is_alive() for one in workers):
-                if time.monotonic() - start > self.options.seconds:
+                enough = self.options.plant and self.wrong
+                if enough or time.monotonic() - start > self.options.seconds:
                     with self.lock:
                         self.left = 0
                 time.sleep(0.1)
@@ -496,6 +535,13 @@ class Torture:
         }
 
 
+def _remotes(table: Path) -> list[dict[str, Any]]:
+    try:
+        return list(json.loads(table.read_bytes())["remotes"].values())
+    except FileNotFoundError:
+        return []
+
+
 def zygote() -> None:
     """Fork a child for every line of stdin; print its number, then its exit status."""
     # what children need is imported once
@@ -508,6 +554,9 @@ def zygote() -> None:
 
     if not os.environ["TORTURE_LOCKS"]:
         store.exclusive = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+    witness.install(Path(os.environ["TORTURE_HUB"]))
+    if os.environ["TORTURE_PLANT"]:
+        plants.PLANTS[os.environ["TORTURE_PLANT"]]()
     for line in sys.stdin:
         request = json.loads(line)
         if request["arguments"] == ["settle"]:
@@ -545,6 +594,21 @@ def zygote() -> None:
         print(os.waitstatus_to_exitcode(ended), flush=True)
 
 
+def try_plants(options: argparse.Namespace) -> int:
+    """Run with each fault, until it is found or the operations are done; 1 if fewer than seven are."""
+    found = {}
+    for name in plants.PLANTS:
+        command = [sys.executable, "-m", "tests.torture", "--plant", name, "--seed", str(options.seed)]
+        command += ["--operations", str(options.operations), "--seconds", str(options.seconds)]
+        done = subprocess.run([*command, "--processes", str(options.processes)], capture_output=True, text=True)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("WRONG ")]
+        found[name] = lines[0][:160] if lines else None
+        print(f"{name}: {found[name] or 'NOT FOUND'}", flush=True)
+    count = sum(line is not None for line in found.values())
+    print(f"{count} of {len(found)} planted faults found")
+    return int(count < len(found) - 1)
+
+
 def may_mount() -> bool:
     """Whether this user can have a mount of their own."""
     command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs"]
@@ -563,12 +627,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plant", choices=plants.PLANTS, help="run hub with this fault")
+    parser.add_argument("--plants", action="store_true", help="try whether every fault is found")
     parser.add_argument("--zygote", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--mounted", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.zygote:
         zygote()
         return 0
+    if options.plants:
+        return try_plants(options)
     if not options.mounted and may_mount():
         again = [sys.executable, "-m", "tests.torture", "--mounted", *sys.argv[1:]]
         os.execvp("unshare", ["unshare", "--map-root-user", "--mount", *again])

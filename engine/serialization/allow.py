@@ -89,6 +89,8 @@ def engine_twin(path: str) -> Any:
     else:
         import engine.nn as home
     found = getattr(home, name, None)
+    if not str(getattr(found, "__module__", "")).startswith("engine."):
+        return None  # what the module has imported for its own use
     if path.startswith("torch.nn.functional."):
         return found if callable(found) and not isinstance(found, type) else None
     return found if isinstance(found, type) else None
@@ -101,6 +103,9 @@ class AllowList:
     library (what `weights_only=False` means here), and of submodules of such a package: old checkpoints name
     classes where they were defined, while callers import the package's front.  Nothing else is ever imported
     for a file's sake, and such a class may only be made empty and given its state, never called.
+
+    An entry `pkg.*` permits classes that are defined below `pkg`, whatever name they are found under; a function
+    must be listed by itself.
     """
 
     def __init__(self, allow: Iterable[Any] = (), imported: bool = False) -> None:
@@ -148,8 +153,12 @@ class AllowList:
             return twin
         if any(path.startswith(p) for p in self.prefixes):
             found = twin if twin is not None else _in_memory(path, module, name)
-            if found is not None:
-                self._add(path, found)
+            if not isinstance(found, type):
+                return found if found is twin else None  # a function of engine.nn.functional: a value, never called
+            home = f"{found.__module__}.{found.__qualname__}"
+            if is_blocked(home) or not (found is twin or any(home.startswith(p) for p in self.prefixes)):
+                return None
+            self._add(path, found)
             return found
         if self.imported and module.partition(".")[0] not in sys.stdlib_module_names:
             found = twin if twin is not None else _in_memory(path, module, name)
@@ -200,12 +209,16 @@ def _import_submodule(module: str) -> bool:
 
 
 def _in_memory(path: str, module: str | None = None, name: str | None = None) -> Any:
-    """What `path` names among the modules that are already imported, or None."""
+    """What `path` names among the modules that are already imported, or None.
+
+    A dotted name leads from a class to a class inside it; it never goes through a module, which has whatever
+    others it imports among its names.
+    """
     if module is None or name is None:
         module, _, name = path.rpartition(".")
     found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        if found is None or part.startswith("__"):
+    for depth, part in enumerate(name.split(".")):
+        if found is None or part.startswith("__") or (depth and not isinstance(found, type)):
             return None
         found = vars(found).get(part) if hasattr(found, "__dict__") else None
     return found if callable(found) else None

@@ -30,10 +30,11 @@ class Limits:
 
     opcodes: pickle instructions.  marks: open MARKs.  depth: nesting of containers in the result.
     digits: characters of a number written as text, and bytes of an integer.  line: bytes of a name.
-    key_parts: elements of a tuple used as a key.  tuple_keys: keys with numbers in tuples (their
-    hashes can be made to collide).  base_memory, memory_ratio: a pickle of n bytes may create objects
-    of `base_memory + memory_ratio * n` bytes.  expanded: elements of a view that repeats its storage.
-    entries: files in an archive.  header: bytes of a safetensors header.
+    key_parts: elements of a tuple used as a key.  probes: steps that dictionaries and sets may take at worst for
+    keys whose hashes a file can choose: all but text, bytes and whole numbers in about their order (32,000 large
+    numbers or 7,000 pairs of numbers in one dictionary reach it).  base_memory, memory_ratio: a pickle of n bytes
+    may create objects of `base_memory + memory_ratio * n` bytes.  expanded: elements of a view that repeats a storage.
+    entries: files in an archive.  header: bytes of a safetensors header; header_values: what stands in it.
     """
 
     opcodes: int = 32_000_000
@@ -42,12 +43,13 @@ class Limits:
     digits: int = 512
     line: int = 1_024
     key_parts: int = 64
-    tuple_keys: int = 65_536
+    probes: int = 1 << 29
     base_memory: int = 64 << 20
     memory_ratio: int = 32
     expanded: int = 1 << 26
     entries: int = 1_000_000
     header: int = 100_000_000
+    header_values: int = 8_000_000
 
 
 DEFAULT_LIMITS = Limits()

@@ -141,9 +141,12 @@ def read(
         source.close()
 
 
-def read_arrays(f: Any, allow: Iterable[Any] = (), mmap: bool | None = None) -> Any:
-    """The object in a checkpoint with numpy arrays for tensors (strided views over the file where it is mapped)."""
-    return read(f, ArrayBuilder(), allow=AllowList(allow), mmap=mmap)
+def read_arrays(f: Any, allow: Iterable[Any] = (), mmap: bool | None = None, formats: tuple[str, ...] = ()) -> Any:
+    """The object in a checkpoint with numpy arrays for tensors (strided views over the file where it is mapped).
+
+    formats: the only ones to take, where not any.
+    """
+    return read(f, ArrayBuilder(), allow=AllowList(allow), mmap=mmap, formats=formats)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:

@@ -145,6 +145,7 @@ def _counter(r: SafeResolver, u: Unpickler, counts: Any = None) -> Counter:
         if type(counts) is not dict:
             raise UnpicklingError("a Counter is made from something other than a dict")
         u.budget.spend(64 * len(counts))
+        u.check_keys(counts)
         dict.update(result, counts)
     return result
 
@@ -166,8 +167,7 @@ def _members(u: Unpickler, items: Any) -> Any:
     if type(items) not in (list, tuple, set, frozenset):
         raise UnpicklingError("a set is made from something other than a list")
     u.budget.spend(256 + 64 * len(items))
-    for item in items:
-        u.check_key(item)
+    u.check_keys(items)
     return items
 
 
@@ -256,7 +256,7 @@ def _tensor(r: SafeResolver, u: Unpickler, storage: Any, name: str, offset: Any,
     if metadata:
         if type(metadata) is not dict or set(metadata) - {"conj", "neg"}:
             raise UnpicklingError(f"a tensor has unknown metadata {shown(metadata)}")
-        u.budget.spend(array.nbytes)
+        u.budget.spend_on(storage, 2 * array.nbytes)
         array = np.conjugate(array) if metadata.get("conj") else array
         array, origin = np.negative(array) if metadata.get("neg") else array, None
     return r.builder.tensor(array, origin, requires_grad is True)
@@ -322,7 +322,8 @@ def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, s
     if type(params) is not tuple or not params or not isinstance(params[0], DtypeName):
         raise UnpicklingError("a quantized tensor has no quantizer")
     q = strided(storage, storage.name, offset, size, stride, u.limits)
-    u.budget.spend(1024 + 12 * max(q.size - storage.array.size, 0))
+    u.budget.spend(1024)
+    u.budget.spend_on(storage, 4 * q.size)
     scheme = params[0].path
     if scheme == "torch.per_tensor_affine" and len(params) == 3:
         scale, zero = params[1:]
@@ -340,8 +341,19 @@ def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, s
         scale, zero = (p.reshape(around) for p in both)
     else:
         raise UnpicklingError(f"the quantization scheme {shown(scheme)} is not supported")
-    value = np.asarray((q.astype(np.float64) - zero) * scale, np.float32)
-    return r.builder.tensor(value, None, requires_grad is True)
+    return r.builder.tensor(_dequantized(q, scale, zero), None, requires_grad is True)
+
+
+def _dequantized(q: np.ndarray, scale: Any, zero: Any) -> np.ndarray:
+    """(q - zero) * scale as float32, computed in float64 by pieces: nothing but the result has the tensor's size."""
+    result = np.empty(q.shape, np.float32)
+    flags = ["external_loop", "buffered", "zerosize_ok"]
+    operands = [q, np.asarray(zero, np.float64), np.asarray(scale, np.float64), result]
+    access = [["readonly"], ["readonly"], ["readonly"], ["writeonly"]]
+    with np.nditer(operands, flags, access, [np.float64] * 4, casting="unsafe", buffersize=1 << 16) as pieces:
+        for part, zeros, scales, out in pieces:
+            np.multiply(part - zeros, scales, out=out)
+    return result
 
 
 # -- numpy ---------------------------------------------------------------------------------------------
@@ -583,7 +595,7 @@ class SafeResolver:
             _user(type(target), target.extend, items)
             return
         for key, value in zip(items[::2], items[1::2]):
-            u.check_key(key)
+            u.check_key(key, len(target))
             _user(type(target), target.__setitem__, key, value)
 
     def storage(self, storage: RawStorage) -> Any:

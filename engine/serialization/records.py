@@ -9,7 +9,17 @@ import numpy as np
 from .. import dtypes
 from .errors import Limits, UnpicklingError, shown
 
-__all__ = ["ELEMENT_TYPES", "QUANTIZED", "STORAGE_NAMES", "Budget", "RawStorage", "numpy_dtype", "root_of", "strided"]
+__all__ = [
+    "ELEMENT_TYPES",
+    "MAX_DIMS",
+    "QUANTIZED",
+    "STORAGE_NAMES",
+    "Budget",
+    "RawStorage",
+    "numpy_dtype",
+    "root_of",
+    "strided",
+]
 
 # torch's storage class -> element type.
 STORAGE_NAMES = {
@@ -24,7 +34,7 @@ ELEMENT_TYPES = frozenset(d.name for d in dtypes.ALL)
 _SYNONYMS = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32",
              "short": "int16", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 _MAX_BYTES = 1 << 62
-_MAX_DIMS = 64
+MAX_DIMS = 64
 
 
 class Budget:
@@ -40,6 +50,14 @@ class Budget:
         self.left -= nbytes
         if self.left < 0:
             raise UnpicklingError(f"the file would create more than {self.total} bytes of objects")
+
+    def spend_on(self, storage: RawStorage, nbytes: int) -> None:
+        """Take `nbytes` for a copy of a storage's elements in another form: one such copy is free for each storage."""
+        if storage.copied:
+            self.spend(nbytes)
+            return
+        storage.copied = True
+        self.spend(nbytes - min(nbytes, 8 * storage.array.size))
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -57,14 +75,16 @@ class RawStorage:
 
     array: uint8 (nbytes,), writable, the root of all views on it.  name: element type.  location: torch's
     device tag (`cpu`, `cuda:0`).  swap: whether the bytes are in the other byte order; they are turned at
-    the first use, when the width of the elements is known.  moved: what a builder keeps per device.
+    the first use, when the width of the elements is known.  moved: what a builder keeps per device.  copied: whether
+    its elements were copied into another form.
     """
 
-    __slots__ = ("array", "key", "location", "moved", "name", "swap")
+    __slots__ = ("array", "copied", "key", "location", "moved", "name", "swap")
 
     def __init__(self, array: np.ndarray, name: str, key: str, location: str = "cpu", swap: bool = False) -> None:
         self.array, self.name, self.key, self.location, self.swap = array, name, key, location, swap
         self.moved: Any = None
+        self.copied = False
 
     def __repr__(self) -> str:
         return f"RawStorage({self.name}, key={self.key!r}, location={self.location!r}, nbytes={self.array.size})"
@@ -120,8 +140,8 @@ def strided(
         raise UnpicklingError(f"a tensor has the storage offset {shown(offset)}")
     if len(size) != len(stride):
         raise UnpicklingError(f"a tensor has {len(size)} sizes but {len(stride)} strides")
-    if len(size) > _MAX_DIMS:
-        raise UnpicklingError(f"a tensor has {len(size)} dimensions, more than {_MAX_DIMS}")
+    if len(size) > MAX_DIMS:
+        raise UnpicklingError(f"a tensor has {len(size)} dimensions, more than {MAX_DIMS}")
     width, nbytes = dtype.itemsize, storage.array.size
     numel, extent, last = 1, 1, offset
     for n, s in zip(size, stride):

@@ -12,7 +12,7 @@ import numpy as np
 from engine._checks import contiguous_strides
 
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
-from .records import RawStorage, strided
+from .records import MAX_DIMS, RawStorage, strided
 from .source import ALIGNMENT, Source
 
 __all__ = ["looks_like", "read_safetensors", "write_safetensors"]
@@ -52,9 +52,14 @@ def _header(source: Source, limits: Limits) -> tuple[dict[str, Any], int]:
         raise UnpicklingError(f"the safetensors header of {length} bytes is larger than {limits.header}")
     if 8 + length > source.size:
         raise UnpicklingError(f"the safetensors file is truncated inside its header of {length} bytes")
+    raw = bytes(source.data[8 : 8 + length])
+    # each comma, brace or bracket may begin a value, and a value costs many times the byte that it is written with
+    values = sum(map(raw.count, (b",", b"{", b"[")))
+    if values > limits.header_values:
+        raise UnpicklingError(f"the safetensors header has {values} values, more than {limits.header_values}")
     try:
         header = json.loads(
-            bytes(source.data[8 : 8 + length]).decode("utf-8"), object_pairs_hook=_unique,
+            raw.decode("utf-8"), object_pairs_hook=_unique,
             parse_constant=_not_a_number, parse_float=_not_a_number,
         )  # fmt: skip
     except UnpicklingError:
@@ -91,6 +96,8 @@ def read_safetensors(
         if element is None:
             raise UnpicklingError(f"the tensor {shown(name)} has the unsupported dtype {shown(info['dtype'])}")
         shape = _numbers(info["shape"], name, "the shape")
+        if len(shape) > MAX_DIMS:  # before they are multiplied: the product would be a number of that many digits
+            raise UnpicklingError(f"the tensor {shown(name)} has {len(shape)} dimensions, more than {MAX_DIMS}")
         offsets = _numbers(info["data_offsets"], name, "the offsets")
         if len(offsets) != 2 or offsets[0] > offsets[1]:
             raise UnpicklingError(f"the tensor {shown(name)} has the offsets {shown(offsets)}")

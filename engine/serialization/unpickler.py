@@ -10,7 +10,8 @@ instantiate classic classes (INST, OBJ) or need the producer's side channel (PER
 
 Time and memory are bounded: each opcode costs a constant, counted against `Limits`; copies and containers are
 charged to a budget proportional to the pickle's size; keys are checked before they are hashed, since the hash
-of a tuple that shares its halves ("billion laughs") takes exponential time.
+of a tuple that shares its halves ("billion laughs") takes exponential time.  A dictionary whose keys collide takes
+a step for every key that is there: that worst case is charged for every key whose hash a file can choose.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ __all__ = ["Resolver", "Unpickler", "check_depth"]
 
 _CONTAINER = 128  # bytes charged for a container, about what CPython needs
 _DICTS = frozenset({dict, OrderedDict, Counter, defaultdict})
-_TEXT_KEYS = frozenset({bytes, bool, type(None)})
+_FREE_KEYS = frozenset({str, bytes, bool, type(None)})  # hashes that are salted, or of which there are few
 
 
 class Resolver(Protocol):
@@ -82,9 +83,10 @@ class Unpickler:
         self.budget = budget or Budget(limits.base_memory + limits.memory_ratio * (self.end - position))
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] = []  # a pickle numbers what it remembers in order
+        self.sparse: dict[int, Any] = {}  # or else here
         self.globals: dict[tuple[str, str], Any] = {}
-        self.tuple_keys = 0
+        self.probes = 0
 
     def load(self) -> Any:
         """Run to STOP.  Raises UnpicklingError for everything that is wrong with the pickle."""
@@ -159,31 +161,50 @@ class Unpickler:
         except UnicodeDecodeError:
             return raw
 
-    def check_key(self, key: Any) -> None:
-        """Refuse keys whose hash would be slow to take or easy to make collide."""
+    def check_key(self, key: Any, filled: int) -> None:
+        """Refuse keys whose hash would be slow to take or easy to make collide, in a container of `filled` others."""
         kind = type(key)
-        if kind is str or kind in _TEXT_KEYS:
+        if kind in _FREE_KEYS:
             return
+        weight = 16  # two that have the same hash are compared
         if kind is int:
+            if 0 <= key <= filled + (filled >> 1) or 0 <= key < 8:
+                return  # smaller than the table: no two such keys begin at the same place
             if key.bit_length() > 64:
                 raise UnpicklingError("an integer of more than 64 bits is refused as a key")
-            return
-        if isinstance(key, (tuple, frozenset)):
-            pending, parts, numbers = list(key), len(key), False
-            while pending:
-                part = pending.pop()
-                numbers = numbers or type(part) is not str
-                if isinstance(part, (tuple, frozenset)):
-                    parts += len(part)
-                    if parts <= self.limits.key_parts:
-                        pending.extend(part)
-                elif type(part) is int and part.bit_length() > 64:
-                    raise UnpicklingError("an integer of more than 64 bits is refused as a key")
-                if parts > self.limits.key_parts:
-                    raise UnpicklingError(f"a key of more than {self.limits.key_parts} parts is refused")
-            self.tuple_keys += numbers
-            if self.tuple_keys > self.limits.tuple_keys:
-                raise UnpicklingError(f"more than {self.limits.tuple_keys} keys are tuples of numbers")
+            weight = 1
+        elif isinstance(key, (tuple, frozenset)):
+            numbers = self._numbers_in(key)
+            if not numbers:
+                return
+            weight += 4 * numbers
+        self.probes += weight * filled
+        if self.probes > self.limits.probes:
+            raise UnpicklingError(
+                f"its dictionaries may take more than {self.limits.probes} steps to fill: too many keys are numbers"
+            )
+
+    def check_keys(self, keys: Iterable[Any]) -> None:
+        """`check_key` for all keys of a container that is about to be made."""
+        for filled, key in enumerate(keys):
+            if type(key) is not str:
+                self.check_key(key, filled)
+
+    def _numbers_in(self, key: Any) -> int:
+        """How many parts of a tuple there are, 0 if all are text; one that is too large or too deep is refused."""
+        pending, parts, numbers = list(key), len(key), False
+        while pending:
+            part = pending.pop()
+            numbers = numbers or type(part) is not str
+            if isinstance(part, (tuple, frozenset)):
+                parts += len(part)
+                if parts <= self.limits.key_parts:
+                    pending.extend(part)
+            elif type(part) is int and part.bit_length() > 64:
+                raise UnpicklingError("an integer of more than 64 bits is refused as a key")
+            if parts > self.limits.key_parts:
+                raise UnpicklingError(f"a key of more than {self.limits.key_parts} parts is refused")
+        return parts if numbers else 0
 
     def find_global(self, module: str, name: str) -> Any:
         found = self.globals.get((module, name), self)
@@ -201,17 +222,35 @@ class Unpickler:
         for i in range(0, len(items), 2):
             key = items[i]
             if type(key) is not str:
-                self.check_key(key)
+                self.check_key(key, len(target))
             target[key] = items[i + 1]
 
     def replace(self, old: Any, new: Any) -> None:
         """Let the memo's latest entries that are `old` be `new` (an object that cannot be filled in place)."""
-        for index in list(islice(reversed(self.memo), 64)):
-            if self.memo[index] is old:
-                self.memo[index] = new
+        memo, sparse = self.memo, self.sparse
+        for index in range(max(len(memo) - 64, 0), len(memo)):
+            if memo[index] is old:
+                memo[index] = new
+        for index in list(islice(reversed(sparse), 64)):
+            if sparse[index] is old:
+                sparse[index] = new
 
     def remember(self, index: int) -> None:
-        self.memo[index] = self.stack[-1]
+        memo = self.memo
+        if index == len(memo):
+            memo.append(self.stack[-1])
+            if self.sparse:
+                self.sparse.pop(index, None)
+        elif index < len(memo):
+            memo[index] = self.stack[-1]
+        else:
+            if index not in self.sparse:
+                self.budget.spend(_CONTAINER)
+            self.sparse[index] = self.stack[-1]
+
+    def recall(self, index: int) -> None:
+        memo = self.memo
+        self.stack.append(memo[index] if index < len(memo) else self.sparse[index])
 
 
 def check_depth(result: Any, limit: int) -> list[Any]:
@@ -396,8 +435,7 @@ def _tuple3(u: Unpickler) -> None:
 def _frozenset(u: Unpickler) -> None:
     items = u.pop_mark()
     u.budget.spend(2 * _CONTAINER + 64 * len(items))
-    for item in items:
-        u.check_key(item)
+    u.check_keys(items)
     u.stack.append(frozenset(items))
 
 
@@ -428,7 +466,7 @@ def _additems(u: Unpickler) -> None:
     if type(target) is not set:
         raise UnpicklingError(f"ADDITEMS is for sets, not for {shown(type(target).__name__)}")
     for item in items:
-        u.check_key(item)
+        u.check_key(item, len(target))
         target.add(item)
 
 
@@ -456,13 +494,13 @@ def _index(u: Unpickler) -> int:
 
 @_opcode(b"q")
 def _binput(u: Unpickler) -> None:
-    u.memo[u.data[u.position]] = u.stack[-1]
+    u.remember(u.data[u.position])
     u.position += 1
 
 
 @_opcode(b"r")
 def _long_binput(u: Unpickler) -> None:
-    u.memo[_u32(u.data, u.position)[0]] = u.stack[-1]
+    u.remember(_u32(u.data, u.position)[0])
     u.position += 4
 
 
@@ -473,24 +511,24 @@ def _put(u: Unpickler) -> None:
 
 @_opcode(0x94)
 def _memoize(u: Unpickler) -> None:
-    u.remember(len(u.memo))
+    u.remember(len(u.memo) + len(u.sparse))
 
 
 @_opcode(b"h")
 def _binget(u: Unpickler) -> None:
-    u.stack.append(u.memo[u.data[u.position]])
+    u.recall(u.data[u.position])
     u.position += 1
 
 
 @_opcode(b"j")
 def _long_binget(u: Unpickler) -> None:
-    u.stack.append(u.memo[_u32(u.data, u.position)[0]])
+    u.recall(_u32(u.data, u.position)[0])
     u.position += 4
 
 
 @_opcode(b"g")
 def _get(u: Unpickler) -> None:
-    u.stack.append(u.memo[_index(u)])
+    u.recall(_index(u))
 
 
 # Numbers as text, and integers of any width.

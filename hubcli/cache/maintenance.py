@@ -34,13 +34,19 @@ _GENERATION = re.compile(r"[0-9a-f]{40}\.[0-9]+\Z")
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in the cache that is not what it must be.  `name` is a spec or a file's name."""
+    """Something in the cache that is not what it must be.  `name` is a spec or a file's name.
+
+    `files` are (file, changed|missing|extra, expected, found) of a tree; `superseded`: it is an old generation, which
+    no look-up finds.
+    """
 
     kind: Literal["code", "weights", "record"]
     name: str
     path: Path
     problem: str
     repaired: bool = False
+    files: tuple[tuple[str, str, str | None, str | None], ...] = ()
+    superseded: bool = False
     repair: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
 
@@ -260,6 +266,9 @@ class _Pruning:
                 paths.discard(path)
         except FileNotFoundError:  # somebody else was quicker
             return
+        except OSError as error:  # what cannot go is out of sight, and in nobody's way
+            output.warning(f"{path} cannot be removed: {error.strerror or error}; it is left in {paths.partial()}")
+            return
         self.freed += size
         self.removed.append(str(path.relative_to(self.root)))
 
@@ -398,7 +407,11 @@ class _TreeCheck:
                 if made != self.entry.tree:
                     wrong = f"changed: its tree is {made}, must be {self.entry.tree}"
         if wrong and self._standing():
-            problem = Problem("code", str(self.spec), path, wrong, repair=self._repair)
+            files: tuple[tuple[str, str, str | None, str | None], ...] = ()
+            if wrong.startswith("changed"):
+                with contextlib.suppress(HubError, OSError):
+                    files = tuple(trees.differences(path, git.blobs(paths.db(self.table.key), self.entry.commit)))
+            problem = Problem("code", str(self.spec), path, wrong, repair=self._repair, files=files)
             return 0 if wrong == "missing" else self.entry.size, problem
         return self.entry.size, None
 
@@ -430,7 +443,7 @@ class _OldTreeCheck:
             size, name, wrong = 0, self.path.name, f"damaged: {error}"
         if wrong and self.path.is_dir():
             what = f"an old generation has {wrong}"
-            return size, Problem("code", name, self.path, what, repair=self._repair)
+            return size, Problem("code", name, self.path, what, repair=self._repair, superseded=True)
         return size, None
 
     def _repair(self) -> None:
@@ -449,7 +462,7 @@ class _WeightsCheck:
         from hubcli.cache import weights
 
         expected = self.records[0][1].sha256 if self.records else self.path.name
-        wrong = None
+        wrong = digest = None
         size = 0
         try:
             size = self.path.stat().st_size
@@ -464,7 +477,9 @@ class _WeightsCheck:
         if wrong is None or (self.records and not current) or (not self.records and not size):
             return size, None
         name = current[0].file if current else self.path.name
-        return size, Problem("weights", name, self.path, wrong, repair=self._repair)
+        found = None if digest is None else f"sha256 {digest}"
+        files = ((name, wrong.partition(":")[0], f"sha256 {expected}", found),)
+        return size, Problem("weights", name, self.path, wrong, repair=self._repair, files=files)
 
     def _repair(self) -> None:
         from hubcli.cache import weights

@@ -142,6 +142,8 @@ def _ensure(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.
 
 
 def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progress: output.Progress | None) -> Checkout:
+    if spec.kind == "remote":
+        paths.check_owner(paths.hub_dir())
     anew = (force_reload or refresh) and spec.kind == "remote"
     found = None if anew else lookup(spec)
     if found is not None:
@@ -247,16 +249,17 @@ def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
 
 
 @contextlib.contextmanager
-def exclusive(name: str, what: str) -> Iterator[None]:
-    """Hold the lock `name`, so that work on `what` is not done twice.
+def exclusive(name: str, what: str, folder: Path | None = None) -> Iterator[None]:
+    """Hold the lock `name` (in `folder`, else in the cache), so that work on `what` is not done twice.
 
     Says so while it waits; LockTimeoutError after HUB_LOCK_TIMEOUT seconds.  Where the file system
     has no locks the work goes on without: see Note [Publishing].
     """
     from filelock import FileLock, Timeout
 
-    folder = paths.locks(paths.ensure_root())
-    folder.mkdir(exist_ok=True)
+    if folder is None:
+        folder = paths.locks(paths.ensure_root())
+        folder.mkdir(exist_ok=True)
     file = folder / (re.sub(r"[^A-Za-z0-9_.-]", "_", name)[-200:] + ".lock")
     lock = FileLock(file, mode=0o664)
     limit = settings.current().lock_timeout
@@ -560,6 +563,7 @@ def _write(
                 "url": spec.url,
                 "commit": commit,
                 "tree": tree,
+                "object": git.commit_object(db, commit).decode("latin-1"),
                 "files": len(listing),
                 "size": size,
                 "fetched_at": now,
@@ -577,6 +581,22 @@ def _write(
             "hub pull --lfs fetches what they stand for"
         )
     return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
+
+
+def remember(spec: RepoSpec, kind: Kind, ref: str, commit: str) -> None:
+    """Let `spec` mean `commit`, which is there, unless the cache knows better already: what a lock file says of it."""
+    name = spec.ref or ref
+
+    def change(table: Table) -> Table:
+        entry = table.entries.get(commit)
+        if entry is None or name in table.entries or kind == "commit":
+            return table
+        return table.having(name, replace(entry, kind=kind, ref=ref), None if spec.ref else ref)
+
+    if Table.read(spec).find(spec) is None:
+        reftable.update(spec, change)
+        if (found := lookup(spec)) is not None:
+            _show(spec, name, found.path)
 
 
 # Names and small things

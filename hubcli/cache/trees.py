@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from hubcli.errors import HubError, IntegrityError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
+    from hubcli.cache.store import Checkout
     from hubcli.net import git
 
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
@@ -133,6 +135,45 @@ def identity(folder: Path) -> str:
     return _identity(folder, "", lfs_pointers(folder))
 
 
+def require_sound(checkout: Checkout) -> None:
+    """Raise IntegrityError unless the tree is that of its commit, by digests alone; once in a process.
+
+    Whoever may write to the cache may have changed it, and what the cache says about it.
+    """
+    if checkout.kind != "local":
+        _require_sound(checkout.path, str(checkout.commit), checkout.spec)
+
+
+@functools.cache
+def _require_sound(path: Path, commit: str, spec: RepoSpec) -> None:
+    hint = f"hub pull {spec} --force-reload writes it anew; `hub cache verify` looks at the rest"
+    try:
+        text = json.loads(path.with_name(f"{path.name}.json").read_bytes()).get("object")
+        if isinstance(text, str):
+            raw = text.encode("latin-1")
+        else:  # by an older hub
+            from hubcli.cache import reftable
+            from hubcli.net import git
+
+            raw = git.commit_object(paths.db(reftable.Table.read(spec).key), commit)
+        tree = _of_commit(raw, commit)
+        whole = tree is not None and identity(path) == tree
+    except (OSError, ValueError, AttributeError, HubError) as error:
+        raise IntegrityError(f"{path} cannot be verified: {error}", hint=hint, spec=str(spec)) from None
+    if not whole:
+        raise IntegrityError(
+            f"{path} is not what commit {commit} holds: it was changed in the cache", hint=hint, spec=str(spec)
+        )
+
+
+def _of_commit(raw: bytes, commit: str) -> str | None:
+    """The tree of a commit from its text; None where that is not the text of `commit`."""
+    first = raw.partition(b"\n")[0]
+    if _object(b"commit", raw) != commit or not first.startswith(b"tree "):
+        return None
+    return first[5:].decode("ascii")
+
+
 def lfs_pointers(folder: Path) -> dict[str, str]:
     """The pointers, by path, whose contents Git LFS has put in their place in a published tree."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -160,6 +201,31 @@ def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
             kind, name = b"0", _EMPTY
         lines.append(kind + b" " + os.fsencode(entry.name) + b"\0" + bytes.fromhex(name))
     return _object(b"tree", b"".join(lines))
+
+
+def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, str | None, str | None]]:
+    """(file, changed|missing|extra, expected, found) of what is not as `wanted` (`git.blobs`) says, by name."""
+    pointers, found = lfs_pointers(folder), dict[str, str]()
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in (*names, *links):
+            path = os.path.join(parent, name)
+            place = os.path.relpath(path, folder).replace(os.sep, "/")
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                found[place] = f"120000 {_object(b'blob', os.fsencode(os.readlink(path)))}"
+            elif stat.S_ISREG(mode):
+                kind = "100755" if mode & stat.S_IXUSR else "100644"
+                found[place] = f"{kind} {_file(path, pointers.get(place))}"
+            else:
+                found[place] = "no plain file"
+    made = []
+    for name in sorted(wanted.keys() | found.keys()):
+        before, after = wanted.get(name), found.get(name)
+        if before != after:
+            what = "changed" if before and after else "missing" if before else "extra"
+            made.append((name, what, before, after))
+    return made
 
 
 def _file(path: str, pointer: str | None) -> str:

@@ -35,7 +35,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import http
+from hubcli.net import behalf, http
 
 if TYPE_CHECKING:
     from hubcli import lockfile
@@ -61,6 +61,9 @@ class Caller:
     gated: bool = False
     used: list[Weight] = field(default_factory=list)
 
+
+# What this process has fetched: (file, URL) -> what had been seen at the URL before.
+_fetched: dict[tuple[Path, str], firstseen.Seen | None] = {}
 
 caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=None)
 
@@ -288,7 +291,9 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
         )
         try:
             require_prefix(fetched.sha256, prefix, http.public(url))
+            before = firstseen.find("weights", url)
             _refuse_changed(url, fetched.sha256)
+            _fetched[target, url] = before
             if inside:
                 _place_blob(fetched.path, fetched.sha256)
                 _link(target, paths.blob(fetched.sha256))
@@ -297,6 +302,43 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
         finally:
             fetched.release()
         return records.renew(target, url, fetched.sha256, inside)
+
+
+def refused(weight: Weight, error: IntegrityError) -> None:
+    """Forget a file that is no checkpoint, so that the next use fetches it again; `error` says the way on.
+
+    A server may have answered with an error document, once.  What is a checkpoint, but holds what is not read,
+    stays.
+    """
+    if weight.url is None or "nsupported" in error.message or "not supported" in error.message:
+        return
+    key = (weight.path, weight.url)
+    file = records.file_of(weight.path, weight.url)
+    record = records.parse(file)
+    if key not in _fetched or record is None:
+        error.hint = (
+            f"if it was not always so, `hub cache rm {shlex.quote(weight.file)}` has it fetched again; "
+            "--accept-changed (hub pull SPEC --weights ENTRYPOINT) takes what the server has now"
+        )
+        return
+    before = _fetched.pop(key)
+    with contextlib.suppress(OSError):
+        file.unlink(missing_ok=True)
+        content = record.content()
+        if record.blob and _is_link_to(weight.path, content):
+            weight.path.unlink(missing_ok=True)
+        if all(other.content() != content for _, other in records.every()):
+            content.unlink(missing_ok=True)
+        if before is None:
+            firstseen.file("weights", weight.url).unlink(missing_ok=True)
+        else:
+            firstseen.note("weights", weight.url, None, before.value, http.public(weight.url))
+    error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
+
+
+def is_new(weight: Weight) -> bool:
+    """Whether this process has fetched the file."""
+    return weight.url is not None and (weight.path, weight.url) in _fetched
 
 
 def _refuse_changed(url: str, digest: str) -> None:
@@ -343,7 +385,7 @@ def _may_have_token(url: str) -> bool:
     now = caller.get()
     if now is None:
         return True
-    return urlsplit(settings.rewrite_url(url)).netloc in now.hosts
+    return behalf.host(settings.rewrite_url(url)) in now.hosts
 
 
 def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:

@@ -15,6 +15,8 @@ from hubcli.errors import HubError, UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hubcli.commands._options import Arguments, Execution
     from hubcli.confined.broker import Broker
     from hubcli.confined.jobs import Job
@@ -88,6 +90,16 @@ def conf(checkout: Checkout) -> HubConf:
     except HubError as error:
         error.spec = str(checkout.spec)
         raise
+
+
+def located(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> Checkout:
+    """Fetch SPEC, under --locked what the lock file says it is."""
+    path = _options.lock_path(lock_file, locked or frozen)
+    if locked or frozen:
+        from hubcli import lockfile
+
+        settings.override(lock=lockfile.require(path), offline=frozen or None)
+    return store.ensure(RepoSpec.parse(spec))
 
 
 def allowed(spec: str, entrypoint: str, execution: Execution) -> Checkout:

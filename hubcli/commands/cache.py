@@ -18,7 +18,7 @@ from hubcli.errors import ExitStatus, HubError, NotFoundError, UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.cache.maintenance import Verified
+    from hubcli.cache.maintenance import Problem, Verified
 
 _FILTER = re.compile(r"(size|used)\s*([<>])\s*(.+)\Z", re.S)
 
@@ -117,6 +117,8 @@ def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
 def verify(repair: bool) -> None:
     """Hash every tree and weight file again; status 1 if one is not what it must be.
 
+    Names every file that was changed, is missing or is extra.  Old generations, which no look-up finds, are a warning.
+
     With --repair trees are written anew, weights fetched anew or dropped; status 1 if that failed.
     """
     from hubcli.cache import maintenance
@@ -130,15 +132,23 @@ def verify(repair: bool) -> None:
                 "kind": one.kind,
                 "name": one.name,
                 "path": str(one.path),
+                "file": file,
+                "what": what,
+                "expected": expected,
+                "found": seen,
                 "problem": one.problem,
                 "repaired": one.repaired,
+                "superseded": one.superseded,
             }
             for one in found.problems
+            for file, what, expected, seen in one.files or [(None, one.problem.partition(":")[0], None, None)]
         ],
     }
     out.result(document, lambda: _report(found))
-    left = sum(not one.repaired for one in found.problems)
-    if left:
+    left = [one for one in found.problems if not one.repaired]
+    if left and all(one.superseded for one in left):
+        out.warning("old generations were changed; no look-up finds them, and hub cache prune drops them")
+    elif left:
         if not repair:
             out.message("hint: `hub cache verify --repair` fetches anew what is wrong")
         click.get_current_context().exit(ExitStatus.FAILURE)
@@ -146,13 +156,19 @@ def verify(repair: bool) -> None:
 
 def _report(found: Verified) -> str:
     lines = [
-        f"{one.name}: {'repaired' if one.repaired else 'PROBLEM'}: {one.problem}\n  {one.path}"
+        f"{one.name}: {_state(one)}: {one.problem}\n  {one.path}"
+        + "".join(f"\n    {what}: {file}" for file, what, *_ in one.files[:20] if one.kind == "code")
+        + (f"\n    and {len(one.files) - 20} more" if len(one.files) > 20 else "")
         for one in found.problems
     ]
     what = f"{found.trees} trees and {found.weights} weight files, {output.size(found.bytes)}"
-    count = len(found.problems)
+    count = sum(not one.superseded for one in found.problems)
     lines.append(f"{what}: {count or 'no'} problem{'s' * (count != 1)}")
     return "\n".join(lines)
+
+
+def _state(one: Problem) -> str:
+    return "repaired" if one.repaired else "superseded" if one.superseded else "PROBLEM"
 
 
 def _cached(target: str) -> RepoSpec:

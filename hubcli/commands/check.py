@@ -10,7 +10,7 @@ import click
 
 from hubcli import output, paths
 from hubcli.commands import _options, _repository
-from hubcli.errors import ExitStatus, UsageError
+from hubcli.errors import ExitStatus, RepositoryCodeError, UsageError
 
 if TYPE_CHECKING:
     from hubcli.check import Checked, Row
@@ -73,7 +73,12 @@ def check(
         jobs,
         execution.force_reload,
     )
-    checkout = _repository.allowed(spec, ", ".join(entrypoints), execution)
+    try:
+        checkout = _repository.allowed(spec, ", ".join(entrypoints), execution)
+    except RepositoryCodeError as error:  # it cannot be read, so that nothing was published
+        row = checks.Row("hubconf.py", checks.READ, "failed", 0.0, error.message)
+        _finish(ctx, checks.Checked(spec, False, "none", (row,), 0.0), junit)
+        return
     chosen = sandbox.choose(
         execution.sandbox,
         default=True,
@@ -89,6 +94,14 @@ def check(
             out.detail(f"{row.entrypoint}: {row.stage}: {row.status} {row.error or ''}")
 
         checked = checks.check(checkout, entrypoints, plan, chosen, done)
+    _finish(ctx, checked, junit)
+
+
+def _finish(ctx: click.Context, checked: Checked, junit: Path | None) -> None:
+    """Print what was found, and end with the status that it means."""
+    from hubcli import check as checks
+
+    out = output.Output.current()
     if junit is not None:
         paths.write_atomically(junit, checks.junit(checked))
     document = checks.document(checked)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from hubcli import output, settings
-from hubcli.cache import store
-from hubcli.commands import _repository
+from hubcli.commands import _options, _repository
 from hubcli.errors import ExitStatus
 from hubcli.reading import dependencies
 from hubcli.reading.dependencies import Report
-from hubcli.spec import RepoSpec
 
 
 @click.command()
@@ -20,13 +20,16 @@ from hubcli.spec import RepoSpec
     type=click.Choice(settings.FRAMEWORKS),
     help="What provides torch (default: HUB_FRAMEWORK, else engine).",
 )
+@_options.locking
 @click.pass_context
-def deps(ctx: click.Context, spec: str, framework: str | None) -> None:
+def deps(
+    ctx: click.Context, spec: str, framework: str | None, locked: bool, frozen: bool, lock_file: Path | None
+) -> None:
     """Show which dependencies of SPEC are there; nothing is imported or executed.
 
     The exit status is 8 if any is missing.
     """
-    checkout = store.ensure(RepoSpec.parse(spec))
+    checkout = _repository.located(spec, locked, frozen, lock_file)
     conf = _repository.conf(checkout)
     report = dependencies.check(
         conf.dependencies,

@@ -11,21 +11,29 @@ from hubcli import output
 from hubcli.cache import store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
-from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hubcli.reading.hubconf import EntryPoint, HubConf
+
+
+_SUMMARY = 200  # characters of a summary in a table
 
 
 @click.command("list", cls=_options.Executing)
 @click.argument("spec", required=False)
 @_repository.reading
+@_options.locking
 def list_(
     spec: str | None,
     execute: bool,
     trust: str | None,
     framework: str | None,
     sandbox: str | None,
+    locked: bool,
+    frozen: bool,
+    lock_file: Path | None,
 ) -> None:
     """List the entrypoints of SPEC with the first line of their docstrings.
 
@@ -33,6 +41,8 @@ def list_(
     """
     out = output.Output.current()
     if spec is None:
+        if locked or frozen:
+            raise UsageError("--locked needs a SPEC", hint="hub list owner/repo --locked")
         if execute:
             raise UsageError("--exec needs a SPEC", hint="hub list owner/repo --exec")
         repos = store.repos()
@@ -41,7 +51,7 @@ def list_(
             lambda: output.table([(repo.spec, repo.commit[:12]) for repo in repos]),
         )
         return
-    checkout = store.ensure(RepoSpec.parse(spec))
+    checkout = _repository.located(spec, locked, frozen, lock_file)
     conf = _repository.read(checkout, execute, trust, framework, sandbox)
     if conf.dynamic and not execute:
         out.message("hubconf.py makes more names when it runs; --exec runs it and lists them")
@@ -63,7 +73,7 @@ def _document(entry: EntryPoint) -> dict[str, object]:
 
 def _table(conf: HubConf) -> str:
     rows = [
-        (entry.name, entry.summary or ("(from another package)" if entry.external else ""))
+        (entry.name, output.cut(entry.summary or "", _SUMMARY) or ("(from another package)" if entry.external else ""))
         for entry in conf.entrypoints
     ]
     return output.printable(output.table(rows)) or "hubconf.py defines no entrypoint"

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
 
 from hubcli import output, paths
-from hubcli.cache import store
+from hubcli.commands import _options, _repository
 from hubcli.reading import hubconf
-from hubcli.spec import RepoSpec
 
 
 @click.command()
 @click.argument("spec")
-def show(spec: str) -> None:
+@_options.locking
+def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
     """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust."""
     from hubcli import trust
     from hubcli.cache import weights
 
-    checkout = store.ensure(RepoSpec.parse(spec))
+    checkout = _repository.located(spec, locked, frozen, lock_file)
     conf = hubconf.read(checkout.path)
     used = weights.used_by(str(checkout.spec))
     document: dict[str, Any] = {

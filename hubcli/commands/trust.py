@@ -44,9 +44,10 @@ def add(spec: str, scope: str) -> None:
 @trust.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def import_(file: Path) -> None:
-    """Let the repositories of torch.hub's trusted_list run code: owner_repo a line, any commit.
+    """Let the repositories of a list run code.
 
-    hub itself never reads that list; it lies in torch's hub folder, ~/.cache/torch/hub.
+    FILE is torch.hub's trusted_list (owner_repo a line, any commit; it lies in ~/.cache/torch/hub), or the trust.json
+    that hub itself once kept in the cache.  hub reads neither of its own accord.
     """
     _show(records.import_list(file), "nothing new in it")
 
@@ -75,7 +76,8 @@ def _show(entries: tuple[Trusted, ...], nothing: str) -> None:
     output.Output.current().result(
         {
             "trusted": [
-                {"spec": one.spec, "commit": one.commit, "scope": one.scope, "when": one.when} for one in entries
+                {"spec": one.spec, "url": one.url, "commit": one.commit, "scope": one.scope, "when": one.when}
+                for one in entries
             ]
         },
         lambda: output.table([(one.spec, one.commit or "any", one.when) for one in entries]) or nothing,

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hubcli import settings, trust
 from hubcli.cache import store, weights
@@ -22,8 +21,8 @@ from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import jobs
 from hubcli.errors import HubError, UsageError
-from hubcli.net import http
-from hubcli.running import invoke
+from hubcli.net import behalf, http
+from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
 
 MAX_REQUESTS = 256
@@ -57,6 +56,10 @@ class Broker:
         if self._asked > MAX_REQUESTS:
             raise HubError(f"more than {MAX_REQUESTS} requests in one call")
         kind = request.get("ask")
+        with behalf.naming(invoke.hosts(self.checkout)):
+            return self._answer(kind, request)
+
+    def _answer(self, kind: object, request: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "weights":
             return self._weights(request)
         if kind == "fetch":
@@ -66,7 +69,7 @@ class Broker:
         raise UsageError(f"a sandboxed process may not ask for {str(kind)[:40]!r}")
 
     def _weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        url = _text(request, "url")
+        url = _url(request)
         name = request.get("file_name")
         with self._on_behalf(request) as now:
             weight, path = weights.obtain(
@@ -75,17 +78,17 @@ class Broker:
                 check_hash=request.get("check_hash") is True,
                 file_name=name if isinstance(name, str) else None,
             )
+            checkpoints.require_checkpoint(weight, path)
         self.weights += now.used
         return {"weight": jobs.weight_document(weight), "path": str(self._give(path, weight.file))}
 
     def _fetch(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        url = _text(request, "url")
+        url = _url(request)
         expected = request.get("expected")
-        with self._on_behalf(request) as now:
+        with self._on_behalf(request):
             fetched = http.fetch(
                 url,
                 self._place("download"),
-                token=urlsplit(settings.rewrite_url(url)).netloc in now.hosts,
                 refuse_html=request.get("refuse_html") is True,
                 progress=request.get("progress") is True,
                 expected=expected if isinstance(expected, str) else None,
@@ -104,11 +107,14 @@ class Broker:
 
     def _checkout(self, request: Mapping[str, Any]) -> dict[str, Any]:
         spec = RepoSpec.parse(_text(request, "spec"))
-        if spec.kind == "local":
+        if spec.kind == "local" or spec.repository.startswith("file:"):
             raise UsageError(f"{spec}: a sandboxed process reads no other folder of this machine")
-        checkout = store.ensure(spec, force_reload=request.get("force_reload") is True)
+        reload, entrypoint = request.get("force_reload") is True, str(request.get("entrypoint") or "")[:200]
         with _asking:
-            trust.require(checkout, str(request.get("entrypoint") or "")[:200])
+            trust.before_fetch(spec, entrypoint, reload=reload)
+        checkout = store.ensure(spec, force_reload=reload)
+        with _asking:
+            trust.require(checkout, entrypoint)
         self._checkouts[str(spec)] = checkout
         place = self._place("checkout")
         shutil.copytree(checkout.path, place, symlinks=True, copy_function=_link)
@@ -122,7 +128,7 @@ class Broker:
         now = weights.Caller(
             str(checkout.spec),
             entrypoint[:200] if isinstance(entrypoint, str) else self.entrypoint,
-            frozenset(invoke.hosts(checkout)),
+            invoke.hosts(self.checkout),  # the user's own choice, also for what nested code asks
             self.framework,
             self.fresh,
             gated=True,
@@ -152,6 +158,15 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(os.path.realpath(source), target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _url(request: Mapping[str, Any]) -> str:
+    """A URL of the network: files of this machine are named by the user's own HUB_REWRITE alone."""
+    url = _text(request, "url")
+    if url.lstrip().lower().startswith("file:"):
+        raise UsageError(f"{url[:200]}: a sandboxed process reads no other file of this machine")
+    settings.rewrite_url(url)
+    return url
 
 
 def _text(request: Mapping[str, Any], name: str) -> str:

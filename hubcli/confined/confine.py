@@ -32,11 +32,12 @@ _SCOPES = 3  # abstract Unix sockets, signals
 _NET = 3  # bind and connect of TCP
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 
-# prctl
+# prctl and capabilities
+_CAPBSET_DROP, _DAC_OVERRIDE, _DAC_READ_SEARCH = 24, 1, 2
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SET_CHILD_SUBREAPER = 1, 38, 22, 36
 
 # BPF: load a word, jump if equal / greater / any bit set, return
-_LOAD, _EQUAL, _GREATER, _ANY, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_LOAD, _EQUAL, _GREATER, _ANY, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _NEWEST = 466  # calls that are newer than the table below do not exist in the sandbox
@@ -44,7 +45,9 @@ _NEWEST = 466  # calls that are newer than the table below do not exist in the s
 # flags of clone: new mount, cgroup, UTS, IPC, user, PID and network namespace
 _NAMESPACES = 0x00020000 | 0x7E000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_UNIX = 1
+_UNIX = _STREAM = 1
+_BUFFERS = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and what root has for them
+_SET_PIPE_SIZE = 1031
 
 # system call: its number on x86_64 and on aarch64 (None: it has none)
 # fmt: off
@@ -53,7 +56,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None), "chown": (92, None), "chroot": (161, 51), "clock_adjtime": (305, 266),
     "clock_settime": (227, 112), "clone": (56, 220), "clone3": (435, 435), "connect": (42, 203),
     "delete_module": (176, 106), "fanotify_init": (300, 262), "fchmod": (91, 52),
-    "fchmodat": (268, 53), "fchmodat2": (452, 452), "fchown": (93, 55), "fchownat": (260, 54),
+    "fchmodat": (268, 53), "fchmodat2": (452, 452), "fchown": (93, 55), "fcntl": (72, 25), "fchownat": (260, 54),
     "finit_module": (313, 273), "fremovexattr": (199, 16), "fsconfig": (431, 431),
     "fsetxattr": (190, 7), "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433),
     "futimesat": (261, None), "init_module": (175, 105), "io_uring_enter": (426, 426),
@@ -77,7 +80,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "sched_setattr": (314, 274), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
     "semctl": (66, 191), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
     "setdomainname": (171, 162), "sethostname": (170, 161), "setns": (308, 268),
-    "setpgid": (109, 154), "setpriority": (141, 140), "setsid": (112, 157),
+    "setpgid": (109, 154), "setpriority": (141, 140), "setsid": (112, 157), "setsockopt": (54, 208),
     "settimeofday": (164, 170), "setxattr": (188, 5), "setxattrat": (463, 463),
     "shmat": (30, 196), "shmctl": (31, 195), "shmget": (29, 194), "socket": (41, 198),
     "socketpair": (53, 199), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
@@ -102,10 +105,11 @@ _FORBIDDEN = (
 )
 # What a namespace keeps away in bubblewrap; beside Landlock the filter does.
 _SHARED = (
-    "truncate setsid setpgid setpriority ioprio_set pidfd_send_signal "
+    "truncate setpriority ioprio_set pidfd_send_signal "
     "shmget shmat shmctl semget semctl semop semtimedop msgget msgctl msgsnd msgrcv "
     "mq_open mq_unlink"
 )
+_GROUPS = "setsid setpgid"  # the group is what is ended in the end
 _METADATA = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
 _ATTRIBUTES = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr setxattrat removexattrat"
 _OTHERS = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
@@ -137,10 +141,11 @@ class Confinement:
     write: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     limits: Limits = Limits()
+    listed: tuple[str, ...] = ()
 
 
 def apply(wanted: Confinement) -> None:
-    """Confine this process by the layers `wanted`: landlock, seccomp, limits.
+    """Confine this process by the layers `wanted`: landlock, seccomp, limits (namespaces are there already).
 
     Raises OSError if the kernel refuses one: the caller must then run nothing.
     """
@@ -152,8 +157,10 @@ def apply(wanted: Confinement) -> None:
         _limit(wanted.limits)
     if "landlock" in wanted.layers:
         _landlock(wanted)
+    if sys.platform == "linux" and "namespaces" not in wanted.layers:
+        _drop_capabilities()
     if "seccomp" in wanted.layers:
-        _seccomp("landlock" in wanted.layers)
+        _seccomp("landlock" in wanted.layers, "namespaces" not in wanted.layers)
 
 
 def landlock_abi() -> int:
@@ -193,7 +200,7 @@ def _limit(limits: Limits) -> None:
     bound(resource.RLIMIT_CORE, 0)
     bound(resource.RLIMIT_CPU, limits.cpu, limits.cpu + 2)  # SIGXCPU first, then SIGKILL
     bound(resource.RLIMIT_FSIZE, limits.file)
-    bound(resource.RLIMIT_NOFILE, 1024)
+    bound(resource.RLIMIT_NOFILE, 256)
     if sys.platform == "linux":
         # Anonymous memory; RLIMIT_AS would count what BLAS and CUDA reserve and never touch.
         bound(resource.RLIMIT_DATA, limits.memory)
@@ -224,6 +231,9 @@ def _landlock(wanted: Confinement) -> None:
     try:
         for path in wanted.read:
             _allow(ruleset, path, _READ & handled)
+        for path in wanted.listed:
+            if os.path.isdir(path):
+                _allow(ruleset, path, _READ_DIR)
         for path in wanted.write:
             _allow(ruleset, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV))
         for path in wanted.devices:
@@ -248,15 +258,32 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 # seccomp
 
 
-def _seccomp(alone: bool) -> None:
-    """Install the filter; `alone` without namespaces."""
-    program = b"".join(_program(alone))
+def _drop_capabilities() -> None:
+    """Let root in the sandbox be no more than any user, but for reading and writing what Landlock allows.
+
+    What it keeps, and all that it executes, is held to the limits of memory and of sockets under way.
+    """
+    if os.geteuid() != 0:
+        return
+    kept = (1 << _DAC_OVERRIDE) | (1 << _DAC_READ_SEARCH)
+    for number in range(64):
+        if not kept >> number & 1:
+            with contextlib.suppress(OSError):  # beyond the last, or not ours to drop
+                _prctl(_CAPBSET_DROP, number)
+    header = struct.pack("=Ii", 0x20080522, 0)
+    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    _syscall(126 if platform.machine() == "x86_64" else 91, header, data)
+
+
+def _seccomp(files: bool, alone: bool) -> None:
+    """Install the filter; `alone` without namespaces, `files` beside Landlock."""
+    program = b"".join(_program(files, alone))
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     _prctl(_SET_SECCOMP, 2, header)
 
 
-def _program(alone: bool) -> Iterator[bytes]:
+def _program(files: bool, alone: bool) -> Iterator[bytes]:
     """The filter as BPF instructions: what is not named is allowed."""
     column, architecture = _ARCHITECTURES[platform.machine()]
 
@@ -310,8 +337,22 @@ def _program(alone: bool) -> Iterator[bytes]:
     yield from refuse(_FORBIDDEN, errno.EPERM)
     yield from check("clone", 0, [step(_ANY, _NAMESPACES, 0, 1)], errno.EPERM)
     yield from check("ioctl", 1, [step(_EQUAL, _TIOCSTI, 0, 1), step(_EQUAL, _TIOCLINUX, 0, 1)], errno.EPERM)
-    yield from only("socketpair", 0, (_UNIX,), errno.ENETUNREACH)
+    # Streams only: the ends of a pair of datagrams can send to every socket that has a name.
+    for number in numbers("socketpair"):
+        yield step(_EQUAL, number, 0, 7)
+        yield step(_LOAD, 16)
+        yield step(_EQUAL, _UNIX, 0, 4)
+        yield step(_LOAD, 24)
+        yield step(_AND, ~(os.O_NONBLOCK | os.O_CLOEXEC) & 0xFFFFFFFF)
+        yield step(_EQUAL, _STREAM, 0, 1)
+        yield step(_RETURN, _ALLOW)
+        yield answer(errno.ENETUNREACH)
+    # Memory of the kernel that no limit counts: what sockets and pipes may hold stays as it is.
+    yield from check("setsockopt", 2, [step(_EQUAL, one, 0, 1) for one in _BUFFERS], errno.EPERM)
+    yield from check("fcntl", 1, [step(_EQUAL, _SET_PIPE_SIZE, 0, 1)], errno.EPERM)
     if alone:
+        yield from refuse(_GROUPS, errno.EPERM)
+    if files:
         own = (0, os.getpid())
         yield from refuse(_SHARED, errno.EPERM)
         # Landlock does not hold back changes of metadata; the calls say yes and do nothing, for

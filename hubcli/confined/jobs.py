@@ -7,6 +7,7 @@ results in the folder `scratch`.  The functions below `perform` run where the re
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 Report = Callable[[Mapping[str, Any]], None]
 STATE, TENSORS = "state.safetensors", "tensors.safetensors"
+MAX_TENSORS = 4 << 30  # bytes of a result; of a state dict as many as a file may have
+MAX_OUTPUTS = 10_000
+_OURS = ("hub:", "hint:", "sandbox:", "warning:", "error:", "note:", "usage:")
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,10 @@ def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
     from engine import serialization
 
     try:
-        arrays = serialization.read_arrays(file)
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_TENSORS or len(described) > MAX_OUTPUTS:
+            raise ValueError(f"{len(described)} tensors of {size} bytes are too much")
+        arrays = serialization.read_arrays(file, formats=("safetensors",))
         found = []
         for index, one in enumerate(described):
             array = arrays[str(index)]
@@ -309,13 +316,15 @@ def load(job: Job, chosen: Mechanism, broker: Broker, save: Path | None) -> Load
                 _text(model["device"]),
             )
             loaded = Loaded(described, float(result["seconds"]), tuple(broker.weights))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _nonsense(job, error) from None
         if save is not None:
             from engine import serialization
 
             with here.open(STATE) as file:
                 try:
+                    if serialization.sniff(file) != "safetensors":
+                        raise ValueError("its state dict is not a safetensors file")
                     serialization.convert(file, save)
                 except (serialization.UnpicklingError, ValueError, TypeError) as error:
                     raise _nonsense(job, error) from None
@@ -333,7 +342,7 @@ def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) ->
             outputs = list(result["outputs"])
             names = [str(_text(one["name"])) for one in outputs]
             seconds = float(result["seconds"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _nonsense(job, error) from None
         with here.open(TENSORS) as file:
             arrays = _unpack(file, outputs)
@@ -361,8 +370,8 @@ def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds:
 
 
 def _echo(line: str) -> None:
-    """What foreign code prints goes to stderr; `sandbox` has cleaned it."""
-    sys.stderr.write(line + "\n")
+    """What foreign code prints goes to stderr; `sandbox` has cleaned it.  It never looks like a line of ours."""
+    sys.stderr.write(f"{'| ' if line.lstrip().lower().startswith(_OURS) else ''}{line}\n")
     sys.stderr.flush()
 
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hubcli import output, paths, settings
-from hubcli.confined import confine
+from hubcli.confined import confine, family
 from hubcli.confined.confine import Confinement, Limits
-from hubcli.confined.supervise import Outcome, Watch, kill
+from hubcli.confined.supervise import Outcome, Watch, end_group, kill
 from hubcli.errors import HubError, RepositoryCodeError
 
 if TYPE_CHECKING:
@@ -93,14 +93,14 @@ def mechanism(name: str) -> Mechanism:
         return Mechanism("none", (), "no sandbox")
     filters = () if confine.seccomp_reason() else ("seccomp",)
     if name == "best-effort":
-        layers = (*filters, "limits")
+        layers: tuple[str, ...] = (*filters, "limits")
         more = "no network, " if filters else ""
         return Mechanism("best-effort", layers, f"best effort ({more}limits; files of yours can be read)")
     reason = reasons()[name]
     if reason is not None:
         raise HubError(f"the sandbox {name} cannot be used here: {reason}")
     if name == "bubblewrap":
-        return Mechanism("bubblewrap", (*filters, "limits"), "bubblewrap (namespaces, limits)", _bwrap())
+        return Mechanism("bubblewrap", ("namespaces", *filters, "limits"), "bubblewrap (namespaces, limits)", _bwrap())
     says = f"Landlock {confine.landlock_abi()} with seccomp and limits"
     return Mechanism("landlock", ("landlock", "seccomp", "limits"), says)
 
@@ -223,16 +223,49 @@ _DEV = ("null", "zero", "full", "random", "urandom")
 
 
 def confinement(
-    chosen: Mechanism, session: Session, read: list[str], limits: Limits, device: str | None
+    chosen: Mechanism,
+    session: Session,
+    read: list[str],
+    limits: Limits,
+    device: str | None,
+    listed: tuple[str, ...] = (),
 ) -> Confinement:
-    """What the child is to apply to itself."""
+    """What the child is to apply to itself; of `listed` it may see the names."""
     accelerator = _accelerator(device)
     everything = [*read, *_SYSTEM, *(f"/etc/{name}" for name in _ETC), "/sys/devices"]
     if chosen.name == "landlock":
         everything += [f"/proc/{name}" for name in _PROC]
         everything += ["/proc/driver"] if accelerator else []
     devices = tuple(f"/dev/{name}" for name in _DEV) + tuple(accelerator)
-    return Confinement(chosen.layers, (*everything, str(session.inbox)), (str(session.scratch),), devices, limits)
+    return Confinement(
+        chosen.layers, (*everything, str(session.inbox)), (str(session.scratch),), devices, limits, listed
+    )
+
+
+def _histories(read: list[str]) -> list[str]:
+    """The `.git` of what is read and of what it lies in: configuration and history often hold a token."""
+    found = {}
+    for path in (Path(one) for one in read):
+        for folder in (path, *path.parents):
+            if os.path.lexists(folder / ".git"):
+                found[str(folder / ".git")] = None
+    return list(found)
+
+
+def _apart(read: list[str], hidden: list[str]) -> list[str]:
+    """What to allow so that all of `read` can be read but what is `hidden`: Landlock only ever allows."""
+    kept, pending = [], list(dict.fromkeys(read))
+    while pending:
+        path = pending.pop()
+        inside = [one for one in hidden if one.startswith(f"{path}{os.sep}")]
+        if path in hidden:
+            continue
+        if not inside:
+            kept.append(path)
+            continue
+        with contextlib.suppress(OSError):
+            pending += [os.path.join(path, name) for name in os.listdir(path)]
+    return kept
 
 
 def _accelerator(device: str | None) -> list[str]:
@@ -259,6 +292,9 @@ def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], de
         command += ["--dev-bind", path, path]
     if _accelerator(device):
         command += ["--ro-bind-try", "/sys", "/sys"]
+    for path in _histories(bound):
+        if any(path.startswith(f"{one}{os.sep}") for one in bound):
+            command += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
     command += ["--ro-bind", str(session.inbox), str(session.inbox)]
     command += ["--bind", str(session.scratch), str(session.scratch)]
     shared = session.scratch / "shm"  # for semaphores of multiprocessing
@@ -325,16 +361,9 @@ def session() -> Iterator[Session]:
 def _remove(folder: Path) -> None:
     """Remove what the child may have made hard to remove; its processes are gone by now."""
 
-    def again(function: Callable[..., Any], path: str, error: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-            function(path)
-
     for _ in range(3):
-        shutil.rmtree(folder, onerror=again)
-        if not folder.exists():
+        with contextlib.suppress(OSError):
+            paths.delete(folder)
             return
         time.sleep(0.05)
 
@@ -364,8 +393,9 @@ def perform(
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
+    hidden = _histories(read)
     device = job.options.get("device")
-    wanted = confinement(chosen, here, read, limits, device)
+    wanted = confinement(chosen, here, _apart(read, hidden), limits, device, listed=tuple(read))
     document = {
         "job": job.document(),
         "confinement": asdict(wanted),
@@ -388,7 +418,10 @@ def perform(
         f"main({str(here.inbox)!r}, {asking}, {answered})"
     )
     command += [sys.executable, "-I", "-B", "-X", "utf8", "-c", boot]
-    child = None
+    child = keeper = None
+    cgroup = None if chosen.name == "none" else family.Cgroup.make(limits.memory)
+    if cgroup is not None:
+        command = cgroup.entering(command)
     try:
         child = subprocess.Popen(
             command,
@@ -403,9 +436,15 @@ def perform(
         os.close(asking)
         os.close(answered)
         asking = answered = -1
-        watch = Watch(child, asked, answering, limits, broker, report, printed, cancelled)
+        if chosen.name in ("landlock", "best-effort"):  # in bubblewrap the namespace ends with its first process
+            keeper = family.Keeper(child.pid)
+        watch = Watch(child, asked, answering, limits, broker, report, printed, cancelled, cgroup)
         return watch.run()
     finally:
+        if child is not None:
+            end_group(child)
+        if keeper is not None:
+            keeper.close()
         for descriptor in (asked, asking, answered, answering):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -413,3 +452,5 @@ def perform(
             kill(child)
             if child.stdout is not None:
                 child.stdout.close()
+        if cgroup is not None:
+            cgroup.close()

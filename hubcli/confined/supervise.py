@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -15,18 +16,23 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hubcli import errors, output
+from hubcli.confined import family
 from hubcli.confined.confine import Limits
 from hubcli.errors import HubError
 
 if TYPE_CHECKING:
     from hubcli.confined.broker import Broker
+    from hubcli.confined.family import Cgroup
 
-MAX_MESSAGE = 64 << 20
+MAX_MESSAGE = 16 << 20  # bytes of a result
+MAX_NOTE = 1 << 16  # of every other message
+MAX_VALUES = 250_000  # values in a message: each costs many times the bytes that it is written with
+MAX_EVENTS = 1_000
 _TICK = 0.05
 _TAIL = 16_000
 
@@ -53,8 +59,8 @@ class Outcome:
     seconds: float
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and all of its group; bubblewrap's namespace dies with bubblewrap.
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child and all of its group; bubblewrap's namespace dies with bubblewrap.
 
     The group goes first, also after the child has ended: its number is its own until it is reaped.
     """
@@ -62,7 +68,25 @@ def kill(child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.kill()
-        child.wait()
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """`end_group`, and reap the child."""
+    end_group(child)
+    child.wait()
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Violation(f"the number {text[:20]}")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20:
+        raise _Violation(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
@@ -85,14 +109,17 @@ class Watch:
         report: Callable[[Mapping[str, Any]], None] | None,
         printed: Callable[[str], None] | None,
         cancelled: threading.Event | None,
+        cgroup: Cgroup | None = None,
     ) -> None:
         self.child, self.asked, self.answering = child, asked, answering
         self.limits, self.broker, self.cancelled = limits, broker, cancelled
-        self.report, self.printed = report, printed
+        self.report, self.printed, self.cgroup = report, printed, cgroup
         self.received = bytearray()
         self.tail = ""
         self.line = b""
         self.ready = False
+        self.events = 0
+        self.answered: list[dict[str, Any]] = []
         self.outcome: tuple[dict[str, Any] | None, HubError | None] | None = None
         self.started = time.monotonic()
         self.elsewhere = 0.0  # seconds that the parent worked for the child
@@ -160,24 +187,42 @@ class Watch:
         return bool(part)
 
     def _message(self, text: bytes) -> None:
+        if sum(map(text.count, (b"[", b"{", b","))) > MAX_VALUES:
+            raise _Violation(f"a message of more than {MAX_VALUES} values")
         try:
-            message = json.loads(text)
+            message = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
         except (ValueError, RecursionError):
             raise _Violation("a message that is not JSON") from None
+        if len(text) > MAX_NOTE and not (isinstance(message, dict) and isinstance(message.get("result"), dict)):
+            raise _Violation(f"a message of {len(text)} bytes that is no result")
         if not isinstance(message, dict):
             raise _Violation("a message that is not an object")
         if isinstance(message.get("result"), dict):
             self.outcome = (message["result"], None)
         elif isinstance(message.get("error"), dict):
-            self.outcome = (None, errors.as_error(message["error"]))
+            self.outcome = (None, self._said(message["error"]))
         elif isinstance(message.get("event"), dict):
             self.ready = True
+            self.events += 1
+            if self.events > MAX_EVENTS:
+                raise _Violation(f"more than {MAX_EVENTS} events")
             if self.report is not None:
                 self.report(message["event"])
         elif isinstance(message.get("ask"), str):
             self._answer(message)
         else:
             raise _Violation("a message of no known kind")
+
+    def _said(self, document: Mapping[str, Any]) -> HubError:
+        """The child's error: our own word where it hands on what it was answered, else a stranger's, on one line."""
+        error = errors.as_error(document)
+        if document not in self.answered:
+            error.foreign = True
+            error.message = " ".join(output.printable(error.message).split())
+            error.args = (error.message,)
+            error.hint = error.hint and " ".join(output.printable(error.hint).split())
+            error.spec = None
+        return error
 
     def _answer(self, message: Mapping[str, Any]) -> None:
         started = time.monotonic()
@@ -190,6 +235,8 @@ class Watch:
         except Exception as error:  # what it asks for may be made to break us
             text = f"{type(error).__name__}: {error}"
             answer = {"error": errors.as_document(HubError(f"the request failed: {text[:300]}"))}
+        if "error" in answer:
+            self.answered = [*self.answered[-15:], answer["error"]]
         if "answer" in answer:  # what is refused or fails is at the child's own expense
             self.elsewhere += time.monotonic() - started
         body = json.dumps(answer).encode()
@@ -233,12 +280,17 @@ class Watch:
         limit = self.limits.seconds
         if limit is not None and time.monotonic() - self.started - self.elsewhere > limit:
             return Ended("timeout", f"not done after {limit:g} s (--timeout)")
-        tasks, memory = _usage(self.child.pid)
+        if self.cgroup is not None and self.cgroup.used() > self.limits.memory:
+            return self._memory()
+        tasks, memory = family.usage(self.child.pid)
         if len(tasks) > self.limits.tasks:
             return Ended("tasks", f"more than {self.limits.tasks} processes and threads")
-        if memory > self.limits.memory and _shared_once(tasks) > self.limits.memory:
-            return Ended("memory", f"more than {output.size(self.limits.memory)} of memory")
+        if memory > self.limits.memory and family.shared_once(tasks) > self.limits.memory:
+            return self._memory()
         return None
+
+    def _memory(self) -> Ended:
+        return Ended("memory", f"more than {output.size(self.limits.memory)} of memory")
 
     def _how(self) -> Ended:
         deadline = time.monotonic() + 5
@@ -248,6 +300,8 @@ class Watch:
             time.sleep(0.01)
         kill(self.child)
         status = self.child.returncode
+        if status and self.cgroup is not None and self.cgroup.overran():
+            return self._memory()
         number = -status if status < 0 else status - 128 if status > 128 else 0
         with contextlib.suppress(ValueError):
             name = signal.Signals(number).name
@@ -259,49 +313,3 @@ class Watch:
 
 class _Violation(Exception):
     """The child does not speak as `worker` does: foreign code has taken its pipes."""
-
-
-def _usage(root: int) -> tuple[list[int], int]:
-    """Tasks of a process and all below it, by their process, and bytes of memory that is no file's.
-
-    What forked processes share is counted for each of them.
-    """
-    tasks: list[int] = []
-    memory = 0
-    pending = [root]
-    seen: set[int] = set()
-    while pending and len(seen) < 4096:
-        pid = pending.pop()
-        if pid in seen:
-            continue
-        seen.add(pid)
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-                memory += sum(_kilobytes(file, ("RssAnon", "RssShmem"))) * 1024
-            for task in os.listdir(f"/proc/{pid}/task"):
-                tasks.append(pid)
-                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                    pending += map(int, file.read().split())
-    return tasks, memory
-
-
-def _shared_once(tasks: list[int]) -> int:
-    """The same memory, each page divided among those who share it: exact, and slower."""
-    memory = 0
-    for pid in set(tasks):
-        try:
-            with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-                memory += sum(_kilobytes(file, ("Pss_Anon", "Pss_Shmem"))) * 1024
-        except FileNotFoundError:  # it has ended
-            continue
-        except OSError:
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
-                memory += sum(_kilobytes(file, ("RssAnon", "RssShmem"))) * 1024
-    return memory
-
-
-def _kilobytes(lines: Iterable[str], names: tuple[str, ...]) -> Iterator[int]:
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name in names:
-            yield int(value.split()[0])

@@ -93,7 +93,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
 
     wanted = document["confinement"]
     limits = confine.Limits(**wanted["limits"])
-    lists = {name: tuple(wanted[name]) for name in ("layers", "read", "write", "devices")}
+    lists = {name: tuple(wanted[name]) for name in ("layers", "read", "write", "devices", "listed")}
     if lists["layers"]:
         try:
             confine.apply(confine.Confinement(**lists, limits=limits))
@@ -239,7 +239,8 @@ def _replace(parent: Parent, scratch: Path) -> None:
 
     weights.obtain = obtain
     store.ensure = ensure
-    trust.require = lambda *rest: None  # the parent has asked before it gave the checkout
+    # the parent asks before it fetches, and before it gives the checkout
+    trust.require = trust.before_fetch = lambda *rest, **more: None
     http.fetch = fetch  # type: ignore[assignment]
 
     def change(module: Any) -> None:

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import settings
-from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
-from hubcli.output import Progress, printable, size
+from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError, keep_secret
+from hubcli.net import behalf
+from hubcli.net.database import RepositoryError as RepositoryError
+from hubcli.net.database import create as create
+from hubcli.net.database import disarm
+from hubcli.output import Progress, message, printable, size
 
 if TYPE_CHECKING:
     from git import Git
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
+_PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -84,12 +90,6 @@ _CONFIG = (
 )
 
 
-class RepositoryError(HubError):
-    """git failed on this machine, perhaps over a damaged or busy database."""
-
-    code = "git"
-
-
 @dataclass(frozen=True)
 class Resolved:
     """What a ref means at the remote now: `source` is its full name there."""
@@ -124,10 +124,13 @@ class Remote:
         now = settings.current()
         target = settings.rewrite_url(url)
         settings.check_scheme(target)
-        config = [*_CONFIG, *_user_config(), ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
+        allowed = behalf.may_have_secrets(target)
+        own = [pair for pair in _user_config() if allowed or not pair[0].startswith("credential.")]
+        config = [*_CONFIG, *own, ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
         parts = urlsplit(target)
-        if now.token and parts.scheme in ("http", "https"):
+        if now.token and allowed and parts.scheme in ("http", "https"):
             basic = base64.b64encode(f"x-access-token:{now.token}".encode()).decode()
+            keep_secret(now.token, basic)
             origin = f"{parts.scheme}://{parts.netloc}/"
             config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {basic}"))
             # git sends an extra header on after a redirect, to whichever host that names
@@ -210,6 +213,7 @@ class Remote:
         ]
         shown = ["--progress"] if progress else ["--quiet"]
         command = [*fixed, *shown, *options, "--", self.url, *refspec.split()]
+        disarm(db)
         with _growth_limited(db) as check:
             self._run(command, db, progress, check)
 
@@ -225,7 +229,7 @@ class Remote:
         except RepositoryError:
             self.fetch(scratch, everything)
         # A commit that is missing must not be fetched on demand: servers give out forks' commits.
-        cut_off = {**_local(scratch), "GIT_ALLOW_PROTOCOL": "none"}
+        cut_off = {**_environment(_CONFIG), **_location(scratch), "GIT_ALLOW_PROTOCOL": "none"}
         command = ["for-each-ref", "--count=1", f"--contains={commit}", OBJECTS]
         status, out, _ = _execute(command, cut_off)
         return status == 0 and bool(out.strip())
@@ -238,22 +242,20 @@ class Remote:
         check: Callable[[], bool] | None = None,
     ) -> str:
         environment = {**self.environment, **_location(db)}
-        status, out, err = _stream(command, environment, progress, check)
-        if status != 0:
-            raise _failure(err, self.url)
-        return out
+        for left in (3, 2, 1, 0):
+            status, out, err = _stream(command, environment, progress, check)
+            if status == 0:
+                return out
+            if not (left and _PASSING.search(err) and (check is None or check())):
+                break
+            message(f"{public(self.url)}: {_last_line(_clean(err))}; trying again")
+            time.sleep(2.0**-left)
+        raise _failure(err, self.url)
 
 
-def create(db: Path) -> None:
-    """Make an empty bare repository whose checkouts are byte for byte what was committed.
-
-    Written as gitrepository-layout(5) says: `git init` would heed an inherited GIT_WORK_TREE.
-    """
-    for folder in ("info", "objects/info", "objects/pack", "refs"):
-        (db / folder).mkdir(parents=True)
-    (db / "HEAD").write_text("ref: refs/heads/main\n")
-    (db / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
-    (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
+def commit_object(db: Path, commit: str) -> bytes:
+    """The text of a commit in `db`, of which its id is the digest."""
+    return os.fsencode(_local_run(["cat-file", "commit", commit], _local(db)))
 
 
 def ref_in_db(kind: str, name: str) -> str:
@@ -307,6 +309,13 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
             mode, _, _, rest = line.split(None, 3)
             size, _, path = rest.partition("\t")
             yield Entry(mode, 0 if size == "-" else int(size), path)
+
+
+def blobs(db: Path, commit: str) -> dict[str, str]:
+    """`mode id` of every file and link of a commit's tree, by its path."""
+    lines = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db)).split("\0")
+    parts = (line.partition("\t") for line in lines if line)
+    return {path: f"{head.split()[0]} {head.split()[2]}" for head, _, path in parts}
 
 
 def checkout(db: Path, commit: str, folder: Path) -> None:
@@ -372,6 +381,8 @@ def _location(db: Path | None) -> dict[str, str]:
 
 def _local(db: Path | None) -> dict[str, str]:
     """The environment for work that no remote takes part in."""
+    if db is not None:
+        disarm(db)
     return {**_environment(_CONFIG), **_location(db), "GIT_ALLOW_PROTOCOL": "none"}
 
 

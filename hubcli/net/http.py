@@ -34,7 +34,10 @@ from hubcli.errors import (
     NotFoundError,
     OfflineError,
     UsageError,
+    keep_secret,
+    masked,
 )
+from hubcli.net import behalf
 from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
@@ -224,7 +227,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
                 f"{public(target)}: the server says neither how long the file is nor where it ends",
                 hint="so half of it would look like all of it; a file name with its hash would help",
             )
-        _check_size(target, answer.length)
+        check_size(target, answer.length)
         rest = None if answer.length is None else answer.length - partial.size
         _check_space(partial.path.parent, rest, target)
         if partial.size == 0:
@@ -244,7 +247,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
                 raise _is_html(target)
             partial.append(part)
             if answer.length is None:
-                _check_size(target, partial.size)
+                check_size(target, partial.size)
             bar.update(len(part))
         if answer.length is not None and partial.size != answer.length:
             raise _TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
@@ -257,10 +260,12 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
     import requests
     import urllib3
 
-    session = stack.enter_context(requests.Session())
-    session.auth = lambda made: made  # requests' own netrc lookup would ignore `token`
+    from hubcli.net import wire
+
+    session = stack.enter_context(wire.session())
     first = url
-    secret = _credentials(url) if request.token else None
+    allowed = request.token and behalf.may_have_secrets(url)
+    secret = _credentials(url) if allowed else None
     asked = False
     range_start = _range_start(partial)
     hops = 0
@@ -296,7 +301,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
             url = _redirected(url, location)
             hops += 1
             continue
-        own = request.token and not secret and not asked and _origin(url) == _origin(first)
+        own = allowed and not secret and not asked and _origin(url) == _origin(first)
         if response.status_code in (401, 403, 404) and own:
             asked = True
             secret = _from_helper(first)
@@ -310,17 +315,19 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
     """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
     import requests
 
+    from hubcli.net import wire
+
     refuse_credentials(url)
     if settings.current().offline:
         raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
     target = settings.rewrite_url(url)
     settings.check_scheme(target)
-    secret, asked = _credentials(target), False
+    asked = not behalf.may_have_secrets(target)  # by foreign code: then neither token nor helper
+    secret = None if asked else _credentials(target)
     headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
     headers["User-Agent"] = f"hub/{__version__}"
     try:
-        with requests.Session() as session:
-            session.auth = lambda made: made
+        with wire.session() as session:
             while True:
                 with session.post(
                     target,
@@ -387,11 +394,16 @@ def _content_range(response: requests.Response, partial: Partial, wanted: int) -
     if found is None or int(found.group(1)) != wanted:
         raise _StartAnew("the server answers with another range")
     total = None if found.group(3) == "*" else int(found.group(3))
+    promised, announced = int(found.group(2)) + 1 - wanted, _length(response)
+    if promised <= 0 or announced not in (None, promised) or (total is not None and wanted + promised > total):
+        raise _StartAnew("the server's range and length contradict each other")
     etag = response.headers.get("ETag")
     known = partial.origin
     strong = known.validator if (known.validator or "").startswith('"') else None
     if (strong and etag and etag != strong) or (known.total and total and total != known.total):
         raise _StartAnew("the file has changed")
+    if total is None and known.total is None:
+        raise _StartAnew("the server does not say how long the file is")
     return wanted, known.total if total is None else total
 
 
@@ -440,7 +452,9 @@ def _from_helper(url: str) -> str | None:
 
 
 def _basic(user: str, password: str) -> str:
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    keep_secret(password, encoded)
+    return f"Basic {encoded}"
 
 
 def _redirected(url: str, location: str) -> str:
@@ -464,7 +478,7 @@ def _check_status(url: str, response: requests.Response, *, ranged: bool) -> Non
     status = response.status_code
     if status == 200 or (status == 206 and ranged):
         return
-    reason = f"the server answered {status} {response.reason or ''}".rstrip()
+    reason = masked(f"the server answered {status} {response.reason or ''}".rstrip())
     if status in _RETRIED:
         raise _TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
     if status in (401, 403, 404, 410):
@@ -498,13 +512,15 @@ def _chunked(response: requests.Response) -> bool:
 
 def _body(response: requests.Response) -> Iterator[bytes]:
     """The bytes as they come over the wire, whatever has arrived; not below MIN_RATE for long."""
+    from http.client import HTTPException
+
     import urllib3
 
     since, count = time.monotonic(), 0
     while True:
         try:
             part = response.raw.read1(CHUNK, decode_content=False)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
             raise _TryAgain(_reason(error)) from None
         if not part:
             return
@@ -526,11 +542,12 @@ def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
     return _Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
 
 
-def _check_size(url: str, size: int | None) -> None:
+def check_size(url: str, size: int | None) -> None:
+    """Raise IntegrityError for what is larger than --size-limit."""
     limit = settings.current().size_limit
     if limit is not None and size is not None and size > limit:
         raise IntegrityError(
-            f"{public(url)} is larger than the limit of {output.size(limit)}",
+            f"{public(url) if '://' in url else url} is larger than the limit of {output.size(limit)}",
             hint="raise --size-limit if you want it",
         )
 
@@ -577,4 +594,4 @@ def _reason(error: Any) -> str:
             break
         error = inner
     text = " ".join(str(error).split()).rpartition(">: ")[2] or type(error).__name__
-    return re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text)[:200]
+    return masked(re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text))[:200]

@@ -12,7 +12,9 @@ from typing import Any
 
 from hubcli import paths
 from hubcli.cache import weights
+from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError
+from hubcli.net import http
 from hubcli.running import isolation
 
 
@@ -28,10 +30,31 @@ def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_
 
             return serialization.load(file, map_location=map_location)
         except pickle.UnpicklingError as error:
-            raise IntegrityError(
-                f"{name} was refused: {' '.join(str(error).split())[:300]}",
-                hint="only tensors and plain containers are read from a checkpoint",
-            ) from None
+            raise _as_refused(name, error) from None
+
+
+def require_checkpoint(weight: Weight, path: Path) -> None:
+    """Raise IntegrityError for what was just fetched for another process to read, and is no checkpoint."""
+    now = weights.caller.get()
+    if not weights.is_new(weight) or (now is not None and now.framework == "torch"):
+        return
+    from engine import serialization
+
+    with _unzipped(path, weight.file) as file:
+        try:
+            serialization.read_arrays(file)
+        except pickle.UnpicklingError as error:
+            found = _as_refused(weight.file, error)
+            if "nsupported" not in found.message and "not supported" not in found.message:
+                weights.refused(weight, found)
+                raise found from None
+
+
+def _as_refused(name: str, error: Exception) -> IntegrityError:
+    return IntegrityError(
+        f"{name} was refused: {' '.join(str(error).split())[:300]}",
+        hint="only tensors and plain containers are read from a checkpoint",
+    )
 
 
 def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
@@ -76,6 +99,7 @@ def _unzipped(path: Path, name: str) -> Iterator[Path]:
     )
     folder = paths.partial(paths.ensure_root())
     folder.mkdir(parents=True, exist_ok=True)
+    http.check_size(name, member.file_size)
     if member.file_size > shutil.disk_usage(folder).free:
         raise HubError(f"no space in {folder} to unpack {name}: {member.file_size} bytes")
     temporary = folder / f"unpacked.{paths.unique()}"

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import urlsplit
 
-from hubcli import output, settings
+from hubcli import output
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
+from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
 from hubcli.running import isolation
@@ -43,6 +43,7 @@ class Result:
     seconds: float
     weights: tuple[Weight, ...]
     namespace: Namespace
+    caller: weights.Caller | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def call(
     now = weights.Caller(
         str(checkout.spec),
         entrypoint,
-        frozenset(hosts(checkout)),
+        hosts(checkout) if outer is None else outer.hosts,
         isolation.choose_framework(framework),
         fresh or (outer is not None and outer.fresh),
         command or (outer is not None and outer.gated),
@@ -96,7 +97,7 @@ def call(
     if outer is None and not is_module(value):
         kind = _class_name(value, namespace)
         _warn(f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module", command)
-    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace)
+    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace, now)
 
 
 def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:
@@ -104,7 +105,7 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
     now = weights.Caller(
         str(checkout.spec),
         "",
-        frozenset(hosts(checkout)),
+        hosts(checkout),
         isolation.choose_framework(framework),
         gated=command,
     )
@@ -188,8 +189,13 @@ def _require_module(result: Result, what: str) -> None:
 @contextlib.contextmanager
 def running(result: Result, *, command: bool = False) -> Iterator[None]:
     """Go on running the model's code, a forward pass for instance, under the same rules."""
-    with _guarded(result.namespace, result.spec, command):
-        yield
+    token = weights.caller.set(result.caller)
+    named = frozenset() if result.caller is None else result.caller.hosts
+    try:
+        with behalf.naming(named), _guarded(result.namespace, result.spec, command):
+            yield
+    finally:
+        weights.caller.reset(token)
 
 
 @contextlib.contextmanager
@@ -205,7 +211,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
     token = weights.caller.set(now)
     try:
-        with _guarded(namespace, now.spec, command):
+        with behalf.naming(now.hosts), _guarded(namespace, now.spec, command):
             yield namespace
     finally:
         weights.caller.reset(token)
@@ -311,11 +317,9 @@ def _entry(name: str, value: Any, namespace: Namespace) -> EntryPoint:
     return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", external)
 
 
-def hosts(checkout: Checkout) -> Iterator[str]:
-    """The hosts that the user has chosen by choosing the repository."""
-    yield settings.current().host
-    if checkout.url:
-        yield urlsplit(checkout.url).netloc.rpartition("@")[2]
+def hosts(checkout: Checkout) -> frozenset[str]:
+    """The hosts that the user has named by naming the repository; a folder names none."""
+    return behalf.hosts(checkout.url) if checkout.url and checkout.kind != "local" else frozenset()
 
 
 def _class_name(value: object, namespace: Namespace) -> str:

@@ -67,7 +67,8 @@ LOCK = document(
     repos=each(record(spec=TEXT, commit=COMMIT, tree=COMMIT, dirhash=DIRHASH)),
     weights=each(record(url=URL, sha256=SHA256, size=COUNT)),
 )
-TRUST = document(trusted=each(record(spec=TEXT, commit=maybe(COMMIT), scope={"enum": ["commit", "repo"]}, when=WHEN)))
+SCOPE = {"enum": ["commit", "repo"]}
+TRUST = document(trusted=each(record(spec=TEXT, url=TEXT, commit=maybe(COMMIT), scope=SCOPE, when=WHEN)))
 
 SCHEMAS: dict[str, Schema] = {
     "error": document(error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))),
@@ -167,8 +168,13 @@ SCHEMAS: dict[str, Schema] = {
                 kind={"enum": ["code", "weights", "record"]},
                 name=TEXT,
                 path=TEXT,
+                file=maybe(TEXT),
+                what=TEXT,
+                expected=maybe(TEXT),
+                found=maybe(TEXT),
                 problem=TEXT,
                 repaired=FLAG,
+                superseded=FLAG,
             )
         ),
     ),

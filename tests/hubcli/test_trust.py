@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from hubcli import settings, trust
+from hubcli import paths, settings, trust
 from hubcli.cache import store
 from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
@@ -59,7 +59,7 @@ def test_consent_is_recorded(checkout, choice, scope):
     trust.require(checkout, "thing")
     trust.require(checkout, "thing", choice)
     (entry,) = trust.entries()
-    assert (entry.repo, entry.spec) == ("github.com/o/r", "o/r")
+    assert (entry.url, entry.spec) == (checkout.url, "o/r")
     assert (entry.scope, entry.how) == (scope, "option")
     assert entry.commit == (checkout.commit if scope == "commit" else None)
     assert trust.describe(checkout) == scope
@@ -158,11 +158,11 @@ def test_changes_of_other_files_only(checkout, sample, monkeypatch):
     assert "and 2 more" in screen.getvalue() and "10.txt" not in screen.getvalue()
 
 
-def test_what_changed_may_not_be_known(checkout, sample, monkeypatch, hub_root):
+def test_what_changed_may_not_be_known(checkout, sample, monkeypatch):
     trust.require(checkout, "thing", "commit")
-    document = json.loads((hub_root / "trust.json").read_text())
+    document = json.loads(paths.trust_file().read_text())
     document["trusted"][0]["commit"] = "--output=x"
-    (hub_root / "trust.json").write_text(json.dumps(document))
+    paths.trust_file().write_text(json.dumps(document))
     screen = answer(monkeypatch, "n")
     with pytest.raises(UntrustedError):
         trust.require(checkout, "no_such_thing")
@@ -226,12 +226,12 @@ def test_taking_it_back(checkout):
         trust.remove(checkout.spec)
 
 
-def test_a_damaged_record_trusts_nobody(checkout, hub_root):
+def test_a_damaged_record_trusts_nobody(checkout):
     trust.require(checkout, "thing", "repo")
-    (hub_root / "trust.json").write_text("{")
+    paths.trust_file().write_text("{")
     with pytest.raises(HubError, match="cannot be read"):
         trust.require(checkout, "thing")
-    (hub_root / "trust.json").write_text(json.dumps({"version": 2, "trusted": []}))
+    paths.trust_file().write_text(json.dumps({"version": 3, "trusted": []}))
     with pytest.raises(HubError, match="cannot be read"):
         trust.entries()
 

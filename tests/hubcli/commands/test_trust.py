@@ -17,7 +17,7 @@ def test_add_a_commit_then_run(sample, sample_server):
     assert hub("load", "o/r:v1", "thing").exit_code == 7
     made = json.loads(hub("--json", "trust", "add", "o/r:v1", "--commit").stdout)
     (entry,) = made["trusted"]
-    assert set(entry) == {"spec", "commit", "scope", "when"}
+    assert set(entry) == {"spec", "url", "commit", "scope", "when"}
     assert (entry["spec"], entry["scope"]) == ("o/r", "commit")
     assert entry["commit"] == sample.git("rev-parse", "v1")
     assert hub("load", "o/r:v1", "thing").exit_code == 0

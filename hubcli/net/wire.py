@@ -1,0 +1,124 @@
+"""A requests session whose servers cannot keep it waiting: what comes beside a body is bounded in bytes and in time.
+
+The standard library takes any number of `100 Continue` answers and of lines after the last chunk, and its time limit
+is for each piece that arrives, not for the whole.  Here all that is read between two parts of a body, headers, the
+length of a chunk, trailers, has a budget of bytes and a deadline.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import time
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+HEADER_BYTES = 256 << 10  # of everything before a body
+TRAILER_BYTES = 64 << 10  # of everything after it, and of the length of one chunk
+SECONDS = 120.0  # for either
+
+
+class TooMuch(http.client.HTTPException):
+    """A server sends more than an answer needs, or takes too long for it."""
+
+
+class _Source(io.RawIOBase):
+    """The bytes of a connection, counted against `left` until `until` while there is a limit."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.left: int | None = None
+        self.until = 0.0
+
+    def readable(self) -> bool:
+        """It is read."""
+        return True
+
+    def limit(self, nbytes: int) -> None:
+        """What comes next may have `nbytes`, within `SECONDS`."""
+        self.left, self.until = nbytes, time.monotonic() + SECONDS
+
+    def readinto(self, buffer: Any) -> Any:
+        """Read what is there; TooMuch beyond the limit."""
+        if self.left is None:
+            return self.raw.readinto(buffer)
+        if self.left <= 0 or time.monotonic() > self.until:
+            raise TooMuch("the server does not come to an end with what belongs to no file")
+        count = self.raw.readinto(memoryview(buffer)[: max(min(len(buffer), self.left), 1)])
+        self.left -= count or 0
+        return count
+
+    def close(self) -> None:
+        """Close the connection's file."""
+        self.raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose lines are counted."""
+
+    def __init__(self, sock: Any, *args: Any, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self.source = _Source(self.fp.detach())
+        self.fp = io.BufferedReader(self.source)
+
+    def begin(self) -> None:
+        """Read status and headers, and any number of `100 Continue` that fits."""
+        self.source.limit(HEADER_BYTES)
+        super().begin()
+        self.source.left = None
+
+    def _read_next_chunk_size(self) -> Any:
+        self.source.limit(TRAILER_BYTES)
+        size = super()._read_next_chunk_size()  # type: ignore[misc]
+        self.source.left = None
+        return size
+
+    def _read_and_discard_trailer(self) -> None:
+        self.source.limit(TRAILER_BYTES)
+        super()._read_and_discard_trailer()  # type: ignore[misc]
+        self.source.left = None
+
+
+class _Plain(HTTPConnection):
+    response_class = _Response
+
+
+class _Secure(HTTPSConnection):
+    response_class = _Response
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _Plain
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _Secure
+
+
+_POOLS = {"http": _PlainPool, "https": _SecurePool}
+
+
+class _Adapter(HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **more: Any) -> None:
+        super().init_poolmanager(*args, **more)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **more)
+        if not proxy.lower().startswith("socks"):
+            manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+
+def session() -> requests.Session:
+    """A session for one exchange; nothing but what the caller says is sent as a secret."""
+    made = requests.Session()
+    made.auth = lambda request: request  # requests' own look-up in netrc would ignore who may be sent what
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, _Adapter())
+    return made
