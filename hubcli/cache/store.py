@@ -1,16 +1,8 @@
-"""The cache on disk: look a repository up, fetch and publish it, list and remove.
-
-Note [Publishing].  Correctness rests on rename, never on a lock (flock does nothing on some network
-file systems).  A tree is built in a unique folder below partial/, synced, renamed to
-`<commit>.<n>`, and only then its marker `<commit>.<n>.json` is written; a tree without marker is
-nobody's, and the next process takes the next n.  The ref table, replaced last and atomically, is
-the only thing that look-ups read.  Old generations stay: running processes import from them lazily.
-"""
+"""The cache on disk: look a repository up, have it fetched, list and remove."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -21,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hubcli import output, paths, settings
-from hubcli.cache import leases, reftable, trees
+from hubcli.cache import leases, publishing, reftable, trees, visible
+from hubcli.cache.publishing import marker as marker  # as the rest of hub knows it
 from hubcli.cache.reftable import Kind, Published, Table
 from hubcli.errors import (
-    HubconfNotFoundError,
     HubError,
     IntegrityError,
     LockTimeoutError,
@@ -34,9 +26,7 @@ from hubcli.errors import (
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.net import git
-
-_SCHEMA = 1
+    pass
 
 
 @dataclass(frozen=True)
@@ -223,7 +213,7 @@ def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
     rest = {ref: entry for ref, entry in table.entries.items() if ref not in refs}
     gone = {table.entries[ref].commit for ref in refs} - {one.commit for one in rest.values()}
     folder = paths.checkouts(table.key)
-    links = [link for link in (_visible(spec, ref) for ref in refs) if _points_into(link, folder)]
+    links = [link for link in (visible.name_of(spec, ref) for ref in refs) if visible.points_into(link, folder)]
     if not dry_run:
         reftable.update(spec, lambda table: table.without(refs))
         for link in links:
@@ -253,7 +243,7 @@ def exclusive(name: str, what: str, folder: Path | None = None) -> Iterator[None
     """Hold the lock `name` (in `folder`, else in the cache), so that work on `what` is not done twice.
 
     Says so while it waits; LockTimeoutError after HUB_LOCK_TIMEOUT seconds.  Where the file system
-    has no locks the work goes on without: see Note [Publishing].
+    has no locks the work goes on without: see Note [Publishing] in publishing.py.
     """
     from filelock import FileLock, Timeout
 
@@ -310,14 +300,14 @@ def republish(spec: RepoSpec, entry: Published) -> None:
         db = paths.db(table.key, root)
         made: Published | None = None
         with contextlib.suppress(git.RepositoryError):
-            made = _write(spec, table, resolved, entry.verdict, db, entry.commit, True)
+            made = publishing.write(spec, table, resolved, entry.verdict, db, entry.commit, True)
         if made is None or trees.identity(table.path(made)) != entry.tree:
             if settings.current().offline:
                 raise OfflineError(f"{spec} cannot be fetched offline", hint="run without --offline")
             paths.discard(db)
             remote = git.Remote.of(spec.url)
             with _bar(spec) as bar:
-                made = _obtain(spec, remote, resolved, table, root, True, bar)
+                made = publishing.obtain(spec, remote, resolved, table, root, True, bar)
         whole = made
 
         def change(table: Table) -> Table:
@@ -330,7 +320,7 @@ def republish(spec: RepoSpec, entry: Published) -> None:
         refs = [ref for ref, one in table.entries.items() if table.path(one) == damaged]
         reftable.update(spec, change)
         for ref in refs:
-            _show(spec, ref, table.path(whole))
+            visible.show(spec, ref, table.path(whole))
         if damaged not in leases.held():
             paths.discard(damaged)
             marker(damaged).unlink(missing_ok=True)
@@ -367,11 +357,11 @@ def _fetch(
         if found is not None and (not (force_reload or refresh) or table.find(spec) != before):
             return found
         maintenance.sweep(table.key, root)
-        published = None if force_reload else _existing(table, resolved.commit)
+        published = None if force_reload else publishing.existing(table, resolved.commit)
         if published is None:
             with contextlib.ExitStack() as stack:
                 bar = progress or stack.enter_context(_bar(spec))
-                published = _obtain(spec, remote, resolved, table, root, force_reload, bar)
+                published = publishing.obtain(spec, remote, resolved, table, root, force_reload, bar)
             if published.commit != resolved.commit:  # it moved while it was fetched
                 _refuse_moved(spec, resolved.kind, resolved.name, published.commit)
         if resolved.kind == "tag":
@@ -383,7 +373,7 @@ def _fetch(
         default = resolved.name if spec.ref is None else None
         reftable.update(spec, lambda table: table.having(ref, entry, default))
         path = table.path(entry)
-        _show(spec, ref, path)
+        visible.show(spec, ref, path)
         _touch(path)  # a generation that was given up may be in use again
         if before is not None and table.path(before) != path:
             _touch(table.path(before))  # the time since which it is an old generation
@@ -424,165 +414,6 @@ def _bar(spec: RepoSpec) -> output.Progress:
     return output.progress(f"fetching {spec}", unit="objects")
 
 
-def _existing(table: Table, commit: str) -> Published | None:
-    """The tree of `commit` where another ref of the repository has published it already."""
-    for entry in table.entries.values():
-        path = table.path(entry)
-        if entry.commit == commit and marker(path).is_file() and path.is_dir():
-            return entry
-    return None
-
-
-def _obtain(
-    spec: RepoSpec,
-    remote: git.Remote,
-    resolved: git.Resolved,
-    table: Table,
-    root: Path,
-    force_reload: bool,
-    bar: output.Progress,
-) -> Published:
-    """Fetch into the repository's database, or into a new one where that is missing or damaged."""
-    from hubcli.net import git
-
-    partial = paths.partial(root)
-    verdict = _verify_commit(spec, remote, resolved, table, partial)
-    db = paths.db(table.key, root)
-    if db.is_dir():
-        try:
-            return _publish(spec, table, remote, resolved, verdict, db, force_reload, bar)
-        except git.RepositoryError as error:  # damaged, or busy where locks do nothing
-            output.detail(f"{error.message}; fetching {spec} into a new database")
-    with _scratch(partial) as fresh:
-        git.create(fresh)
-        published = _publish(spec, table, remote, resolved, verdict, fresh, force_reload, bar)
-        db.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # somebody else has put theirs there
-            if db.exists():
-                paths.discard(db)
-            os.rename(fresh, db)
-    return published
-
-
-def _verify_commit(spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path) -> str:
-    """How it is known that the repository has the commit itself, not a fork of it alone."""
-    if resolved.kind != "commit":
-        return "ref"
-    known = table.entries.get(resolved.commit)
-    if resolved.tip:
-        return "tip"
-    if known is not None and known.verdict in ("tip", "ancestor"):
-        return known.verdict
-    with _scratch(partial) as scratch:
-        if remote.reaches(resolved.commit, scratch):
-            return "ancestor"
-    raise NotFoundError(
-        f"no branch or tag of {spec.repository} reaches commit {resolved.commit}",
-        hint="if it is a fork's commit, name the fork",
-        spec=str(spec),
-    )
-
-
-def _publish(
-    spec: RepoSpec,
-    table: Table,
-    remote: git.Remote,
-    resolved: git.Resolved,
-    verdict: str,
-    db: Path,
-    force_reload: bool,
-    bar: output.Progress,
-) -> Published:
-    """Fetch one ref at depth 1 into `db`, and publish its tree."""
-    from hubcli.net import git
-
-    name = git.ref_in_db(resolved.kind, resolved.name)
-    shown = bar if bar.shown else None
-    try:
-        remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)
-    except git.RepositoryError:
-        if resolved.kind != "commit" or resolved.tip:
-            raise
-        # a server that gives out nothing but tips: all branches and tags, whole
-        everything = "+refs/heads/*:refs/hub/all/heads/* +refs/tags/*:refs/hub/all/tags/*"
-        remote.fetch(db, everything, progress=shown)
-        name = resolved.commit
-    return _write(spec, table, resolved, verdict, db, name, force_reload)
-
-
-def _write(
-    spec: RepoSpec,
-    table: Table,
-    resolved: git.Resolved,
-    verdict: str,
-    db: Path,
-    name: str,
-    force_reload: bool,
-) -> Published:
-    """Write the tree that `name` has in `db`, and publish it with its marker."""
-    from hubcli.net import git
-    from hubcli.reading import hubconf
-
-    commit, tree = git.identify(db, name)
-    listing = list(git.entries(db, commit))
-    trees.refuse_bad_names(spec, listing)
-    if not any(entry.path == "hubconf.py" for entry in listing):
-        raise HubconfNotFoundError(
-            f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
-            hint="a repository for hub has a hubconf.py at its top",
-        )
-    size = sum(entry.size for entry in listing)
-    trees.refuse_too_large(spec, size)
-    folder = paths.checkouts(table.key)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _staging(folder) as staging:
-        git.checkout(db, commit, staging)
-        pointers = trees.seal(spec, staging, listing)
-        filled = {}
-        if pointers and settings.current().lfs:
-            filled = trees.fill(spec, staging, spec.url, pointers)
-            pointers = []
-        hubconf.read(staging)  # what cannot be read replaces nothing
-        now = time.time()
-        for generation in itertools.count(1):
-            target = folder / f"{commit}.{generation}"
-            there = target.exists(), marker(target).exists()
-            if any(there):
-                if force_reload or not all(there):
-                    continue
-                break  # another process has published the same
-            try:
-                os.rename(staging, target)
-            except OSError:
-                if target.exists():
-                    continue
-                raise
-            document = {
-                "schema": _SCHEMA,
-                "spec": str(spec),
-                "url": spec.url,
-                "commit": commit,
-                "tree": tree,
-                "object": git.commit_object(db, commit).decode("latin-1"),
-                "files": len(listing),
-                "size": size,
-                "fetched_at": now,
-                "pointers": pointers,
-                "lfs": filled,
-            }
-            paths.sync(folder)
-            paths.write_atomically(marker(target), json.dumps(document, indent=1).encode())
-            paths.sync(folder)
-            break
-    if pointers:
-        output.warning(
-            f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "
-            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; "
-            "hub pull --lfs fetches what they stand for"
-        )
-    return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
-
-
 def remember(spec: RepoSpec, kind: Kind, ref: str, commit: str) -> None:
     """Let `spec` mean `commit`, which is there, unless the cache knows better already: what a lock file says of it."""
     name = spec.ref or ref
@@ -596,19 +427,10 @@ def remember(spec: RepoSpec, kind: Kind, ref: str, commit: str) -> None:
     if Table.read(spec).find(spec) is None:
         reftable.update(spec, change)
         if (found := lookup(spec)) is not None:
-            _show(spec, name, found.path)
+            visible.show(spec, name, found.path)
 
 
 # Names and small things
-
-
-def marker(tree: Path) -> Path:
-    """The file whose being there says that `tree` is complete."""
-    return tree.with_name(f"{tree.name}.json")
-
-
-def _visible(spec: RepoSpec, ref: str) -> Path:
-    return paths.hub_dir() / spec.at(ref).name
 
 
 def _checkout(spec: RepoSpec, entry: Published, path: Path, *, cached: bool) -> Checkout:
@@ -639,55 +461,6 @@ def _touch(tree: Path) -> None:
     """Note the time of use, where the cache can be written."""
     with contextlib.suppress(OSError):
         os.utime(marker(tree))
-
-
-def _show(spec: RepoSpec, ref: str, tree: Path) -> None:
-    """Point torch's visible name to the tree; a real folder or file of that name stays."""
-    link = _visible(spec, ref)
-    if link.exists() and not link.is_symlink():
-        output.detail(f"{link} is not a link of hub's; it is left as it is")
-        return
-    temporary = link.with_name(f".{link.name[:100]}.{paths.unique()}.tmp")
-    try:
-        os.symlink(os.path.relpath(tree, link.parent), temporary, target_is_directory=True)
-        os.replace(temporary, link)
-    except OSError as error:
-        output.detail(f"{link} cannot be made: {error}")
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
-def _points_into(link: Path, folder: Path) -> bool:
-    if not link.is_symlink():
-        return False
-    return Path(os.path.normpath(link.parent / os.readlink(link))).parent == folder
-
-
-@contextlib.contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
-    """An empty folder to build a tree in that is renamed into `folder`; it is gone at the end."""
-    partial = paths.partial()
-    partial.mkdir(parents=True, exist_ok=True)
-    if partial.stat().st_dev == folder.stat().st_dev:
-        staging = partial / f"{paths.unique()}.tree"
-    else:
-        staging = folder / f".{paths.unique()}.tmp"
-    staging.mkdir()
-    try:
-        yield staging
-    finally:
-        paths.delete(staging)
-
-
-@contextlib.contextmanager
-def _scratch(partial: Path) -> Iterator[Path]:
-    """A name for a throw-away bare repository; whatever is there at the end goes."""
-    partial.mkdir(parents=True, exist_ok=True)
-    path = partial / f"{paths.unique()}.git"
-    try:
-        yield path
-    finally:
-        paths.delete(path)
 
 
 @contextlib.contextmanager

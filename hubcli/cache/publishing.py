@@ -1,0 +1,221 @@
+"""A repository's tree fetched, checked and put where look-ups find it.
+
+Note [Publishing].  Correctness rests on rename, never on a lock (flock does nothing on some network file systems).  A
+tree is built in a unique folder below partial/, synced, renamed to `<commit>.<n>`, and only then its marker
+`<commit>.<n>.json` is written; a tree without a marker is nobody's, and the next process takes the next n.  The ref
+table, replaced last and atomically, is the only thing that look-ups read.  Old generations stay: running processes
+import from them lazily.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hubcli import output, paths, settings
+from hubcli.cache import trees
+from hubcli.cache.reftable import Published, Table
+from hubcli.errors import HubconfNotFoundError, NotFoundError
+from hubcli.spec import RepoSpec
+
+if TYPE_CHECKING:
+    from hubcli.net import git
+
+_SCHEMA = 1
+
+
+def existing(table: Table, commit: str) -> Published | None:
+    """The tree of `commit` where another ref of the repository has published it already."""
+    for entry in table.entries.values():
+        path = table.path(entry)
+        if entry.commit == commit and marker(path).is_file() and path.is_dir():
+            return entry
+    return None
+
+
+def obtain(
+    spec: RepoSpec,
+    remote: git.Remote,
+    resolved: git.Resolved,
+    table: Table,
+    root: Path,
+    force_reload: bool,
+    bar: output.Progress,
+) -> Published:
+    """Fetch into the repository's database, or into a new one where that is missing or damaged."""
+    from hubcli.net import git
+
+    partial = paths.partial(root)
+    verdict = _verify_commit(spec, remote, resolved, table, partial)
+    db = paths.db(table.key, root)
+    if db.is_dir():
+        try:
+            return _publish(spec, table, remote, resolved, verdict, db, force_reload, bar)
+        except git.RepositoryError as error:  # damaged, or busy where locks do nothing
+            output.detail(f"{error.message}; fetching {spec} into a new database")
+    with _scratch(partial) as fresh:
+        git.create(fresh)
+        published = _publish(spec, table, remote, resolved, verdict, fresh, force_reload, bar)
+        db.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # somebody else has put theirs there
+            if db.exists():
+                paths.discard(db)
+            os.rename(fresh, db)
+    return published
+
+
+def _verify_commit(spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path) -> str:
+    """How it is known that the repository has the commit itself, not a fork of it alone."""
+    if resolved.kind != "commit":
+        return "ref"
+    known = table.entries.get(resolved.commit)
+    if resolved.tip:
+        return "tip"
+    if known is not None and known.verdict in ("tip", "ancestor"):
+        return known.verdict
+    with _scratch(partial) as scratch:
+        if remote.reaches(resolved.commit, scratch):
+            return "ancestor"
+    raise NotFoundError(
+        f"no branch or tag of {spec.repository} reaches commit {resolved.commit}",
+        hint="if it is a fork's commit, name the fork",
+        spec=str(spec),
+    )
+
+
+def _publish(
+    spec: RepoSpec,
+    table: Table,
+    remote: git.Remote,
+    resolved: git.Resolved,
+    verdict: str,
+    db: Path,
+    force_reload: bool,
+    bar: output.Progress,
+) -> Published:
+    """Fetch one ref at depth 1 into `db`, and publish its tree."""
+    from hubcli.net import git
+
+    name = git.ref_in_db(resolved.kind, resolved.name)
+    shown = bar if bar.shown else None
+    try:
+        remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)
+    except git.RepositoryError:
+        if resolved.kind != "commit" or resolved.tip:
+            raise
+        # a server that gives out nothing but tips: all branches and tags, whole
+        everything = "+refs/heads/*:refs/hub/all/heads/* +refs/tags/*:refs/hub/all/tags/*"
+        remote.fetch(db, everything, progress=shown)
+        name = resolved.commit
+    return write(spec, table, resolved, verdict, db, name, force_reload)
+
+
+def write(
+    spec: RepoSpec,
+    table: Table,
+    resolved: git.Resolved,
+    verdict: str,
+    db: Path,
+    name: str,
+    force_reload: bool,
+) -> Published:
+    """Write the tree that `name` has in `db`, and publish it with its marker."""
+    from hubcli.net import git
+    from hubcli.reading import hubconf
+
+    commit, tree = git.identify(db, name)
+    listing = list(git.entries(db, commit))
+    trees.refuse_bad_names(spec, listing)
+    if not any(entry.path == "hubconf.py" for entry in listing):
+        raise HubconfNotFoundError(
+            f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
+            hint="a repository for hub has a hubconf.py at its top",
+        )
+    size = sum(entry.size for entry in listing)
+    trees.refuse_too_large(spec, size)
+    folder = paths.checkouts(table.key)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _staging(folder) as staging:
+        git.checkout(db, commit, staging)
+        pointers = trees.seal(spec, staging, listing)
+        filled = {}
+        if pointers and settings.current().lfs:
+            filled = trees.fill(spec, staging, spec.url, pointers)
+            pointers = []
+        hubconf.read(staging)  # what cannot be read replaces nothing
+        now = time.time()
+        for generation in itertools.count(1):
+            target = folder / f"{commit}.{generation}"
+            there = target.exists(), marker(target).exists()
+            if any(there):
+                if force_reload or not all(there):
+                    continue
+                break  # another process has published the same
+            try:
+                os.rename(staging, target)
+            except OSError:
+                if target.exists():
+                    continue
+                raise
+            document = {
+                "schema": _SCHEMA,
+                "spec": str(spec),
+                "url": spec.url,
+                "commit": commit,
+                "tree": tree,
+                "object": git.commit_object(db, commit).decode("latin-1"),
+                "files": len(listing),
+                "size": size,
+                "fetched_at": now,
+                "pointers": pointers,
+                "lfs": filled,
+            }
+            paths.sync(folder)
+            paths.write_atomically(marker(target), json.dumps(document, indent=1).encode())
+            paths.sync(folder)
+            break
+    if pointers:
+        output.warning(
+            f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "
+            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; "
+            "hub pull --lfs fetches what they stand for"
+        )
+    return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
+
+
+def marker(tree: Path) -> Path:
+    """The file whose being there says that `tree` is complete."""
+    return tree.with_name(f"{tree.name}.json")
+
+
+@contextlib.contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """An empty folder to build a tree in that is renamed into `folder`; it is gone at the end."""
+    partial = paths.partial()
+    partial.mkdir(parents=True, exist_ok=True)
+    if partial.stat().st_dev == folder.stat().st_dev:
+        staging = partial / f"{paths.unique()}.tree"
+    else:
+        staging = folder / f".{paths.unique()}.tmp"
+    staging.mkdir()
+    try:
+        yield staging
+    finally:
+        paths.delete(staging)
+
+
+@contextlib.contextmanager
+def _scratch(partial: Path) -> Iterator[Path]:
+    """A name for a throw-away bare repository; whatever is there at the end goes."""
+    partial.mkdir(parents=True, exist_ok=True)
+    path = partial / f"{paths.unique()}.git"
+    try:
+        yield path
+    finally:
+        paths.delete(path)
