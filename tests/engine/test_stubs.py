@@ -11,6 +11,7 @@ import pytest
 import engine
 import engine.ops.lazy  # every op
 from engine.dispatch import PUBLIC
+from tests.engine.samples import cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +22,15 @@ def stubs():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def stub_of_engine():
+    forms = {}
+    for node in ast.parse((ROOT / "engine/__init__.pyi").read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            forms.setdefault(node.name, []).append(node.returns)
+    return forms
 
 
 def names(text, cls=None):
@@ -54,3 +64,33 @@ def test_check_exits_1_and_shows_what_is_stale(stubs, tmp_path, monkeypatch, cap
     assert stubs.main(["--check"]) == 1
     shown = capsys.readouterr()
     assert "-def mull(" in shown.out and "+def mul(" in shown.out and "make stubs" in shown.err
+
+
+def stated(annotation, value):
+    """Whether a stub's annotation of a result holds for a value."""
+    text = ast.unparse(annotation)
+    if text.startswith("_tuple["):
+        kinds = annotation.slice.elts
+        kinds = [kinds[0]] * len(value) if getattr(kinds[1], "value", None) is ... else kinds
+        return isinstance(value, tuple) and len(kinds) == len(value) and all(map(stated, kinds, value))
+    if text.startswith("return_types."):
+        return type(value).__name__ == text.rpartition(".")[2] and isinstance(value, tuple)
+    kinds = {"Any": object, "Tensor": engine.Tensor, "_bool": bool, "_int": int, "Size": engine.Size}
+    return isinstance(value, kinds[text])
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if c.name in PUBLIC], ids=str)
+def test_results_are_what_the_stub_says(stub_of_engine, case):
+    args, kwargs = case.seeded()
+    value = case.function(*args, **kwargs)
+    assert any(stated(form, value) for form in stub_of_engine[case.name])
+
+
+def test_a_wrong_result_is_seen():
+    def form(text):
+        return ast.parse(text, mode="eval").body
+
+    x = engine.ones(2)
+    assert stated(form("Tensor"), x) and stated(form("_tuple[Tensor, ...]"), (x, x))
+    assert not stated(form("Tensor"), (x, x)) and not stated(form("_tuple[Tensor, Tensor]"), (x,))
+    assert not stated(form("_bool"), x) and not stated(form("return_types.max"), (x, x))
