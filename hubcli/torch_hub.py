@@ -163,9 +163,9 @@ def load_state_dict_from_url(
 ) -> Any:
     """Load the checkpoint at `url`, from `model_dir` (default: `<hub_dir>/checkpoints`) if it is there.
 
-    A hash of at least 8 hex digits before the extension is always checked; with `check_hash` it is
-    an error if the name has none.  Files are read without pickle, so that `weights_only` matters
-    only where torch itself is the framework.
+    A hash of at least 8 hex digits before the extension is always checked; where `check_hash` asks and
+    the name has none, the digest is recorded, as of any file.  Files are read without pickle, so that
+    `weights_only` matters only where torch itself is the framework.
     """
     for last in (False, False, True):
         weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)

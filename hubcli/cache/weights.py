@@ -75,8 +75,8 @@ def obtain(
 ) -> tuple[Weight, Path]:
     """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
 
-    A hash of at least 8 hex digits before the extension is checked.  Raises IntegrityError where
-    it does not fit or where `check_hash` asks for a hash that the name lacks.
+    A hash of at least 8 hex digits before the extension is checked; IntegrityError where it does not fit.  Where
+    `check_hash` asks for one that the name lacks, the digest that comes is recorded and held against it from then on.
     """
     http.refuse_credentials(url)
     with http.disk_full_said(paths.hub_dir()):
@@ -107,6 +107,8 @@ def _obtain(
     if record is None and not records.known(target):
         record = _take_over(target, url, prefix)
     if record is None or not record.content().is_file():
+        if check_hash and prefix is None:
+            output.message(f"{name!r} names no hash to check: its sha256 is recorded, and checked from now on")
         record = _fetch(target, url, prefix, progress)
     elif record.stale:
         record = _renew(record, target, url, prefix, progress)
@@ -218,11 +220,6 @@ def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
         # A date is hex digits too: only an explicit check takes one for a hash.
         if match and (check_hash or not _DATE.match(match.group(1))):
             return match.group(1).lower()
-    if check_hash:
-        raise IntegrityError(
-            f"check_hash=True, but {name!r} names no hash",
-            hint="the name must end in -<at least 8 hex digits of the sha256>.<extension>",
-        )
     return None
 
 

@@ -372,7 +372,9 @@ def perform(
         "brokered": chosen.name != "none",
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
-        "settings": {name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")},
+        "settings": {
+            name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")
+        },
         "lock": _lock_text() if chosen.name == "none" else None,
     }
     (here.inbox / "job.json").write_text(json.dumps(document), encoding="utf-8")

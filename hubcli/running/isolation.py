@@ -450,12 +450,25 @@ class _Finder(MetaPathFinder):
         """Third-party code imports torch before the repository's own does."""
         if "torch" in sys.modules or namespace.framework != "engine":
             return None
-        import_framework(namespace.framework)
+        from engine.torch_alias import register
+
+        register()  # importing torch in here would have the engine run twice
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
                 return spec
         return None
+
+    def find_distributions(self, context: Any = None) -> Iterator[Any]:
+        """Third-party code asks for torch's version before anything has imported it."""
+        namespace = _active.get()
+        if namespace is None or namespace.framework != "engine" or "torch" in sys.modules:
+            return
+        if getattr(context, "name", None) == "torch":
+            from engine.torch_alias import distributions, installed
+
+            if not installed():
+                yield from distributions(context)
 
 
 class _Proxy(ModuleType):
