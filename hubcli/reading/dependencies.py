@@ -339,7 +339,7 @@ def _plan(missing: Sequence[str], framework: str) -> Plan:
                 if one is package or not _has(one.distribution, one.module):
                     into = bare if one.torch else whole
                     into.setdefault(packages.canonical(one.distribution), one.requirement(wanted))
-                for need in one.needs:
+                for need in one.needs if one.torch else ():
                     if not _has(need):
                         whole.setdefault(packages.canonical(need), need)
     return Plan(tuple(whole.values()), tuple(bare.values()), tuple(refused))

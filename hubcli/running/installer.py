@@ -106,7 +106,7 @@ def resolve(plan: Plan, using: Tool) -> Plan:
                 for other in packages.closure([known]):
                     into = bare if other.torch else whole
                     into.setdefault(packages.canonical(other.distribution), other.requirement())
-                    for need in other.needs:
+                    for need in other.needs if other.torch else ():
                         whole.setdefault(packages.canonical(need), need)
     return replace(plan, whole=tuple(whole.values()), bare=tuple(bare.values()), refused=tuple(refused))
 

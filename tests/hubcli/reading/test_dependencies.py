@@ -133,17 +133,17 @@ def test_the_sentence_of_torch_hub():
         (["cv2x", "nope>=1.2"], "engine", "python -m pip install cv2x 'nope>=1.2'"),
         (["nope", "lpips"], "engine",
          "python -m pip install nope numpy scipy tqdm Pillow && "
-         "python -m pip install --no-deps lpips==0.1.4 torchvision==0.28.0"),
+         "python -m pip install --no-deps lpips==0.1.4 torchvision==0.29.2"),
         (["sklearn", "timm", "librosa"], "engine",
          "python -m pip install scikit-learn PyYAML huggingface-hub safetensors numpy Pillow librosa && "
-         "python -m pip install --no-deps timm==1.0.31 torchvision==0.28.0"),
+         "python -m pip install --no-deps timm==1.0.31 torchvision==0.29.2"),
         (["timm==0.9.2"], "torch", "python -m pip install timm==0.9.2"),
         (["pytorch-lightning>=1,<3"], "engine",
          "python -m pip install tqdm PyYAML fsspec packaging typing-extensions numpy lightning-utilities==0.15.3 && "
          "python -m pip install --no-deps pytorch-lightning==2.6.6 torchmetrics==1.9.0"),
         (["timm==0.4.12"], "engine",
          "python -m pip install PyYAML huggingface-hub safetensors numpy Pillow && "
-         "python -m pip install --no-deps timm==0.4.12 torchvision==0.28.0"),
+         "python -m pip install --no-deps timm==0.4.12 torchvision==0.29.2"),
         (["fvcore"], "engine", "python -m pip install fvcore==0.1.5.post20221221"),
         (["fairseq", "six"], "engine", "python -m pip install six"),
         (["lpips"], "torch", "python -m pip install lpips"),
@@ -214,7 +214,7 @@ def test_what_an_installed_package_lacks(lonely):
     ]
     assert report.install == (
         "python -m pip install PyYAML huggingface-hub numpy Pillow && "
-        "python -m pip install --no-deps torchvision==0.28.0"
+        "python -m pip install --no-deps torchvision==0.29.2"
     )
     assert check(["timm"], framework="torch").missing == ()
 
@@ -224,7 +224,7 @@ def test_a_version_outside_the_table_is_named_once(lonely):
     (lonely / "timm-1.0.31.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: timm\nVersion: 0.4.12\n")
     (sentence,) = check(["timm", "torch"]).warnings
     assert sentence == (
-        "timm 0.4.12 is installed; the engine is known to work with timm >=0.9,<2: "
+        "timm 0.4.12 is installed; the engine is known to work with timm >=1.0,<2: "
         "python -m pip install --no-deps timm==1.0.31"
     )
     assert check(["timm"], framework="torch").warnings == ()
