@@ -30,6 +30,7 @@ import builtins
 import contextlib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -214,14 +215,16 @@ class Namespace:
 
     def _proxy(self, module: ModuleType) -> ModuleType:
         name = module.__name__
-        if name not in ("importlib", "importlib.util"):
+        if name not in ("importlib", "importlib.machinery", "importlib.util"):
             return module
         if not self._proxies:
             util = _Proxy(importlib.util)
             vars(util).update(find_spec=self._find_spec, spec_from_file_location=self._spec_from_file_location)
+            machinery = _Proxy(importlib.machinery)
+            vars(machinery).update(FileFinder=partial(_ExtensionFinder, self))
             top = _Proxy(importlib)
-            vars(top).update(import_module=self._import_module, __import__=self._import, util=util)
-            self._proxies = {"importlib": top, "importlib.util": util}
+            vars(top).update(import_module=self._import_module, __import__=self._import, util=util, machinery=machinery)
+            self._proxies = {"importlib": top, "importlib.machinery": machinery, "importlib.util": util}
         return self._proxies[name]
 
     # Changes on disk
@@ -402,6 +405,25 @@ class _SourceLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["__builtins__"] = self._namespace.builtins
         super().exec_module(module)
+
+
+class _ExtensionFinder(FileFinder):
+    """For code that looks for its own compiled part, which a checkout has not: where the engine has its operators."""
+
+    def __init__(self, namespace: Namespace, path: str, *details: Any) -> None:
+        super().__init__(path, *details)
+        self._namespace = namespace
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = super().find_spec(fullname, target)
+        if spec is not None or self._namespace.framework != "engine" or not self._namespace.contains(self.path):
+            return spec
+        from engine import _extensions
+
+        path = Path(self.path, fullname.rpartition(".")[2] + EXTENSION_SUFFIXES[-1])
+        if not _extensions.known(path):
+            return None
+        return ModuleSpec(fullname, ExtensionFileLoader(fullname, str(path)), origin=str(path))
 
 
 class _AliasLoader(Loader):
