@@ -1,7 +1,9 @@
 """What a repository imports from elsewhere, found by reading: its hubconf, and the modules that this leads to.
 
-Only imports that run with the hubconf, or with an entry point's own body, and that nothing catches count:
-`try: import apex`, `if TYPE_CHECKING:` and the bodies of other modules' functions do not stop a load by themselves.
+Only imports that run with the hubconf, or with an entrypoint's own body, and that nothing catches count:
+`try: import apex`, `if TYPE_CHECKING:` and what other modules' functions import from elsewhere do not stop a load by
+themselves.  Modules of the repository that a function imports are read too if the function's name is used on the way
+there: factories import what they make so.
 """
 
 from __future__ import annotations
@@ -29,30 +31,87 @@ class Imported:
 
 def read(root: Path) -> tuple[Imported, ...]:
     """The first import of every foreign top-level module; what cannot be read or followed is left out."""
-    reader = Reader(root)
-    pending = [root / "hubconf.py"]
-    seen: set[Path] = set()
-    found: dict[str, Imported] = {}
-    while pending:
-        file = pending.pop(0)
-        if file in seen:
-            continue
-        seen.add(file)
+    walk = _Walk(root)
+    walk.reach(root / "hubconf.py")
+    while walk.pending or walk.waiting():
+        if walk.pending:
+            walk.enter(walk.pending.pop(0))
+        else:
+            walk.call(walk.waiting().pop())
+    return tuple(walk.found.values())
+
+
+class _Walk:
+    """The modules that a hubconf leads to, and of their functions and classes those that are named on the way."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reader = Reader(root)
+        self.found: dict[str, Imported] = {}
+        self.pending: list[Path] = []
+        self.seen: set[Path] = set()
+        self.defined: dict[str, list[tuple[Module, ast.stmt]]] = {}
+        self.named: set[str] = set()
+        self.called: set[str] = set()
+
+    def waiting(self) -> set[str]:
+        """Names of definitions that are used and have not been looked into."""
+        return (self.named - self.called) & self.defined.keys()
+
+    def reach(self, *files: Path) -> None:
+        """Read these files too."""
+        for file in files:
+            if file not in self.seen:
+                self.seen.add(file)
+                self.pending.append(file)
+
+    def enter(self, file: Path) -> None:
+        """What a module does when it is imported; of the hubconf, what its functions do too."""
+        own = file == self.root / "hubconf.py"
         try:
-            module = reader.load(file)
-            everything = list(_imports(module.tree.body, inside=file == root / "hubconf.py"))
+            module = self.reader.load(file)
+            for node in _imports(module.tree.body, own):
+                self.follow(module, node, foreign=True)
         except (HubError, OSError, RecursionError):
-            continue
-        for node in everything:
-            for name, target in _targets(reader, module, node):
-                if target is None:
-                    top = name.partition(".")[0]
-                    if top and top != "torch" and top not in sys.stdlib_module_names:
-                        place = f"{file.relative_to(root).as_posix()}:{node.lineno}"
-                        found.setdefault(top, Imported(name, place))
-                else:
-                    pending += _files(root, target)
-    return tuple(found.values())
+            return
+        for statement in module.tree.body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                self.defined.setdefault(statement.name, []).append((module, statement))
+                self.called.discard(statement.name)
+                if own:
+                    self.named.add(statement.name)
+            elif not (isinstance(statement, ast.If) and never_runs(statement.test)):
+                self.note(statement)
+
+    def call(self, name: str) -> None:
+        """What a function or a class may do: the modules that it imports are reached, if they are the repository's."""
+        self.called.add(name)
+        for module, definition in self.defined[name]:
+            self.note(definition)
+            for node in ast.walk(definition):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    self.follow(module, node, foreign=False)
+
+    def note(self, node: ast.AST) -> None:
+        """The names that code uses: its own, those it imports, and attributes of plain names."""
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name):
+                self.named.add(one.id)
+            elif isinstance(one, ast.alias):
+                self.named.add(one.name)
+            elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id != "self":
+                self.named.add(one.attr)
+
+    def follow(self, module: Module, node: ast.Import | ast.ImportFrom, foreign: bool) -> None:
+        """Where an import leads to; `foreign` ones are taken down."""
+        for name, target in _targets(self.reader, module, node):
+            if target is not None:
+                self.reach(*_files(self.root, target))
+                continue
+            top = name.partition(".")[0]
+            if foreign and top and top != "torch" and top not in sys.stdlib_module_names:
+                place = f"{module.file.relative_to(self.root).as_posix()}:{node.lineno}"
+                self.found.setdefault(top, Imported(name, place))
 
 
 def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Path | None]]:

@@ -418,10 +418,8 @@ class _ExtensionFinder(FileFinder):
         spec = super().find_spec(fullname, target)
         if spec is not None or self._namespace.framework != "engine" or not self._namespace.contains(self.path):
             return spec
-        from engine import _extensions
-
         path = Path(self.path, fullname.rpartition(".")[2] + EXTENSION_SUFFIXES[-1])
-        if not _extensions.known(path):
+        if not importlib.import_module("engine._extensions").known(path):
             return None
         return ModuleSpec(fullname, ExtensionFileLoader(fullname, str(path)), origin=str(path))
 

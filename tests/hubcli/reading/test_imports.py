@@ -77,6 +77,17 @@ def test_functions_of_other_modules_may_never_run(tmp_path: Path) -> None:
     assert names(tmp_path, files) == {}
 
 
+def test_a_factory_imports_the_module_of_what_it_makes(tmp_path: Path) -> None:
+    files = {
+        "hubconf.py": "from models import create\ndef net(): return create('a')\n",
+        "models/__init__.py": "def create(name):\n    if name == 'a':\n        from .a import A as N\n    return N()\n"
+        "def export():\n    import models.exporting\nif __name__ == '__main__':\n    export()\n",
+        "models/a.py": "import needed\nclass A:\n    def later(self):\n        import not_needed\n",
+        "models/exporting.py": "import tensorflow\n",
+    }
+    assert names(tmp_path, files) == {"needed": "models/a.py:1"}
+
+
 def test_a_folder_on_the_search_path(tmp_path: Path) -> None:
     files = {
         "hubconf.py": "import os,sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 's'))\nimport inner\n",
