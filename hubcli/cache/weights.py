@@ -35,7 +35,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import http
+from hubcli.net import http, huggingface
 
 if TYPE_CHECKING:
     from hubcli import lockfile
@@ -78,6 +78,7 @@ def obtain(
     A hash of at least 8 hex digits before the extension is checked; IntegrityError where it does not fit.  Where
     `check_hash` asks for one that the name lacks, the digest that comes is recorded and held against it from then on.
     """
+    url = huggingface.resolved(url)
     http.refuse_credentials(url)
     with http.disk_full_said(paths.hub_dir()):
         for last in (False, False, True):
@@ -230,6 +231,33 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
             f'invalid hash value (expected "{prefix}", got "{digest}")',
             hint=f"{what} is not the file that its name promises; nothing was kept of it",
         )
+
+
+def kept(url: str, name: str) -> Path | None:
+    """The content of a file that `keep` took in under this URL and name, checked again if something touched it."""
+    check_name(name, url)
+    record = records.read(paths.checkpoints() / name, url)
+    if record is None or not record.content().is_file():
+        return None
+    return _note_use(_verified(record, None)).content()
+
+
+def keep(url: str, name: str, file: Path) -> Weight:
+    """Take in a file that repository code has fetched from `url` by means of its own."""
+    check_name(name, url)
+    target = paths.checkpoints() / name
+    _ensure_folder(target.parent)
+    with store.exclusive(f"weights-{records.key(target, url)}", name):
+        temporary = paths.temporary_for(target)
+        try:
+            shutil.copyfile(file, temporary)
+            digest = digest_of(temporary)
+            _refuse_changed(url, digest)
+            _place_blob(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _link(target, paths.blob(digest))
+        return _note_use(records.renew(target, url, digest, True)).weight()
 
 
 def digest_of(path: Path) -> str:

@@ -1,9 +1,8 @@
 """What a repository imports from elsewhere, found by reading: its hubconf, and the modules that this leads to.
 
-Only imports that run with the hubconf, or with an entrypoint's own body, and that nothing catches count:
-`try: import apex`, `if TYPE_CHECKING:` and what other modules' functions import from elsewhere do not stop a load by
-themselves.  Modules of the repository that a function imports are read too if the function's name is used on the way
-there: factories import what they make so.
+Only imports that run with the hubconf, or with an entrypoint and the functions and classes that it names, and that
+nothing catches count: `try: import apex` and `if TYPE_CHECKING:` do not stop a load by themselves.  Modules of the
+repository that such a function imports on some condition are read too: factories import what they make so.
 """
 
 from __future__ import annotations
@@ -15,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubcli.errors import HubError
+from hubcli.reading.calls import last_name
 from hubcli.reading.names import Reader, never_runs
-from hubcli.reading.values import Module
+from hubcli.reading.values import Imported as ImportedName
+from hubcli.reading.values import Module, ModuleRef
 
+# What a function imports in order to write a model down for somebody else.
+_OTHER_FRAMEWORKS = {"coremltools", "jax", "keras", "mxnet", "onnx", "openvino", "paddle", "tensorflow", "tensorrt"}
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -53,6 +56,7 @@ class _Walk:
         self.defined: dict[str, list[tuple[Module, ast.stmt]]] = {}
         self.named: set[str] = set()
         self.called: set[str] = set()
+        self.late: set[Path] = set()  # reached by what a function imports
 
     def waiting(self) -> set[str]:
         """Names of definitions that are used and have not been looked into."""
@@ -81,26 +85,37 @@ class _Walk:
                 if own:
                     self.named.add(statement.name)
             elif not (isinstance(statement, ast.If) and never_runs(statement.test)):
-                self.note(statement)
+                self.note(module, statement)
 
     def call(self, name: str) -> None:
         """What a function or a class may do: the modules that it imports are reached, if they are the repository's."""
         self.called.add(name)
         for module, definition in self.defined[name]:
-            self.note(definition)
-            for node in ast.walk(definition):
-                if isinstance(node, ast.Import | ast.ImportFrom):
-                    self.follow(module, node, foreign=False)
+            self.note(module, definition)
+            runs = definition.body if isinstance(definition, ast.FunctionDef) else _initializer(definition)
+            for node in _imports(runs, False):
+                self.follow(module, node, foreign=True)
+            for one in ast.walk(definition):
+                if isinstance(one, ast.Import | ast.ImportFrom):
+                    before = set(self.seen)
+                    self.follow(module, one, foreign=False)
+                    self.late |= self.seen - before
 
-    def note(self, node: ast.AST) -> None:
-        """The names that code uses: its own, those it imports, and attributes of plain names."""
-        for one in ast.walk(node):
-            if isinstance(one, ast.Name):
-                self.named.add(one.id)
-            elif isinstance(one, ast.alias):
+    def note(self, module: Module, node: ast.AST) -> None:
+        """The names that code uses: its own, those it imports, and attributes of modules."""
+        nodes = list(ast.walk(node))
+        modules = {name for name, (value, _) in module.names.items() if isinstance(value, ModuleRef | ImportedName)}
+        for one in nodes:
+            if isinstance(one, ast.alias):
                 self.named.add(one.name)
-            elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id != "self":
-                self.named.add(one.attr)
+                modules.add(one.asname or one.name)
+            elif isinstance(one, ast.Name):
+                self.named.add(one.id)
+        for one in nodes:
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name | ast.Attribute):
+                owner = one.value.id if isinstance(one.value, ast.Name) else one.value.attr
+                if owner in modules or ast.unparse(one.value) in modules:
+                    self.named.add(one.attr)
 
     def follow(self, module: Module, node: ast.Import | ast.ImportFrom, foreign: bool) -> None:
         """Where an import leads to; `foreign` ones are taken down."""
@@ -109,7 +124,8 @@ class _Walk:
                 self.reach(*_files(self.root, target))
                 continue
             top = name.partition(".")[0]
-            if foreign and top and top != "torch" and top not in sys.stdlib_module_names:
+            exported = module.file in self.late and top in _OTHER_FRAMEWORKS
+            if foreign and top and top != "torch" and top not in sys.stdlib_module_names and not exported:
                 place = f"{module.file.relative_to(self.root).as_posix()}:{node.lineno}"
                 self.found.setdefault(top, Imported(name, place))
 
@@ -144,7 +160,7 @@ def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | as
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        elif isinstance(node, ast.With | ast.ClassDef):
+        elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.With) and not _suppresses(node)):
             yield from _imports(node.body, inside)
         elif isinstance(node, ast.FunctionDef) and inside:
             yield from _imports(node.body, False)
@@ -152,6 +168,19 @@ def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | as
             yield from _imports([*node.body, *node.finalbody], inside)
         elif isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and not never_runs(node.test):
             yield from _imports(node.body, inside)
+
+
+def _initializer(node: ast.stmt) -> list[ast.stmt]:
+    """What making an object of a class runs."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return [one for made in body if isinstance(made, ast.FunctionDef) and made.name == "__init__" for one in made.body]
+
+
+def _suppresses(node: ast.With) -> bool:
+    """`with contextlib.suppress(ImportError):`"""
+    calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+    given = [one for call in calls if last_name(call.func) == "suppress" for one in call.args]
+    return any(isinstance(one, ast.Name) and one.id in _CAUGHT for one in given)
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

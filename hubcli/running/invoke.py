@@ -27,7 +27,7 @@ from hubcli.cache.weights import Weight
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UnusedDependencyError, UsageError
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import isolation
+from hubcli.running import downloads, isolation
 from hubcli.running.isolation import Namespace
 
 
@@ -202,6 +202,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
     if command and now.framework == "torch":
         _replace_torch_hub()
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
+    downloads.install()
     token = weights.caller.set(now)
     try:
         with _guarded(namespace, now.spec, command):

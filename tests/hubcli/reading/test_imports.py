@@ -50,10 +50,13 @@ def test_imports_are_followed_through_the_repository(tmp_path: Path) -> None:
         "import sys\nif sys.version_info < (3, 8):\n    import maybe\n",
         "def net(pretrained=False):\n    if pretrained:\n        import maybe\n",
         "from .nowhere import maybe\n",
+        "from contextlib import suppress\nwith suppress(ImportError):\n    import maybe\n",
+        "import helpers\ndef net(session):\n    return session.run()\n",
     ],
 )
 def test_what_need_not_be_there(tmp_path: Path, code: str) -> None:
-    assert names(tmp_path, {"hubconf.py": code}) == {}
+    files = {"hubconf.py": code, "helpers.py": "def run():\n    import maybe\n"}
+    assert names(tmp_path, files) == {}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,16 @@ def test_a_factory_imports_the_module_of_what_it_makes(tmp_path: Path) -> None:
         "models/exporting.py": "import tensorflow\n",
     }
     assert names(tmp_path, files) == {"needed": "models/a.py:1"}
+
+
+def test_what_the_functions_on_the_way_import(tmp_path: Path) -> None:
+    files = {
+        "hubconf.py": "from tools import fetch, Session\ndef net(onnx=False):\n    fetch()\n    return Session()\n",
+        "tools.py": "def fetch():\n    import yaml_x\n    if yaml_x.old:\n        import not_needed\n"
+        "class Session:\n    def __init__(self):\n        import runtime_x\n"
+        "    def other(self):\n        import not_needed\n",
+    }
+    assert names(tmp_path, files) == {"yaml_x": "tools.py:2", "runtime_x": "tools.py:7"}
 
 
 def test_a_folder_on_the_search_path(tmp_path: Path) -> None:
