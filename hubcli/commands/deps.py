@@ -63,7 +63,7 @@ def deps(ctx: click.Context, spec: str, framework: str | None, installing: bool,
                 for one in report.dependencies
             ],
             "install": report.install,
-            "installed": list(installed),
+            "installed": list(installed) if installing else None,
         },
         lambda: _text(report, installed, spec),
     )

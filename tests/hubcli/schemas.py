@@ -116,7 +116,7 @@ SCHEMAS: dict[str, Schema] = {
             record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT), declared=FLAG, note=maybe(TEXT)),
         ),
         install=maybe(TEXT),
-        installed=each(TEXT),
+        installed=maybe(each(TEXT)),
     ),
     "hub load SPEC ENTRYPOINT": document(
         **{"class": TEXT},

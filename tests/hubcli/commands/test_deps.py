@@ -35,7 +35,7 @@ def test_all_is_there(folder):
             {"name": "json", "satisfied": True, "provided_by": "stdlib", "declared": True, "note": None},
         ],
         "install": None,
-        "installed": [],
+        "installed": None,
     }
 
 
