@@ -87,6 +87,15 @@ def installed() -> bool:
 
 def install() -> None:
     """Serve `torch` from the engine, for the rest of the process.  RuntimeError if a real torch is loaded."""
+    if register():
+        importlib.import_module("torch")
+
+
+def register() -> bool:
+    """`install` without importing torch, for a finder: what is being imported must not be imported inside that.
+
+    Whether it was not installed before.
+    """
     loaded = sys.modules.get("torch")
     engine = importlib.import_module("engine")
     if loaded is not None and loaded is not engine:
@@ -95,10 +104,15 @@ def install() -> None:
             "process already; start without importing it, or use framework='torch'"
         )
     if installed():
-        return
+        return False
     sys.meta_path.insert(0, _finder)
-    importlib.import_module("torch")
     _follow_into_children()
+    return True
+
+
+def distributions(context: importlib.metadata.DistributionFinder.Context) -> Iterator[importlib.metadata.Distribution]:
+    """What `importlib.metadata` finds of torch once the alias is installed."""
+    return _finder.find_distributions(context)
 
 
 class _Reinstall:

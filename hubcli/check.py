@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from hubcli import output
+from hubcli import output, settings
 from hubcli.cache.store import Checkout
 from hubcli.confined import sandbox
 from hubcli.confined.sandbox import Mechanism
 from hubcli.errors import HubError, RepositoryCodeError, UsageError
-from hubcli.reading import dependencies, hubconf
+from hubcli.reading import dependencies, hubconf, imports
 from hubcli.reading.hubconf import EntryPoint, HubConf
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def check(
         if not wanted:
             add(Row("hubconf.py", READ, "failed", seconds, "it defines no entrypoint"))
     missing, spent = _dependencies(checkout, conf, plan)
+    waived = missing is not None and settings.current().allow_missing
     pending: list[EntryPoint] = []
     for entry in wanted:
         rows[entry.name] = []
@@ -144,9 +145,9 @@ def check(
             add(Row(entry.name, READ, "skipped", 0.0, text))
             continue
         add(Row(entry.name, READ, "passed", seconds / len(wanted)))
-        status: Status = "failed" if missing else "passed"
+        status: Status = "skipped" if waived else "failed" if missing else "passed"
         add(Row(entry.name, DEPENDENCIES, status, spent / len(wanted), missing))
-        if missing:
+        if missing and not waived:
             for stage in plan.stages():
                 add(Row(entry.name, stage, "skipped", 0.0, "dependencies are missing"))
         else:
@@ -176,8 +177,10 @@ def _dependencies(checkout: Checkout, conf: HubConf, plan: CheckPlan) -> tuple[s
     started = time.monotonic()
     report = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework)
     text = f"missing: {', '.join(report.missing)}" if report.missing else None
-    if text and report.install:
-        text += f" (run: {report.install})"
+    if text:
+        found = imports.read(checkout.path)
+        whole = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework, imports=found)
+        text += f" ({whole.hint})"
     return text, time.monotonic() - started
 
 

@@ -120,6 +120,12 @@ class DependencyError(HubError):
     code = "missing_dependencies"
 
 
+class UnusedDependencyError(DependencyError):
+    """What hubconf.py declares and is missing, although it imports without: --allow-missing goes on."""
+
+    code = "unused_dependencies"
+
+
 class LockMismatchError(HubError):
     """`hub.lock` is missing or would change under --locked."""
 
@@ -139,6 +145,12 @@ class RepositoryCodeError(HubError):
 
     status = ExitStatus.REPOSITORY_CODE
     code = "repository_code"
+
+
+class EngineGapError(RepositoryCodeError):
+    """Code needs something of torch's that the engine does not have."""
+
+    code = "engine_gap"
 
 
 def as_document(error: HubError) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class Settings:
     verbose: bool = False
     json: bool = False
     accept_changed: bool = False
+    allow_missing: bool = False
     lock: Lock | None = None
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 from builtins import list as _list
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from hubcli import output, paths, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
 from hubcli.errors import IntegrityError, NotFoundError, UsageError
-from hubcli.net import http
+from hubcli.net import http, huggingface
 from hubcli.reading.hubconf import missing_callable, near_names
 from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
@@ -163,9 +164,9 @@ def load_state_dict_from_url(
 ) -> Any:
     """Load the checkpoint at `url`, from `model_dir` (default: `<hub_dir>/checkpoints`) if it is there.
 
-    A hash of at least 8 hex digits before the extension is always checked; with `check_hash` it is
-    an error if the name has none.  Files are read without pickle, so that `weights_only` matters
-    only where torch itself is the framework.
+    A hash of at least 8 hex digits before the extension is always checked; where `check_hash` asks and
+    the name has none, the digest is recorded, as of any file.  Files are read without pickle, so that
+    `weights_only` matters only where torch itself is the framework.
     """
     for last in (False, False, True):
         weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
@@ -191,17 +192,33 @@ def download_url_to_file(
 ) -> None:
     """Download `url` to the file `dst`; a failure leaves what was there.
 
-    Raises IntegrityError (a RuntimeError) unless the sha256 begins with `hash_prefix`.
+    Raises IntegrityError (a RuntimeError) unless the sha256 begins with `hash_prefix`.  What an entrypoint
+    downloads is kept and recorded as weights are, wherever it wants its copy: so it is there offline.
     """
     target = Path(dst).expanduser()
     if not target.parent.is_dir():
         raise NotFoundError(f"no folder {target.parent} to download to", hint="create it first")
+    url = huggingface.resolved(url)
+    if weights.caller.get() is not None:
+        _copy_from_cache(url, target, hash_prefix, progress)
+        return
     fetched = http.fetch(url, target, progress=progress, expected=hash_prefix)
     try:
         weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
         os.replace(fetched.path, target)
     finally:
         fetched.release()
+
+
+def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: bool) -> None:
+    weight, path = weights.obtain(url, progress=progress, file_name=target.name)
+    weights.require_prefix(weight.sha256, hash_prefix, http.public(url))
+    temporary = paths.temporary_for(target)
+    try:
+        shutil.copyfile(path, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -75,7 +75,7 @@ STANDS_FOR = {
     "hubcli/commands/*": "hubcli/test_json.py hubcli/test_status.py hubcli/test_cli.py",
     "hubcli/cache/*": "hubcli/cache/test_store.py hubcli/cache/test_maintenance.py hubcli/test_faults.py",
     "hubcli/confined/*": "hubcli/confined/test_sandbox.py hubcli/commands/test_check.py",
-    "hubcli/reading/*": "hubcli/reading/test_hubconf.py",
+    "hubcli/reading/*": "hubcli/reading/test_hubconf.py hubcli/reading/test_listing.py",
     "hubcli/running/*": "hubcli/running/test_invoke.py hubcli/commands/test_run.py hubcli/commands/test_profile.py",
     "hubcli/running/checkpoints.py": "hubcli/test_torch_hub.py",
     "hubcli/net/*": "hubcli/net/test_http.py hubcli/net/test_git.py",

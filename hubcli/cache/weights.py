@@ -35,7 +35,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import behalf, http
+from hubcli.net import behalf, http, huggingface
 
 if TYPE_CHECKING:
     from hubcli import lockfile
@@ -78,9 +78,10 @@ def obtain(
 ) -> tuple[Weight, Path]:
     """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
 
-    A hash of at least 8 hex digits before the extension is checked.  Raises IntegrityError where
-    it does not fit or where `check_hash` asks for a hash that the name lacks.
+    A hash of at least 8 hex digits before the extension is checked; IntegrityError where it does not fit.  Where
+    `check_hash` asks for one that the name lacks, the digest that comes is recorded and held against it from then on.
     """
+    url = huggingface.resolved(url)
     http.refuse_credentials(url)
     with http.disk_full_said(paths.hub_dir()):
         for last in (False, False, True):
@@ -110,6 +111,8 @@ def _obtain(
     if record is None and not records.known(target):
         record = _take_over(target, url, prefix)
     if record is None or not record.content().is_file():
+        if check_hash and prefix is None:
+            output.message(f"{name!r} names no hash to check: its sha256 is recorded, and checked from now on")
         record = _fetch(target, url, prefix, progress)
     elif record.stale:
         record = _renew(record, target, url, prefix, progress)
@@ -221,11 +224,6 @@ def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
         # A date is hex digits too: only an explicit check takes one for a hash.
         if match and (check_hash or not _DATE.match(match.group(1))):
             return match.group(1).lower()
-    if check_hash:
-        raise IntegrityError(
-            f"check_hash=True, but {name!r} names no hash",
-            hint="the name must end in -<at least 8 hex digits of the sha256>.<extension>",
-        )
     return None
 
 
@@ -236,6 +234,33 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
             f'invalid hash value (expected "{prefix}", got "{digest}")',
             hint=f"{what} is not the file that its name promises; nothing was kept of it",
         )
+
+
+def kept(url: str, name: str) -> Path | None:
+    """The content of a file that `keep` took in under this URL and name, checked again if something touched it."""
+    check_name(name, url)
+    record = records.read(paths.checkpoints() / name, url)
+    if record is None or not record.content().is_file():
+        return None
+    return _note_use(_verified(record, None)).content()
+
+
+def keep(url: str, name: str, file: Path) -> Weight:
+    """Take in a file that repository code has fetched from `url` by means of its own."""
+    check_name(name, url)
+    target = paths.checkpoints() / name
+    _ensure_folder(target.parent)
+    with store.exclusive(f"weights-{records.key(target, url)}", name):
+        temporary = paths.temporary_for(target)
+        try:
+            shutil.copyfile(file, temporary)
+            digest = digest_of(temporary)
+            _refuse_changed(url, digest)
+            _place_blob(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _link(target, paths.blob(digest))
+        return _note_use(records.renew(target, url, digest, True)).weight()
 
 
 def digest_of(path: Path) -> str:

@@ -95,6 +95,9 @@ def executing(command: Command) -> Command:
             ),
             sandboxed,
             click.option("--force-reload", is_flag=True, help="Fetch anew, code and weights."),
+            click.option(
+                "--allow-missing", is_flag=True, help="Go on without declared dependencies that nothing imports."
+            ),
             _quantities.size_limit,
             *_LOCKING,
         )
@@ -137,8 +140,10 @@ def execution(
     locked: bool,
     frozen: bool,
     lock_file: Path | None,
+    allow_missing: bool = False,
 ) -> Execution:
-    """Check the values of `executing`; a lock file holds for the rest of the command."""
+    """Check the values of `executing`; a lock file holds for the rest of the command, and so does --allow-missing."""
+    settings.override(allow_missing=allow_missing or None)
     path = lock_path(lock_file, locked or frozen)
     if locked or frozen:
         from hubcli import lockfile

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hubcli import settings
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import sandbox
 from hubcli.confined.sandbox import Mechanism, Session
-from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
+from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
 from hubcli.running import inference, invoke, isolation
@@ -360,6 +361,9 @@ def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds:
     broker.inbox = here.inbox
     limits = sandbox.default_limits(seconds)
     outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
+    if isinstance(outcome.error, UnusedDependencyError) and invoke.asked_to_go_on(outcome.error):
+        settings.override(allow_missing=True)
+        outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
     if outcome.error is not None:
         raise outcome.error
     if outcome.ended is not None or outcome.result is None:

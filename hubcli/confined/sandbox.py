@@ -244,7 +244,7 @@ def confinement(
 
 def _histories(read: list[str]) -> list[str]:
     """The `.git` of what is read and of what it lies in: configuration and history often hold a token."""
-    found = {}
+    found: dict[str, None] = {}
     for path in (Path(one) for one in read):
         for folder in (path, *path.parents):
             if os.path.lexists(folder / ".git"):
@@ -402,7 +402,9 @@ def perform(
         "brokered": chosen.name != "none",
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
-        "settings": {name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")},
+        "settings": {
+            name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")
+        },
         "lock": _lock_text() if chosen.name == "none" else None,
     }
     (here.inbox / "job.json").write_text(json.dumps(document), encoding="utf-8")

@@ -8,6 +8,7 @@ holds back code that does not is the kernel.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -21,7 +22,12 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, NoReturn
 
-_NETWORK_EVENTS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.connect", "socket.__new__")
+_NETWORK_EVENTS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.connect")
+_NETWORK_ERRORS = set(
+    "builtins.ConnectionError builtins.TimeoutError socket.gaierror socket.herror urllib.URLError http.HTTPException "
+    "requests.RequestException urllib3.HTTPError httpx.TransportError aiohttp.ClientError".split()
+)
+_UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
             parent.send({"error": {"message": f"the sandbox could not be set up: {error}"}})
             return
     parent.send({"event": {"stage": "", "status": "ready"}})
-    attempts: list[str] = []
+    attempts: list[str] = []  # the hosts that code tried to reach
     if document["brokered"]:
         sys.addaudithook(_recorder(attempts))
 
@@ -125,9 +131,9 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
             import traceback
 
             traceback.print_exception(error)
-        if attempts and isinstance(error, RepositoryCodeError):
+        if type(error) is RepositoryCodeError and _wanted_network(error, bool(attempts)):
             error = NeedsNetworkError(
-                f"{error.message} (it tried to reach {attempts[0]})",
+                f"{error.message} (it tried to reach {attempts[-1] if attempts else 'the network'})",
                 hint="a sandbox has no network; --no-sandbox runs the code with it",
                 spec=error.spec,
             )
@@ -152,16 +158,31 @@ def _recorder(attempts: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _NETWORK_EVENTS and len(attempts) < 8:
             with contextlib.suppress(Exception):
-                if event == "socket.__new__":
-                    if arguments[1] in (2, 10):
-                        attempts.append("the network")
-                elif event == "socket.connect":
+                if event == "socket.connect":
                     if isinstance(arguments[1], tuple):
-                        attempts.insert(0, ":".join(map(str, arguments[1][:2])))
+                        attempts.append(":".join(map(str, arguments[1][:2])))
                 else:
-                    attempts.insert(0, _name(arguments[0]))
+                    attempts.append(_name(arguments[0]))
 
     return hook
+
+
+def _wanted_network(error: BaseException, tried: bool) -> bool:
+    """Whether an error says that the network is missing, and not something else after some attempt.
+
+    Libraries raise their own kinds from a socket's OSError, or catch it and then miss the file that should have come.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error.__cause__
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(current).__mro__}
+        if kinds & _NETWORK_ERRORS or getattr(current, "errno", None) in _UNREACHABLE:
+            return True
+        if tried and isinstance(current, FileNotFoundError):
+            return True
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return False
 
 
 def _name(host: object) -> str:
@@ -240,7 +261,8 @@ def _replace(parent: Parent, scratch: Path) -> None:
     weights.obtain = obtain
     store.ensure = ensure
     # the parent asks before it fetches, and before it gives the checkout
-    trust.require = trust.before_fetch = lambda *rest, **more: None
+    trust.require = lambda *rest, **more: None
+    trust.before_fetch = lambda *rest, **more: None
     http.fetch = fetch  # type: ignore[assignment]
 
     def change(module: Any) -> None:

@@ -19,7 +19,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -88,6 +88,7 @@ class _Answer:
     validator: str | None
     html: bool
     framed: bool = True
+    linked: str | None = None  # the sha256 that the first server gives for what it redirects to
 
 
 class _TryAgain(Exception):
@@ -252,6 +253,11 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
         if answer.length is not None and partial.size != answer.length:
             raise _TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
         partial.sync()
+    if answer.linked not in (None, partial.digest.hexdigest()):
+        raise IntegrityError(
+            f"{public(target)}: sha256 is {partial.digest.hexdigest()}, its server says {answer.linked}",
+            hint="what the server redirects to is not what it announces; nothing was kept of it",
+        )
     return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
 
@@ -268,6 +274,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
     secret = _credentials(url) if allowed else None
     asked = False
     range_start = _range_start(partial)
+    linked: str | None = None
     hops = 0
     while hops <= MAX_REDIRECTS:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
@@ -296,6 +303,8 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             raise NetworkError(f"{public(url)}: {_reason(error)}") from None
         stack.callback(response.close)
+        if _origin(url) == _origin(first):
+            linked = _linked(response) or linked
         location = response.headers.get("Location")
         if response.status_code in _REDIRECTS and location:
             url = _redirected(url, location)
@@ -307,7 +316,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
             secret = _from_helper(first)
             if secret:
                 continue
-        return _answer(url, response, partial, range_start)
+        return replace(_answer(url, response, partial, range_start), linked=linked)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
 
 
@@ -379,6 +388,12 @@ def _answer(url: str, response: requests.Response, partial: Partial, range_start
         response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
         length is not None or _chunked(response),
     )
+
+
+def _linked(response: requests.Response) -> str | None:
+    """The sha256 in `X-Linked-Etag`, by which Hugging Face names a large file before it redirects to its store."""
+    value = response.headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"').lower()
+    return value if re.fullmatch(r"[0-9a-f]{64}", value) else None
 
 
 def _range_start(partial: Partial) -> int | None:

@@ -10,12 +10,17 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubcli.errors import DependencyError
+from hubcli.reading import packages
+
+if TYPE_CHECKING:
+    from hubcli.reading.imports import Imported
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?\Z")
@@ -23,98 +28,192 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?
 # Import names that differ from the name to install by.
 _INSTALL_NAMES = {
     "Crypto": "pycryptodome",
+    "OpenGL": "PyOpenGL",
     "PIL": "Pillow",
     "attr": "attrs",
+    "box": "python-box",
     "bs4": "beautifulsoup4",
+    "cpuinfo": "py-cpuinfo",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",
-    "efficientnet_pytorch": "efficientnet-pytorch",
-    "facenet_pytorch": "facenet-pytorch",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "PyMuPDF",
     "git": "GitPython",
     "google.protobuf": "protobuf",
     "huggingface_hub": "huggingface-hub",
-    "open_clip": "open_clip_torch",
+    "hydra": "hydra-core",
+    "jwt": "PyJWT",
+    "kornia_rs": "kornia-rs",
+    "mpl_toolkits": "matplotlib",
     "pkg_resources": "setuptools",
-    "pytorch_lightning": "pytorch-lightning",
+    "pydantic_settings": "pydantic-settings",
+    "pywt": "PyWavelets",
     "ruamel.yaml": "ruamel.yaml",
-    "segmentation_models_pytorch": "segmentation-models-pytorch",
+    "serial": "pyserial",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
-    "soundfile": "soundfile",
+    "typing_extensions": "typing-extensions",
     "yaml": "PyYAML",
 }
 
-# Packages whose installation would bring torch along, and what to install with --no-deps where
-# that is known to do under the engine (None: it is not).
-_NEEDS_TORCH: dict[str, tuple[str, ...] | None] = {
-    "efficientnet_pytorch": ("efficientnet-pytorch",),
-    "facenet_pytorch": ("facenet-pytorch",),
-    "fairseq": None,
-    "fastai": None,
-    "fvcore": None,
-    "geffnet": ("geffnet",),
-    "kornia": None,
-    "lightning": None,
-    "lpips": ("lpips",),
-    "nflows": ("nflows",),
-    "open_clip": None,
-    "openunmix": ("openunmix",),
-    "pretrainedmodels": ("pretrainedmodels",),
-    "pytorch_lightning": None,
-    "pytorchvideo": None,
-    "segmentation_models_pytorch": None,
-    "super_image": ("super-image",),
-    "timm": None,
-    "torch_geometric": None,
-    "torchaudio": None,
-    "torchcrepe": ("torchcrepe",),
-    "torchlibrosa": ("torchlibrosa",),
-    "torchmetrics": None,
-    "torchtext": None,
-    "torchvision": ("torchvision==0.2.2.post3",),  # the last one in plain Python
-    "ultralytics": None,
-    "vit_pytorch": ("vit-pytorch",),
-    "xformers": None,
-}
+_IMPORT_NAMES = {packages.canonical(name): module for module, name in _INSTALL_NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Dependency:
-    """One entry of `dependencies`.
+    """One entry of `dependencies`, or (`declared` is false) something that the repository needs besides.
 
-    `provided_by` is `engine`, `stdlib`, `repository`, or a distribution with its version.
+    `provided_by` is `engine`, `stdlib`, `repository`, or a distribution with its version; `note` says where an
+    undeclared one comes from, or why one cannot be had.
     """
 
     name: str
     satisfied: bool
     provided_by: str | None
+    declared: bool = True
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to install: `whole` with all requirements, `bare` without; and what cannot be, with the reason."""
+
+    whole: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def command(self, program: str = "python -m pip") -> str | None:
+        """The one line for a shell; None where there is nothing to install."""
+        parts = []
+        if self.whole:
+            parts.append(f"{program} install {shlex.join(self.whole)}")
+        if self.bare:
+            parts.append(f"{program} install --no-deps {shlex.join(self.bare)}")
+        return " && ".join(parts) or None
 
 
 @dataclass(frozen=True)
 class Report:
-    """The dependencies in their order; `install` is the command for the missing ones."""
+    """The dependencies in their order, what installs the missing ones, and what the user should know of the others."""
 
     dependencies: tuple[Dependency, ...]
-    install: str | None
-    hint: str | None
+    plan: Plan = Plan()
+    warnings: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The names that are not satisfied."""
+        """The names that are not satisfied, those that are not declared too."""
         return tuple(one.name for one in self.dependencies if not one.satisfied)
 
+    @property
+    def install(self) -> str | None:
+        """The command for what is missing, as far as there is one."""
+        return self.plan.command()
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next."""
+        if not self.missing:
+            return None
+        parts = [] if self.install is None else [f"run: {self.install}"]
+        return "; ".join(parts + [reason for _, reason in self.plan.refused])
+
     def require(self, spec: str | None = None) -> None:
-        """Raise DependencyError, with torch.hub's sentence, if anything is missing."""
-        if self.missing:
-            raise DependencyError(f"Missing dependencies: {', '.join(self.missing)}", hint=self.hint, spec=spec)
+        """Raise DependencyError, with torch.hub's sentence, if anything that is declared is missing."""
+        absent = [one.name for one in self.dependencies if one.declared and not one.satisfied]
+        if absent:
+            raise DependencyError(f"Missing dependencies: {', '.join(absent)}", hint=self.hint, spec=spec)
 
 
-def check(names: Sequence[str], *, root: Path | None = None, framework: str = "engine") -> Report:
-    """Which of `names` are there: for a repository at `root`, run on `framework`."""
-    found = tuple(_check_one(name, root, framework) for name in names)
-    missing = [one.name for one in found if not one.satisfied]
-    install = _install_command(missing, framework)
-    return Report(found, install, _hint(missing, install, framework))
+def check(
+    names: Sequence[str],
+    *,
+    root: Path | None = None,
+    framework: str = "engine",
+    imports: Sequence[Imported] = (),
+) -> Report:
+    """Which of `names` are there: for a repository at `root`, run on `framework`.
+
+    Of `imports`, what the code imports without declaring it, only the missing ones are reported; and so is what an
+    installed package needs and lacks, because it was installed without its requirements.
+    """
+    found = [_check_one(name, root, framework) for name in names]
+    covered = {_top(name) for name in names}
+    for one in imports:
+        if one.name.partition(".")[0] not in covered:
+            made = _check_one(_import_name(one.name), root, framework)
+            note = f"imported by {one.place}, but not declared"
+            found.append(replace(made, declared=False, note=note))
+    kept = [one for one in found if one.declared or not one.satisfied]
+    if framework == "engine":
+        installed = [one.name for one in found if one.satisfied and _foreign(one.provided_by)]
+        kept += _lacking(installed, {packages.canonical(one.name) for one in kept})
+    missing = [one for one in kept if not one.satisfied]
+    plan = _plan([one.name for one in missing], framework)
+    reasons = dict(plan.refused)
+    noted = tuple(replace(one, note=one.note or reasons.get(one.name)) for one in kept)
+    return Report(noted, plan, tuple(_unknown_versions(names, found, framework)))
+
+
+def _foreign(provider: str | None) -> bool:
+    return provider not in (None, "engine", "stdlib", "repository") and not str(provider).startswith("not needed")
+
+
+def _top(text: str) -> str:
+    """The import name that a declared dependency stands for, as well as that can be told."""
+    name = re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]
+    known = _IMPORT_NAMES.get(packages.canonical(name)) or getattr(packages.find(name), "module", None)
+    return (known or name.replace("-", "_")).partition(".")[0]
+
+
+def _import_name(name: str) -> str:
+    """As much of a dotted name as it takes to know the distribution."""
+    return next((known for known in _INSTALL_NAMES if f"{name}.".startswith(f"{known}.")), name.partition(".")[0])
+
+
+def _lacking(installed: Sequence[str], known: set[str]) -> Iterator[Dependency]:
+    """What packages that are there need, and what is not there."""
+    found = [one for name in installed if (one := packages.find(re.split(r"[^\w.-]", name.strip(), maxsplit=1)[0]))]
+    for package in packages.closure(found):
+        others = [packages.table()[name] for name in package.torchy]
+        needs = {one: _has(one) for one in package.needs}
+        needs |= {one.distribution: _has(one.distribution, one.module) for one in others}
+        for need, there in needs.items():
+            if not there and packages.canonical(need) not in known and _has(package.distribution, package.module):
+                known.add(packages.canonical(need))
+                yield Dependency(need, False, None, False, f"needed by {package.distribution}")
+
+
+def _has(distribution: str, module: str | None = None) -> bool:
+    """Whether a distribution, or another one with the same module, is installed."""
+    from importlib import metadata
+
+    module = module or _IMPORT_NAMES.get(packages.canonical(distribution))
+    if module is not None and find(module, None) is not None:
+        return True
+    try:
+        metadata.distribution(distribution)
+    except (metadata.PackageNotFoundError, ValueError, OSError):
+        return module is None and find(distribution.replace("-", "_"), None) is not None
+    return True
+
+
+def _unknown_versions(names: Sequence[str], found: Sequence[Dependency], framework: str) -> Iterator[str]:
+    """A sentence for every package of the table whose installed version is not known to work."""
+    if framework != "engine":
+        return
+    for one in found:
+        package = packages.find(re.split(r"[^\w.-]", one.name.strip(), maxsplit=1)[0])
+        version = (one.provided_by or "").rpartition(" ")[2]
+        if package is None or not one.satisfied or not _foreign(one.provided_by) or not version[:1].isdigit():
+            continue
+        if not package.knows(version):
+            yield (
+                f"{one.provided_by} is installed; the engine is known to work with {package.distribution} "
+                f"{package.versions}: python -m pip install --no-deps {shlex.quote(package.requirement())}"
+            )
 
 
 def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
@@ -131,25 +230,25 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
         name, specifier = requirement.name, str(requirement.specifier)
     if name.partition(".")[0] == "torch" and framework == "engine":
         return Dependency(text, True, "engine")
-    where = _find(name, root)
-    distribution = _distribution(name)
+    where = find(name, root)
+    release = distribution(name)
     # `scikit-learn` is no import name: there the distribution decides.
-    if where is None and (distribution is None or name in _INSTALL_NAMES or "." in name):
+    if where is None and (release is None or name in _INSTALL_NAMES or "." in name):
         return Dependency(text, False, None)
     if specifier and where != "repository":
         from packaging.specifiers import SpecifierSet
 
-        if distribution is None:  # no version is known: that it fits cannot be said
+        if release is None:  # no version is known: that it fits cannot be said
             return Dependency(text, False, where)
-        title, version = distribution
+        title, version = release
         fits = SpecifierSet(specifier).contains(version, prereleases=True)
         return Dependency(text, fits, f"{title} {version}")
-    if where in ("installed", None) and distribution is not None:
-        where = " ".join(distribution)
+    if where in ("installed", None) and release is not None:
+        where = " ".join(release)
     return Dependency(text, True, where)
 
 
-def _find(name: str, root: Path | None) -> str | None:
+def find(name: str, root: Path | None) -> str | None:
     """Where module `name` comes from, or None; every failure of a finder means that it is absent."""
     parts = name.split(".")
     if root is not None and _in_folder(root, parts):
@@ -201,7 +300,7 @@ def _spec_below(name: str, parent: ModuleSpec) -> ModuleSpec | None:
         return None
 
 
-def _distribution(name: str) -> tuple[str, str] | None:
+def distribution(name: str) -> tuple[str, str] | None:
     """Name and version of the installed distribution that is called so or provides the module."""
     from importlib import metadata
 
@@ -218,40 +317,32 @@ def _distribution(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _install_command(missing: Sequence[str], framework: str) -> str | None:
-    """One pip command; None where a part of it would be wrong or bring torch along."""
-    whole: list[str] = []
-    bare: list[str] = []
+def _plan(missing: Sequence[str], framework: str) -> Plan:
+    """What to install for the missing names, each judged by itself."""
+    whole: dict[str, str] = {}
+    bare: dict[str, str] = {}
+    refused: list[tuple[str, str]] = []
     for text in missing:
-        top = re.split(r"[^\w.-]", text, maxsplit=1)[0]
-        name = _INSTALL_NAMES.get(text) or _INSTALL_NAMES.get(top) or text
-        known = _NEEDS_TORCH.get(top.replace("-", "_"), ())
-        if framework == "engine" and known is None:
-            return None
-        if framework == "engine" and known:
-            bare += known
-        elif _SAFE.match(name):
-            whole.append(name)
+        name = re.split(r"[^\w.-]", text, maxsplit=1)[0]
+        package = packages.find(name) if framework == "engine" else None
+        install = _INSTALL_NAMES.get(text) or _INSTALL_NAMES.get(name) or text
+        if not _SAFE.match(install):  # what a stranger wrote does not reach a shell
+            refused.append((text, f"{text!r} is not a name that can be installed; ask the repository what it means"))
+        elif package is None:
+            whole.setdefault(packages.canonical(install), install)
+        elif package.reason is not None:
+            needs = f"{package.distribution} needs torch itself ({package.reason})"
+            refused.append((text, f"{needs}: install both and use --framework torch"))
         else:
-            return None  # what a stranger wrote does not reach a shell
-    commands = []
-    if whole:
-        commands.append("python -m pip install " + shlex.join(whole))
-    if bare:
-        commands.append("python -m pip install --no-deps " + shlex.join(bare))
-    return " && ".join(commands) or None
-
-
-def _hint(missing: Sequence[str], install: str | None, framework: str) -> str | None:
-    if not missing:
-        return None
-    if install is not None:
-        return f"run: {install}"
-    needing = [name for name in missing if _NEEDS_TORCH.get(name.replace("-", "_"), ()) is None]
-    if framework == "engine" and needing:
-        return f"{needing[0]} needs torch itself: install both and use --framework torch"
-    unusable = next((name for name in missing if not _SAFE.match(name)), missing[0])
-    return f"{unusable!r} is not a name that can be installed; ask the repository what it means"
+            for one in packages.closure([package]):
+                wanted = text[len(name) :].strip() if one is package else ""
+                if one is package or not _has(one.distribution, one.module):
+                    into = bare if one.torch else whole
+                    into.setdefault(packages.canonical(one.distribution), one.requirement(wanted))
+                for need in one.needs if one.torch else ():
+                    if not _has(need):
+                        whole.setdefault(packages.canonical(need), need)
+    return Plan(tuple(whole.values()), tuple(bare.values()), tuple(refused))
 
 
 def torch_installed() -> bool:

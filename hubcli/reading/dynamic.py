@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+
+OWN_NAMES = {"globals", "locals", "vars"}
+_READERS = {"dir", "getattr", "hasattr", "id", "isinstance", "len", "list", "print", "repr", "sorted", "str", "vars"}
+_MUTATORS = {"update", "setdefault", "__setitem__", "__ior__"}
 
 
-def fills_namespace(tree: ast.Module) -> bool:
-    """Whether code may add names when it runs: globals(), exec, setattr on the module itself."""
-    return any(_mutates_globals(node) for node in ast.walk(tree)) or any(
-        _mutates_locals(node) for node in _at_module_level(tree)
+def fills_namespace(tree: ast.Module, handled: Set[int] = frozenset(), own: Set[str] = frozenset()) -> bool:
+    """Whether code may add names when it runs: globals(), exec, setattr on the module itself.
+
+    `handled` holds the ids of nodes whose effect is known, `own` the names that stand for the module or its namespace.
+    """
+    return any(_mutates_globals(node, own) for node in ast.walk(tree) if id(node) not in handled) or any(
+        _mutates_locals(node) for node in _at_module_level(tree) if id(node) not in handled
     )
 
 
@@ -22,18 +29,20 @@ def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-_MUTATORS = {"update", "setdefault", "__setitem__", "__ior__"}
-
-
-def _is_call(node: ast.AST, names: set[str]) -> bool:
+def is_call(node: ast.AST, names: Set[str]) -> bool:
+    """Whether the node calls one of these names."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
-def _is_own_module(node: ast.AST) -> bool:
-    """`sys.modules[__name__]`, or its `__dict__`."""
+def is_own_module(node: ast.AST, own: Set[str] = frozenset()) -> bool:
+    """`sys.modules[__name__]`, its `__dict__`, or a name for either."""
     if isinstance(node, ast.Attribute) and node.attr == "__dict__":
         node = node.value
-    if _is_call(node, {"import_module", "__import__"}):
+    if is_call(node, {"vars"}) and isinstance(node, ast.Call) and len(node.args) == 1:
+        node = node.args[0]
+    if isinstance(node, ast.Name):
+        return node.id in own
+    if is_call(node, {"import_module", "__import__"}):
         assert isinstance(node, ast.Call)
         return bool(node.args) and _is_name(node.args[0], "__name__")
     return isinstance(node, ast.Subscript) and _is_name(node.slice, "__name__")
@@ -43,33 +52,35 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _mutates(node: ast.AST, names: set[str]) -> bool:
+def is_namespace(node: ast.AST, own: Set[str], calls: Set[str] = OWN_NAMES) -> bool:
+    """Whether an expression is the module's namespace or the module."""
+    return (is_call(node, calls) and isinstance(node, ast.Call) and not node.args) or is_own_module(node, own)
+
+
+def _mutates(node: ast.AST, names: Set[str], own: Set[str]) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return _is_call(node.value, names) or _is_own_module(node.value)
+        return is_call(node.value, names) or is_own_module(node.value, own)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         owner = node.func.value
-        return node.func.attr in _MUTATORS and (_is_call(owner, names) or _is_own_module(owner))
+        return node.func.attr in _MUTATORS and (is_call(owner, names) or is_own_module(owner, own))
     return False
 
 
-def _mutates_globals(node: ast.AST) -> bool:
-    if _is_call(node, {"setattr"}):
+def _mutates_globals(node: ast.AST, own: Set[str]) -> bool:
+    if is_call(node, {"setattr"}):
         assert isinstance(node, ast.Call)
-        return bool(node.args) and _is_own_module(node.args[0])
-    if _is_call(node, {"exec"}):
+        return bool(node.args) and is_own_module(node.args[0], own)
+    if is_call(node, {"exec"}):
         assert isinstance(node, ast.Call)
-        return any(_is_call(argument, {"globals"}) for argument in node.args[1:2])
-    return _mutates(node, {"globals"})
+        return any(is_call(argument, {"globals"}) for argument in node.args[1:2])
+    handed_over = isinstance(node, ast.Call) and any(isinstance(one, ast.Name) and one.id in own for one in node.args)
+    if handed_over and not is_call(node, _READERS):
+        return True
+    return _mutates(node, {"globals"}, own)
 
 
 def _mutates_locals(node: ast.AST) -> bool:
-    if _is_call(node, {"exec"}):
+    if is_call(node, {"exec"}):
         assert isinstance(node, ast.Call)
-        return len(node.args) < 2 or any(
-            _is_call(argument, {"globals", "locals", "vars"}) for argument in node.args[1:]
-        )
-    if isinstance(node, ast.Assign) and any(_is_call(node.value, {kind}) for kind in ("globals", "locals", "vars")):
-        return True  # g = globals(): whatever is done to g is done to the namespace
-    if isinstance(node, ast.Assign) and _is_own_module(node.value):
-        return True
-    return _mutates(node, {"locals", "vars"})
+        return len(node.args) < 2 or any(is_call(argument, OWN_NAMES) for argument in node.args[1:])
+    return _mutates(node, {"locals", "vars"}, frozenset())

@@ -9,31 +9,17 @@ opened, and every failure names the file and the line.
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
-from hubcli.reading.names import Class, External, Function, Reader, Unknown, Value
+from hubcli.reading.externals import callable_here
+from hubcli.reading.names import Reader
+from hubcli.reading.values import Class, External, Function, Maybe, Unknown, Value
 
 MAX_PARAMETERS = 255
-
-# Sub-modules of torch that `from torch import x` may name: torch itself need not be installed.
-# fmt: off
-_TORCH_MODULES = frozenset(
-    (
-        "amp", "ao", "autograd", "autograd.functional", "backends", "cuda", "distributed",
-        "distributions", "fft", "fx", "hub", "jit", "linalg", "multiprocessing", "nn",
-        "nn.functional", "nn.init", "nn.modules", "nn.parallel", "nn.utils", "onnx", "optim",
-        "optim.lr_scheduler", "overrides", "profiler", "quantization", "random",
-        "serialization", "sparse", "special", "testing", "types", "utils", "utils.checkpoint",
-        "utils.data", "utils.model_zoo", "version",
-    )
-)
-# fmt: on
 
 
 @dataclass(frozen=True)
@@ -107,15 +93,13 @@ def read(path: Path) -> HubConf:
     try:
         module = reader.load(file)
         names = {name: (reader.resolve(value), source) for name, (value, source) in module.names.items()}
-        entries = (
-            _entrypoint(reader, name, value, source)
-            for name, (value, source) in sorted(names.items())
-            if not name.startswith("_")
-        )
+        public = {name: known for name, known in sorted(names.items()) if not name.startswith("_")}
+        entries = (_entrypoint(reader, name, value, source) for name, (value, source) in public.items())
+        unclear = any(isinstance(value, Maybe) for value, _ in public.values())
         return HubConf(
             entrypoints=tuple(entry for entry in entries if entry is not None),
             dependencies=reader.dependencies(module),
-            dynamic=module.dynamic,
+            dynamic=module.dynamic or unclear,
             docstring=ast.get_docstring(module.tree),
         )
     except RecursionError:
@@ -141,7 +125,7 @@ def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPo
         function = _call_method(reader, value) if value.instance else reader.initializer(value)
         signature = _signature(reader, function) if function else None
     elif isinstance(value, External):
-        if not _external_callable(value.dotted):
+        if value.module or not callable_here(value.dotted):
             return None
     elif not isinstance(value, Unknown):
         return None
@@ -198,28 +182,3 @@ def _parameter(reader: Reader, argument: ast.arg, default: str | None) -> str:
         return argument.arg if default is None else f"{argument.arg}={default}"
     text = f"{argument.arg}: {reader.text(argument.annotation)}"
     return text if default is None else f"{text} = {default}"
-
-
-def _external_callable(dotted: str) -> bool:
-    """Whether a name from outside the repository may be callable: all but modules and constants."""
-    top, _, rest = dotted.partition(".")
-    if not top:
-        return True  # a relative import that leaves the repository
-    last = dotted.rpartition(".")[2]
-    if not rest or top == "__future__" or last == "TYPE_CHECKING":
-        return False
-    if last.startswith("__") and last.endswith("__"):
-        return False
-    if top == "builtins":
-        return callable(getattr(builtins, rest, None))
-    if top == "torch" and rest in _TORCH_MODULES:
-        return False
-    spec = PathFinder.find_spec(top)
-    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
-    below = Path(*rest.split("."))
-    suffixes = (".py", *EXTENSION_SUFFIXES)
-    return not any(
-        (Path(location) / below / "__init__.py").is_file()
-        or any(Path(location, f"{below}{suffix}").is_file() for suffix in suffixes)
-        for location in locations
-    )

@@ -11,12 +11,17 @@ import builtins
 import stat
 import sys
 import warnings
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from hubcli.errors import RepositoryCodeError
-from hubcli.reading.dynamic import fills_namespace
+from hubcli.reading.calls import Calls, last_name, unclear
+from hubcli.reading.dynamic import fills_namespace, is_namespace
+from hubcli.reading.interpret import Interpreter, Unclear
+from hubcli.reading.loops import Loops
+from hubcli.reading.values import Class, Data, External, Function, Imported, Maybe, Module, ModuleRef, Unknown, Value
 
 # Ceilings far above what real repositories need; a hostile one meets them within seconds.
 MAX_FILE_BYTES = 512 * 1024
@@ -24,76 +29,7 @@ MAX_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_MODULES = 400
 MAX_STEPS = 300_000
 
-_PARTIAL = {"functools.partial", "functools.partialmethod"}
-_FACTORIES = {
-    "collections.namedtuple",
-    "operator.attrgetter",
-    "operator.itemgetter",
-    "operator.methodcaller",
-    "typing.NewType",
-}
-
-
-# What a name may stand for.  Lazy: `Imported` is looked up when somebody needs to know.
-
-
-@dataclass(frozen=True)
-class Data:
-    """Not callable, or not known to be."""
-
-    expression: ast.expr | None = None
-
-
-@dataclass(frozen=True)
-class Function:
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    module: Module
-    bound: int = 0  # leading parameters that are taken: self, cls, arguments of a partial
-    keywords: tuple[tuple[str, str], ...] = ()  # defaults given by a partial
-    doc: str | None = None  # assigned to __doc__ later
-
-
-@dataclass(frozen=True)
-class Class:
-    node: ast.ClassDef
-    module: Module
-    instance: bool = False
-
-
-@dataclass(frozen=True)
-class External:
-    dotted: str
-
-
-@dataclass(frozen=True)
-class Imported:
-    """`from target import name`, inside the repository; `target` is a file or a bare folder."""
-
-    target: Path
-    name: str
-
-
-@dataclass(frozen=True)
-class ModuleRef:
-    target: Path
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Imported from a module of the repository that does not (statically) define it."""
-
-
-Value = Data | Function | Class | External | Imported | ModuleRef | Unknown
-
-
-@dataclass(eq=False)
-class Module:
-    file: Path
-    tree: ast.Module
-    names: dict[str, tuple[Value, str]] = field(default_factory=dict)
-    exported: list[str] | None = None  # __all__
-    dependencies: list[str] = field(default_factory=list)
-    dynamic: bool = False
+_CHANGING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update"}
 
 
 class Reader:
@@ -106,7 +42,10 @@ class Reader:
         self.bytes = 0
         self.steps = 0
         self._methods: dict[int, dict[str, ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        self._made: dict[int, Value] = {}
+        self._mutated: dict[Path, set[str]] = {}
+        self.nesting = 0  # of expressions that are worked out
+        self._calls = Calls(self)
+        self._loops = Loops(self)
 
     def spend(self, steps: int = 1) -> None:
         """Count work, so that no code takes more than a few seconds to read."""
@@ -123,7 +62,7 @@ class Reader:
             module = Module(file, self._parse(file))
             self.modules[file] = module
             self._scan(module, module.tree.body, conditional=False)
-            if fills_namespace(module.tree):
+            if fills_namespace(module.tree, module.handled, module.own):
                 module.dynamic = True
         return module
 
@@ -161,7 +100,7 @@ class Reader:
     def _shown(self, file: Path) -> str:
         return file.relative_to(self.root).as_posix()
 
-    def _find(self, base: Path, parts: list[str]) -> Path | None:
+    def find(self, base: Path, parts: list[str]) -> Path | None:
         """The file (or, for a namespace package, folder) of a module below `base`."""
         here = base
         for index, part in enumerate(parts):
@@ -181,7 +120,8 @@ class Reader:
                 return None
         return here
 
-    def _find_import(self, module: Module, name: str, level: int) -> Path | None:
+    def find_import(self, module: Module, name: str, level: int) -> Path | None:
+        """The file or bare folder in the repository that an import in `module` means; None: it leads outside."""
         parts = name.split(".") if name else []
         if level:
             base = module.file.parent
@@ -192,11 +132,11 @@ class Reader:
             if not parts:
                 package = base / "__init__.py"
                 return package if package.is_file() else base
-            return self._find(base, parts)
+            return self.find(base, parts)
         if parts[0] == "torch":
             return None
         for base in self.search:
-            found = self._find(base, parts)
+            found = self.find(base, parts)
             # A bare folder is a package only where no installed one has its name.
             if found is not None and (found.is_file() or not _installed(parts[0])):
                 return found
@@ -212,7 +152,7 @@ class Reader:
                 return bound[0]
         if target.is_dir() or target.name == "__init__.py":
             folder = target if target.is_dir() else target.parent
-            found = self._find(folder, [name])
+            found = self.find(folder, [name])
             if found is not None:
                 return ModuleRef(found)
         return Unknown()
@@ -230,28 +170,51 @@ class Reader:
                 return Unknown()  # a broken module says nothing of the names taken from it
         return value
 
-    def evaluate(self, node: ast.expr, module: Module) -> Value:
-        """What an expression stands for, as far as that can be told."""
+    def evaluate(self, node: ast.expr, module: Module, scope: Mapping[str, Value] | None = None) -> Value:
+        """What an expression stands for, as far as that can be told; `scope` holds a function's own names."""
         self.spend()
         if isinstance(node, ast.Lambda):
             return Function(node, module)
         if isinstance(node, ast.Name):
-            if node.id in module.names:
-                return module.names[node.id][0]
-            return External(f"builtins.{node.id}") if hasattr(builtins, node.id) else Data()
+            return self._named(node.id, module, scope)
         if isinstance(node, ast.Attribute):
-            return self._attribute(self.resolve(self.evaluate(node.value, module)), node.attr)
+            return self.attribute(self.resolve(self.evaluate(node.value, module, scope)), node.attr)
         if isinstance(node, ast.Call):
-            return self._call(node, module)
+            return self._calls.value(node, module, scope)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, module, scope)
         if isinstance(node, ast.IfExp | ast.BoolOp):
             options = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
-            for option in options:
-                value = self.evaluate(option, module)
-                if not isinstance(value, Data):
-                    return value
+            found = [self.evaluate(option, module, scope) for option in options]
+            return next((one for one in found if not isinstance(one, Data | Maybe)), unclear(found) or Data(node))
+        if isinstance(node, ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom):
+            return Maybe()
         return Data(node)
 
-    def _attribute(self, value: Value, name: str) -> Value:
+    def _named(self, name: str, module: Module, scope: Mapping[str, Value] | None) -> Value:
+        if scope is not None and name in scope:
+            return scope[name]
+        if name in module.names:
+            return module.names[name][0]
+        if hasattr(builtins, name):
+            return External(f"builtins.{name}")
+        return Maybe() if module.dynamic else Data()
+
+    def _subscript(self, node: ast.Subscript, module: Module, scope: Mapping[str, Value] | None) -> Value:
+        owner = self.resolve(self.evaluate(node.value, module, scope))
+        if isinstance(owner, External):  # List[int], Callable[..., None]
+            generic = owner.dotted.startswith(("typing.", "collections.abc.", "builtins."))
+            return owner if generic else Maybe()
+        if isinstance(owner, Class) and not owner.instance:
+            return owner
+        try:
+            found = Interpreter(self, module).evaluate(node, scope or {})
+        except Unclear:
+            return Maybe()
+        return found if isinstance(found, Value) else Data(node)
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """Attribute `name` of what a name stands for."""
         if isinstance(value, ModuleRef):
             return self.lookup(value.target, name)
         if isinstance(value, External):
@@ -260,50 +223,17 @@ class Reader:
             item = self.methods(value.node).get(name)
             if item is not None:
                 kinds = {last_name(decorator) for decorator in item.decorator_list}
+                if "property" in kinds and value.instance:
+                    return Maybe()
                 bound = "classmethod" in kinds or (value.instance and "staticmethod" not in kinds)
                 return Function(item, value.module, bound=int(bound))
-        return Data()
-
-    def _call(self, node: ast.Call, module: Module) -> Value:
-        callee = self.resolve(self.evaluate(node.func, module))
-        arguments = [self.evaluate(argument, module) for argument in node.args[:8]]
-        if isinstance(callee, External):
-            if callee.dotted in _PARTIAL and arguments:
-                return self._partial(self.resolve(arguments[0]), node)
-            if callee.dotted in _FACTORIES:
-                return External(callee.dotted)
-            for argument in arguments:  # functools.wraps, torch.jit.script, lru_cache ...
-                value = self.resolve(argument)
-                if isinstance(value, Function) or (isinstance(value, Class) and not value.instance):
-                    return value
-        elif isinstance(callee, Class):
-            bases = {last_name(base) for base in callee.node.bases}
-            if self.methods(callee.node).keys() & {"__call__", "forward"} or bases & {
-                "Module",
-                "Sequential",
-            }:
-                return replace(callee, instance=True)
-        elif isinstance(callee, Function) and not isinstance(callee.node, ast.Lambda):
-            return self._returned(callee.node, callee.module)
-        return Data(node)
-
-    def _partial(self, target: Value, node: ast.Call) -> Value:
-        if isinstance(target, Class):
-            initializer = self.initializer(target)
-            if initializer is None:
-                return target
-            doc = ast.get_docstring(target.node)
-            target = replace(initializer, doc=doc) if doc else initializer
-        if not isinstance(target, Function):
-            return target if isinstance(target, External) else Unknown()
-        keywords = [(item.arg, self.text(item.value)) for item in node.keywords if item.arg]
-        self.spend(len(target.keywords))
-        positional = len(node.args) - 1
-        return replace(
-            target,
-            bound=target.bound + positional,
-            keywords=(*target.keywords, *keywords),
-        )
+            for node in value.node.body:
+                if isinstance(node, ast.Assign) and any(
+                    isinstance(one, ast.Name) and one.id == name for one in node.targets
+                ):
+                    return self.resolve(self.evaluate(node.value, value.module))
+            return Maybe() if value.node.bases or value.instance else Data()
+        return Maybe() if isinstance(value, Maybe | Unknown) else Data()
 
     def methods(self, node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
         """The functions in a class body, by name."""
@@ -314,32 +244,23 @@ class Reader:
             self._methods[id(node)] = found
         return found
 
-    def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
-        """What a factory or decorator of the repository returns: a nested function, mostly."""
-        made = self._made.get(id(function))
-        if made is None:
-            made = self._find_returned(function, module)
-            self._made[id(function)] = made
-        return made
-
-    def _find_returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
-        nodes = list(ast.walk(function))
-        self.spend(len(nodes))
-        nested = {
-            item.name: item
-            for item in nodes
-            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item is not function
-        }
-        for item in nodes:
-            if not isinstance(item, ast.Return) or item.value is None:
-                continue
-            if isinstance(item.value, ast.Name) and item.value.id in nested:
-                return Function(nested[item.value.id], module)
-            if isinstance(item.value, ast.Lambda):
-                return Function(item.value, module)
-            if isinstance(item.value, ast.Call) and last_name(item.value.func) == "partial":
-                return Unknown()
-        return Data()
+    def mutated(self, module: Module) -> set[str]:
+        """The names of a module whose containers something changes after they were made."""
+        known = self._mutated.get(module.file)
+        if known is None:
+            known = set()
+            for node in ast.walk(module.tree):
+                owner: ast.expr | None = None
+                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                    owner = node.value
+                elif isinstance(node, ast.AugAssign):
+                    owner = node.target
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    owner = node.func.value if node.func.attr in _CHANGING else None
+                if isinstance(owner, ast.Name):
+                    known.add(owner.id)
+            self._mutated[module.file] = known
+        return known
 
     # Statements
 
@@ -350,9 +271,10 @@ class Reader:
 
     def _scan(self, module: Module, body: list[ast.stmt], *, conditional: bool) -> None:
         for node in body:
-            self._statement(module, node, conditional)
+            self.statement(module, node, conditional)
 
-    def _statement(self, module: Module, node: ast.stmt, maybe: bool) -> None:
+    def statement(self, module: Module, node: ast.stmt, maybe: bool = False) -> None:
+        """Follow one statement; `maybe`: it may not run."""
         self.spend()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._bind(module, node.name, Function(node, module), "def", maybe)
@@ -370,7 +292,8 @@ class Reader:
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self._extend(module, node.target.id, node.value)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            self._bare_call(module, node.value)
+            if not self._loops.call(module, node.value, {}):
+                self._bare_call(module, node.value)
         elif isinstance(node, ast.Delete) and not maybe:
             for gone in node.targets:
                 if isinstance(gone, ast.Name):
@@ -380,7 +303,7 @@ class Reader:
 
     def _compound(self, module: Module, node: ast.stmt, maybe: bool) -> None:
         while isinstance(node, ast.If):  # a loop: a chain of elif is as deep as it is long
-            if not _never_runs(node.test):
+            if not never_runs(node.test):
                 self._scan(module, node.body, conditional=True)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
@@ -394,7 +317,12 @@ class Reader:
             self._scan(module, node.orelse, conditional=True)
             self._scan(module, node.finalbody, conditional=maybe)
         elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self._assign(module, item.optional_vars, ast.Constant(value=None), maybe)
             self._scan(module, node.body, conditional=maybe)
+        elif isinstance(node, ast.For) and self._loops.run(module, node):
+            return
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
             self._scan(module, node.body, conditional=True)
             self._scan(module, node.orelse, conditional=True)
@@ -405,13 +333,13 @@ class Reader:
     def _import(self, module: Module, node: ast.Import, maybe: bool) -> None:
         for alias in node.names:
             dotted = alias.name if alias.asname else alias.name.partition(".")[0]
-            found = self._find_import(module, dotted, 0)
-            value = External(dotted) if found is None else ModuleRef(found)
+            found = self.find_import(module, dotted, 0)
+            value: Value = External(dotted, module=True) if found is None else ModuleRef(found)
             bound = alias.asname or dotted
             self._bind(module, bound, value, "import", maybe)
 
     def _import_from(self, module: Module, node: ast.ImportFrom, maybe: bool) -> None:
-        found = self._find_import(module, node.module or "", node.level)
+        found = self.find_import(module, node.module or "", node.level)
         for alias in node.names:
             if alias.name == "*":
                 self._star(module, found, maybe)
@@ -419,7 +347,7 @@ class Reader:
             if found == module.file:  # `from . import x` in a package that is being read
                 if alias.name in module.names:
                     continue
-                inner = self._find(found.parent, [alias.name])
+                inner = self.find(found.parent, [alias.name])
                 value: Value = Unknown() if inner is None else ModuleRef(inner)
             elif found is None:
                 dotted = "." * node.level + (node.module or "") + "." + alias.name
@@ -451,12 +379,14 @@ class Reader:
                 for one, given in zip(target.elts, node.elts):
                     self._assign(module, one, given, maybe)
             else:
-                for one in target.elts:
-                    if isinstance(one, ast.Name):
-                        self._bind(module, one.id, Data(), "assign", maybe)
+                self._unpack(module, target, node, maybe)
         elif isinstance(target, ast.Attribute) and target.attr == "__doc__":
             self._assign_doc(module, target.value, node)
+        elif isinstance(target, ast.Subscript):
+            self._loops.store(module, target, node, {})
         elif isinstance(target, ast.Name):
+            if is_namespace(node, module.own):
+                module.own.add(target.id)
             if target.id == "dependencies":
                 found = self._strings(node, module, "dependencies")
                 kept = module.dependencies if maybe else []
@@ -468,6 +398,16 @@ class Reader:
                     module.dynamic = True
             value = self.evaluate(node, module)
             self._bind(module, target.id, value, "assign", maybe)
+
+    def _unpack(self, module: Module, target: ast.Tuple | ast.List, node: ast.expr, maybe: bool) -> None:
+        """`a, b = f()`: each of them as far as it can be told."""
+        interpreter = Interpreter(self, module)
+        try:
+            bound = dict(interpreter.bind(target, interpreter.evaluate(node, {})))
+        except (Unclear, TypeError):
+            bound = {one.id: Maybe() for one in ast.walk(target) if isinstance(one, ast.Name)}
+        for name, value in bound.items():
+            self._bind(module, name, as_value(value), "assign", maybe)
 
     def _assign_doc(self, module: Module, target: ast.expr, node: ast.expr) -> None:
         if (
@@ -561,9 +501,14 @@ class Reader:
                 value = self.resolve(module.names[node.id][0])
                 if isinstance(value, Data) and isinstance(value.expression, ast.List | ast.Tuple):
                     return self._strings(value.expression, module, name)
-        if isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple", "sorted"):
-            return self._strings(node.args[0], module, name) if node.args else []
-        return None
+        if isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple", "sorted") and not node.args:
+            return []
+        try:
+            value = Interpreter(self, module).evaluate(node, {})
+        except Unclear:
+            return None
+        plain = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+        return list(value) if plain else None
 
     def text(self, node: ast.expr) -> str:
         """An expression in the source's own words, or `...` where that would be long."""
@@ -618,15 +563,12 @@ def _unreadable(file: str, line: int, message: str) -> RepositoryCodeError:
     )
 
 
-def last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+def as_value(found: object) -> Value:
+    """What the interpreter made, as a name's value."""
+    return found if isinstance(found, Value) else Data()
 
 
-def _never_runs(test: ast.expr) -> bool:
+def never_runs(test: ast.expr) -> bool:
     """`if TYPE_CHECKING:`, `if __name__ == "__main__":` and `if False:`."""
     if isinstance(test, ast.Constant):
         return not test.value

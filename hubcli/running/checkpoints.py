@@ -79,12 +79,12 @@ def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
 
 @contextlib.contextmanager
 def _unzipped(path: Path, name: str) -> Iterator[Path]:
-    """The one member of a zip that somebody packed by hand, as before torch 1.6; else `path`."""
+    """The one file of a zip that somebody packed by hand, as before torch 1.6; else `path`."""
     member = None
     if zipfile.is_zipfile(path):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            member = members[0] if len(members) == 1 and not members[0].is_dir() else None
+            packed = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith("__MACOSX/"))]
+            member = packed[0] if len(packed) == 1 else None
     if member is None:
         yield path
         return

@@ -12,7 +12,6 @@ import importlib
 import inspect
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hubcli import output
+from hubcli import output, settings
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
-from hubcli.cache.weights import Weight
-from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
+from hubcli.cache.weights import Caller, Weight
+from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UnusedDependencyError, UsageError
 from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import isolation
+from hubcli.running import downloads, isolation
 from hubcli.running.isolation import Namespace
 
 
@@ -43,7 +42,7 @@ class Result:
     seconds: float
     weights: tuple[Weight, ...]
     namespace: Namespace
-    caller: weights.Caller | None = None
+    caller: Caller | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def call(
     )
     started = time.perf_counter()
     with _running(checkout, now, command) as namespace:
-        function = _function(checkout, namespace, entrypoint)
+        function = _function(checkout, namespace, entrypoint, command)
         if command:
             _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
         value = function(*args, **kwargs)
@@ -110,7 +109,7 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
         gated=command,
     )
     with _running(checkout, now, command) as namespace:
-        module = _import(checkout, namespace)
+        module = _import(checkout, namespace, command)
         found = [
             _entry(name, getattr(module, name), namespace)
             for name in sorted(dir(module))
@@ -209,6 +208,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
     if command and now.framework == "torch":
         _replace_torch_hub()
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
+    downloads.install()
     token = weights.caller.set(now)
     try:
         with behalf.naming(now.hosts), _guarded(namespace, now.spec, command):
@@ -230,7 +230,9 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
         except BaseException as error:
             if not command:
                 raise
-            raise _as_repository_error(error, namespace, spec) from error
+            from hubcli.running import blame
+
+            raise blame.explain(error, namespace, spec) from error
 
 
 def _replace_torch_hub() -> None:
@@ -249,7 +251,7 @@ def _replace_torch_hub() -> None:
                 setattr(module, name, getattr(torch_hub, name))
 
 
-def _import(checkout: Checkout, namespace: Namespace) -> ModuleType:
+def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleType:
     """The hubconf module, once what it depends on is known to be there.
 
     Read statically, `dependencies` explains an import that fails; what the module itself says then
@@ -258,12 +260,19 @@ def _import(checkout: Checkout, namespace: Namespace) -> ModuleType:
     spec = str(checkout.spec)
     try:
         module = namespace.load("hubconf")
-    except ImportError:
+    except ImportError as error:
+        from hubcli.running import blame
+
         with contextlib.suppress(RepositoryCodeError):  # the import's own error says it better
             declared = hubconf.read(checkout.path).dependencies
-            _missing(declared, checkout, namespace).require(spec)
+            if _missing(declared, checkout, namespace).missing:
+                raise blame.missing(error.name or "", "", namespace, spec) from error
         raise
-    _missing(_declared(module), checkout, namespace).require(spec)
+    report = _missing(_declared(module), checkout, namespace)
+    if report.missing:
+        _go_on_without(report.missing, namespace, spec, command)
+    for text in report.warnings:
+        _warn(text, command)
     return module
 
 
@@ -271,8 +280,34 @@ def _missing(names: Sequence[str], checkout: Checkout, namespace: Namespace) -> 
     return dependencies.check(names, root=checkout.path, framework=namespace.framework)
 
 
-def _function(checkout: Checkout, namespace: Namespace, entrypoint: str) -> Any:
-    module = _import(checkout, namespace)
+def _go_on_without(names: Sequence[str], namespace: Namespace, spec: str, command: bool) -> None:
+    """What is declared and missing although hubconf.py imports without it: only the user can say whether to go on."""
+    if settings.current().allow_missing:
+        output.warning(f"going on without {', '.join(names)}, which hubconf.py declares")
+        return
+    from hubcli.running import blame
+
+    error = UnusedDependencyError(
+        f"Missing dependencies: {', '.join(names)}",
+        hint=f"{blame.everything(namespace).hint} (hubconf.py imports without: --allow-missing goes on)",
+        spec=spec,
+    )
+    if not (command and asked_to_go_on(error)):
+        raise error
+
+
+def asked_to_go_on(error: UnusedDependencyError) -> bool:
+    """Whether somebody sits at the terminal, and wants to go on without what is missing."""
+    if not (sys.stdin is not None and sys.stdin.isatty()):
+        return False
+    question = f"{error.message}, but hubconf.py imports without. Go on? [y/N] "
+    sys.stderr.write(output.printable(question))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _function(checkout: Checkout, namespace: Namespace, entrypoint: str, command: bool) -> Any:
+    module = _import(checkout, namespace, command)
     function = getattr(module, entrypoint, None) if entrypoint in dir(module) else None
     if not callable(function):
         names = [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name, None))]
@@ -334,39 +369,3 @@ def _warn(text: str, command: bool) -> None:
         output.warning(text)
     else:
         warnings.warn(text, stacklevel=4)
-
-
-def _as_repository_error(error: BaseException, namespace: Namespace, spec: str) -> RepositoryCodeError:
-    """One line, `file:line: Type: message`, where the repository's own code stood last."""
-    where = _place(error, namespace)
-    text = " ".join(str(error).split()) or "no message"
-    hint = "HUB_DEBUG=1 shows the traceback; report it to the repository"
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f"{error.name} is not installed, and the repository's dependencies do not list it"
-    elif isinstance(error, NotImplementedError):
-        hint = "if the engine lacks it, --framework torch runs the model on an installed torch"
-    elif isinstance(error, OSError) and namespace.contains(_text(error.filename)):
-        hint = "a checkout is read-only; give the entrypoint a folder of your own to write to"
-    elif isinstance(error, SystemExit):
-        text = f"the code called sys.exit({error.code!r})"
-    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec)
-
-
-def _text(path: object) -> str | None:
-    return path if isinstance(path, str) else None
-
-
-def _place(error: BaseException, namespace: Namespace) -> str:
-    if isinstance(error, SyntaxError) and namespace.contains(error.filename):
-        return f"{_relative(str(error.filename), namespace)}:{error.lineno or 1}: "
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if namespace.contains(frame.filename):
-            return f"{_relative(frame.filename, namespace)}:{frame.lineno}: "
-    return ""
-
-
-def _relative(file: str, namespace: Namespace) -> str:
-    for root in (namespace.root, namespace.root.resolve()):
-        if Path(file).is_relative_to(root):
-            return Path(file).relative_to(root).as_posix()
-    return Path(file).name

@@ -30,6 +30,7 @@ import builtins
 import contextlib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -214,14 +215,16 @@ class Namespace:
 
     def _proxy(self, module: ModuleType) -> ModuleType:
         name = module.__name__
-        if name not in ("importlib", "importlib.util"):
+        if name not in ("importlib", "importlib.machinery", "importlib.util"):
             return module
         if not self._proxies:
             util = _Proxy(importlib.util)
             vars(util).update(find_spec=self._find_spec, spec_from_file_location=self._spec_from_file_location)
+            machinery = _Proxy(importlib.machinery)
+            vars(machinery).update(FileFinder=partial(_ExtensionFinder, self))
             top = _Proxy(importlib)
-            vars(top).update(import_module=self._import_module, __import__=self._import, util=util)
-            self._proxies = {"importlib": top, "importlib.util": util}
+            vars(top).update(import_module=self._import_module, __import__=self._import, util=util, machinery=machinery)
+            self._proxies = {"importlib": top, "importlib.machinery": machinery, "importlib.util": util}
         return self._proxies[name]
 
     # Changes on disk
@@ -404,6 +407,23 @@ class _SourceLoader(SourceFileLoader):
         super().exec_module(module)
 
 
+class _ExtensionFinder(FileFinder):
+    """For code that looks for its own compiled part, which a checkout has not: where the engine has its operators."""
+
+    def __init__(self, namespace: Namespace, path: str, *details: Any) -> None:
+        super().__init__(path, *details)
+        self._namespace = namespace
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = super().find_spec(fullname, target)
+        if spec is not None or self._namespace.framework != "engine" or not self._namespace.contains(self.path):
+            return spec
+        path = Path(self.path, fullname.rpartition(".")[2] + EXTENSION_SUFFIXES[-1])
+        if not importlib.import_module("engine._extensions").known(path):
+            return None
+        return ModuleSpec(fullname, ExtensionFileLoader(fullname, str(path)), origin=str(path))
+
+
 class _AliasLoader(Loader):
     """Answers a plain name with the module that the namespace has under it."""
 
@@ -450,12 +470,25 @@ class _Finder(MetaPathFinder):
         """Third-party code imports torch before the repository's own does."""
         if "torch" in sys.modules or namespace.framework != "engine":
             return None
-        import_framework(namespace.framework)
+        from engine.torch_alias import register
+
+        register()  # importing torch in here would have the engine run twice
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
                 return spec
         return None
+
+    def find_distributions(self, context: Any = None) -> Iterator[Any]:
+        """Third-party code asks for torch's version before anything has imported it."""
+        namespace = _active.get()
+        if namespace is None or namespace.framework != "engine" or "torch" in sys.modules:
+            return
+        if getattr(context, "name", None) == "torch":
+            from engine.torch_alias import distributions, installed
+
+            if not installed():
+                yield from distributions(context)
 
 
 class _Proxy(ModuleType):

@@ -113,8 +113,11 @@ SCHEMAS: dict[str, Schema] = {
         trust={"enum": ["local", "repo", "commit", "untrusted"]},
     ),
     "hub deps SPEC": document(
-        dependencies=each(record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT))),
+        dependencies=each(
+            record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT), declared=FLAG, note=maybe(TEXT)),
+        ),
         install=maybe(TEXT),
+        installed=maybe(each(TEXT)),
     ),
     "hub load SPEC ENTRYPOINT": document(
         **{"class": TEXT},

@@ -131,10 +131,17 @@ def test_a_hash_that_does_not_fit(served, files, hub_root):
 
 
 @pytest.mark.parametrize("name", ["net.pth", "net-1234567.pth", "net-abcdefgh.pth", "net-.pth"])
-def test_a_check_that_cannot_be_done(served, name):
-    with pytest.raises(IntegrityError, match="names no hash"):
+def test_a_check_of_a_name_without_hash_records_what_came(served, files, name, capsys):
+    (files / name).write_bytes(BODY)
+    weight, path = weights.obtain(f"{served.url}/{name}", check_hash=True)
+    assert (weight.sha256, path.read_bytes()) == (SHA, BODY)
+    assert "names no hash to check: its sha256 is recorded" in capsys.readouterr().err
+    weights.obtain(f"{served.url}/{name}", check_hash=True)
+    assert "names no hash" not in capsys.readouterr().err
+    (files / name).write_bytes(b"other")
+    weights.remove(name)
+    with pytest.raises(IntegrityError, match="it has changed"):
         weights.obtain(f"{served.url}/{name}", check_hash=True)
-    assert served.requests == []
 
 
 def test_the_last_hash_counts_and_upper_case_too(served, files):

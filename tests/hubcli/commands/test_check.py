@@ -88,6 +88,40 @@ def online():
     urllib.request.urlopen("http://example.invalid/")
 '''
 
+NETWORK = """
+import socket
+
+def _attempt():
+    try:
+        socket.create_connection(("example.invalid", 80))
+    except OSError:
+        pass
+
+def after_a_library():
+    import requests  # looks whether IPv6 is there
+    raise ValueError("mine")
+
+def after_an_attempt():
+    _attempt()
+    raise ValueError("mine")
+
+def the_file_did_not_come():
+    _attempt()
+    open("weights.pth")
+
+def in_its_own_words():
+    try:
+        import urllib.request
+        urllib.request.urlopen("http://example.invalid/")
+    except Exception as error:
+        raise RuntimeError("cannot download") from error
+
+def numeric():
+    socket.create_connection(("192.0.2.1", 80), timeout=1)
+
+del attempt
+"""
+
 
 def hub(*arguments: str) -> Result:
     return CliRunner().invoke(cli.hub, list(arguments))
@@ -144,6 +178,20 @@ def test_a_whole_repository(folder, tmp_path) -> None:
     assert document["skipped"] == kinds.count("skipped") + kinds.count("needs-network")
     _check_what_the_failures_say(document)
     _check_junit(document, junit)
+
+
+def test_an_error_after_some_socket_is_an_error(tmp_path) -> None:
+    (tmp_path / "hubconf.py").write_text(NETWORK)
+    result = hub("--json", "check", str(tmp_path), "--sandbox=best-effort")
+    document = json.loads(result.stdout)
+    if document["sandbox"] not in sandbox.reasons():  # nothing here takes the network away
+        pytest.skip("no sandbox here")
+    built = {row["entrypoint"]: row["status"] for row in document["results"] if row["stage"] == "build"}
+    assert built == {
+        "after_a_library": F, "after_an_attempt": F, "in_its_own_words": "needs-network",
+        "numeric": "needs-network", "the_file_did_not_come": "needs-network",
+    }, result.stdout  # fmt: skip
+    assert result.exit_code == 1
 
 
 def _check_what_the_failures_say(document: dict[str, Any]) -> None:

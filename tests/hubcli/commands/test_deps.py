@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubcli import cli
+from tests.hubcli.wheels import only_these, wheel
 
 
 def hub(*arguments: str):
@@ -30,10 +31,11 @@ def test_all_is_there(folder):
     assert json.loads(result.stdout) == {
         "schema_version": 1,
         "dependencies": [
-            {"name": "torch", "satisfied": True, "provided_by": "engine"},
-            {"name": "json", "satisfied": True, "provided_by": "stdlib"},
+            {"name": "torch", "satisfied": True, "provided_by": "engine", "declared": True, "note": None},
+            {"name": "json", "satisfied": True, "provided_by": "stdlib", "declared": True, "note": None},
         ],
         "install": None,
+        "installed": None,
     }
 
 
@@ -47,9 +49,73 @@ def test_something_is_missing(folder):
 
 
 def test_what_needs_torch(folder):
-    result = hub("deps", folder("torchmetrics"))
+    result = hub("deps", folder("fairseq"))
     assert result.exit_code == 8
     assert "--framework torch" in result.stderr
+
+
+def test_imports_count_and_are_named(folder, tmp_path):
+    spec = folder("torch")
+    (tmp_path / "hubconf.py").write_text("import tabulate_x\ndependencies = ['torch']\n")
+    result = hub("deps", spec)
+    assert result.exit_code == 8
+    assert "imported by hubconf.py:1, but not declared" in result.stdout
+    assert result.stdout.endswith("run: python -m pip install tabulate_x\n")
+
+
+@pytest.fixture
+def links(tmp_path, monkeypatch):
+    wheel(tmp_path / "links", "wantedpkg", requires=["smallpkg"])
+    wheel(tmp_path / "links", "smallpkg")
+    only_these(tmp_path / "links", tmp_path / "site", monkeypatch)
+
+
+def test_install(folder, links):
+    result = hub("--json", "deps", folder("torch", "wantedpkg"), "--install", "--yes")
+    assert result.exit_code == 0, result.output
+    assert " pip install --constraint " in result.stderr
+    document = json.loads(result.stdout)
+    assert document["installed"] == ["smallpkg 1.0", "wantedpkg 1.0"]
+    assert (document["dependencies"][1]["provided_by"], document["install"]) == ("wantedpkg 1.0", None)
+    again = hub("deps", folder("torch", "wantedpkg"), "--install")  # nothing to ask about
+    assert (again.exit_code, again.stderr) == (0, "")
+
+
+def test_install_fails(folder, links):
+    result = hub("deps", folder("smallpkg", "fairseq", "absentpkg"), "--install", "--yes")
+    assert result.exit_code == 8
+    assert "nothing was installed" in result.stderr and "hint: what the installer said" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--install"], "there is no terminal"),
+        (["--yes"], "--yes is for --install"),
+        (["--system"], "--system is for --install"),
+        (["--install", "--framework", "torch"], "never installs torch"),
+    ],
+)
+def test_install_is_asked_for(folder, links, options, message):
+    result = hub("deps", folder("wantedpkg"), *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_install_needs_a_virtual_environment(folder, links, monkeypatch):
+    monkeypatch.setattr("hubcli.running.installer.in_virtual_environment", lambda: False)
+    result = hub("deps", folder("wantedpkg"), "--install", "--yes")
+    assert result.exit_code == 2
+    assert "is not in a virtual environment; nothing was installed" in result.stderr
+    assert "--system" in result.stderr
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1)])
+def test_install_asks_at_a_terminal(folder, links, monkeypatch, answer, status):
+    monkeypatch.setattr("hubcli.commands.deps._is_terminal", lambda: True)
+    result = CliRunner().invoke(cli.hub, ["deps", folder("smallpkg"), "--install"], input=answer)
+    assert result.exit_code == status, result.output
+    assert "$ " in result.stderr and "Run this?" in result.stderr
 
 
 def test_none(folder):

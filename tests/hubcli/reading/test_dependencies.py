@@ -11,6 +11,7 @@ import pytest
 from hubcli.errors import DependencyError
 from hubcli.reading import dependencies
 from hubcli.reading.dependencies import check
+from hubcli.reading.imports import Imported
 
 
 def one(name: str, **options):
@@ -131,25 +132,105 @@ def test_the_sentence_of_torch_hub():
         (["nope", "skimage_"], "engine", "python -m pip install nope skimage_"),
         (["cv2x", "nope>=1.2"], "engine", "python -m pip install cv2x 'nope>=1.2'"),
         (["nope", "lpips"], "engine",
-         "python -m pip install nope && python -m pip install --no-deps lpips"),
+         "python -m pip install nope numpy scipy tqdm Pillow && "
+         "python -m pip install --no-deps lpips==0.1.4 torchvision==0.29.2"),
+        (["sklearn", "timm", "librosa"], "engine",
+         "python -m pip install scikit-learn PyYAML huggingface-hub safetensors numpy Pillow librosa && "
+         "python -m pip install --no-deps timm==1.0.31 torchvision==0.29.2"),
+        (["timm==0.9.2"], "torch", "python -m pip install timm==0.9.2"),
+        (["pytorch-lightning>=1,<3"], "engine",
+         "python -m pip install tqdm PyYAML fsspec packaging typing-extensions numpy lightning-utilities==0.15.3 && "
+         "python -m pip install --no-deps pytorch-lightning==2.6.6 torchmetrics==1.9.0"),
+        (["timm==0.4.12"], "engine",
+         "python -m pip install PyYAML huggingface-hub safetensors numpy Pillow && "
+         "python -m pip install --no-deps timm==0.4.12 torchvision==0.29.2"),
+        (["fvcore"], "engine", "python -m pip install fvcore==0.1.5.post20221221"),
+        (["fairseq", "six"], "engine", "python -m pip install six"),
         (["lpips"], "torch", "python -m pip install lpips"),
-        (["torchmetrics"], "engine", None),
+        (["fairseq"], "engine", None),
         (["nope; rm -rf ~"], "engine", None),
         (["--index-url=http://evil"], "engine", None),
         (["nope @ http://evil/x.whl"], "engine", None),
         (["json"], "engine", None),
     ],
 )  # fmt: skip
-def test_install_commands(names, framework, command):
+def test_install_commands(names, framework, command, monkeypatch):
+    monkeypatch.setattr(dependencies, "_has", lambda name, module=None: False)
     assert check(names, framework=framework).install == command
 
 
 def test_install_names_differ_from_import_names(monkeypatch):
-    monkeypatch.setattr(dependencies, "_find", lambda name, root: None)
+    monkeypatch.setattr(dependencies, "find", lambda name, root: None)
     assert check(["yaml", "PIL"]).install == "python -m pip install PyYAML Pillow"
 
 
 def test_what_needs_torch_itself_says_so():
-    report = check(["torchmetrics"])
-    assert report.hint is not None
+    report = check(["fairseq", "nope"])
+    assert report.install == "python -m pip install nope"
+    assert report.hint is not None and report.hint.startswith("run: python -m pip install nope; fairseq needs torch")
     assert "--framework torch" in report.hint
+    assert [bool(one.note) for one in report.dependencies] == [True, False]
+
+
+def test_imports_that_are_not_declared():
+    found = [
+        Imported("nope.deep", "utils.py:3"),
+        Imported("json.decoder", "utils.py:4"),
+        Imported("declared", "hubconf.py:1"),
+        Imported("yaml_x", "hubconf.py:2"),
+        Imported("google.protobuf.message", "hubconf.py:3"),
+    ]
+    report = check(["declared", "yaml-x"], imports=found)
+    named = {one.name: (one.satisfied, one.declared, one.note) for one in report.dependencies}
+    assert named == {
+        "declared": (False, True, None),
+        "yaml-x": (False, True, None),
+        "nope": (False, False, "imported by utils.py:3, but not declared"),
+        "google.protobuf": (False, False, "imported by hubconf.py:3, but not declared"),
+    }
+    assert report.install == "python -m pip install declared yaml-x nope protobuf"
+    with pytest.raises(DependencyError, match=r"^Missing dependencies: declared, yaml-x$"):
+        report.require()
+    check([], imports=found[:1]).require()  # what is not declared is for the import itself to fail on
+
+
+@pytest.fixture
+def lonely(tmp_path, monkeypatch):
+    """timm, installed with --no-deps and nothing else."""
+    package(tmp_path, "timm")
+    distribution(tmp_path, "timm", "1.0.31")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(dependencies, "_has", lambda name, module=None: name in ("timm", "safetensors"))
+    return tmp_path
+
+
+def test_what_an_installed_package_lacks(lonely):
+    report = check(["timm"])
+    assert [(one.name, one.satisfied, one.note) for one in report.dependencies] == [
+        ("timm", True, None),
+        ("PyYAML", False, "needed by timm"),
+        ("huggingface-hub", False, "needed by timm"),
+        ("torchvision", False, "needed by timm"),
+    ]
+    assert report.install == (
+        "python -m pip install PyYAML huggingface-hub numpy Pillow && "
+        "python -m pip install --no-deps torchvision==0.29.2"
+    )
+    assert check(["timm"], framework="torch").missing == ()
+
+
+def test_a_version_outside_the_table_is_named_once(lonely):
+    assert check(["timm"]).warnings == ()
+    (lonely / "timm-1.0.31.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: timm\nVersion: 0.4.12\n")
+    (sentence,) = check(["timm", "torch"]).warnings
+    assert sentence == (
+        "timm 0.4.12 is installed; the engine is known to work with timm >=1.0,<2: "
+        "python -m pip install --no-deps timm==1.0.31"
+    )
+    assert check(["timm"], framework="torch").warnings == ()
+
+
+def test_a_module_of_the_repository_is_no_package(tmp_path):
+    package(tmp_path, "timm")
+    (found,) = check(["timm"], root=tmp_path).dependencies
+    assert found.provided_by == "repository"

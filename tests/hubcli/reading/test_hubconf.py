@@ -216,22 +216,26 @@ def test_dependencies(tmp_path, text, found):
 @pytest.mark.parametrize(
     "text",
     [
-        "globals().update({'a': 1})",
-        "globals()['a'] = 1",
-        "for n in 'ab':\n    locals()[n] = n",
-        "vars()['a'] = 1",
-        "g = globals()\ng['a'] = 1",
+        "import os\nglobals().update(os.environ)",
+        "import os\nglobals()[os.environ['x']] = 1",
+        "for n in open('names'):\n    locals()[n] = n",
+        "g = globals()\ndef f(n):\n    g[n] = 1\nf('a')",
+        "g = globals()\nprint.__call__(g)",
         "exec('def a(): pass')",
         "def f():\n    globals()['a'] = 1\nf()",
-        "import sys\nsetattr(sys.modules[__name__], 'a', 1)",
-        "import sys\nsys.modules[__name__].__dict__.update(a=1)",
+        "import sys\ndef f(n):\n    setattr(sys.modules[__name__], n, 1)\nf('a')",
+        "import sys\nme = sys.modules[__name__]\ndef f(n):\n    setattr(me, n, 1)\nf('a')",
+        "for n in ['a', 'b']:\n    if open(n):\n        globals()[n] = 1",
+        "NAMES = []\ndef f(): NAMES.append('a')\nfor n in NAMES:\n    globals()[n] = 1",
         "from torchvision.models import *",
         "from dynamic import *",
         "dependencies = open('requirements.txt').read().split()",
+        "import thirdparty\nnet = thirdparty.build('a')",
+        "from dynamic import THINGS\nnet = THINGS['a']",
     ],
 )
 def test_dynamic(tmp_path, text):
-    assert conf(tmp_path, text + "\n", dynamic="globals()['x'] = print\n").dynamic
+    assert conf(tmp_path, text + "\n", dynamic="import os\nglobals()[os.sep] = print\nTHINGS = {}\n").dynamic
 
 
 @pytest.mark.parametrize("text", ["def f():\n    exec('x = 1')\n", "class A:\n    x = vars\n", "y = globals\n"])
@@ -264,7 +268,7 @@ def test_a_missing_entrypoint_names_its_neighbours(tmp_path):
         read.entrypoint("resnet81")
     assert caught.value.hint == "did you mean resnet18, resnet34"
     with pytest.raises(NotFoundError) as caught:
-        conf(tmp_path, "def net(): pass\nglobals()['x'] = net\n").entrypoint("zzz")
+        conf(tmp_path, "def net(): pass\nexec('x = net')\n").entrypoint("zzz")
     assert "--exec" in str(caught.value.hint)
 
 

@@ -365,3 +365,46 @@ def test_no_bytecode_of_the_repository_is_run(tmp_path):
     cache = root / "__pycache__" / f"utils.{sys.implementation.cache_tag}.pyc"
     py_compile.compile(str(evil), str(cache), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     assert hubconf(register(root, os.urandom(20).hex())).who() == "r"
+
+
+ENGINE_ONCE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import hubcli
+model = hubcli.load(sys.argv[2], "net", framework="engine", trust_repo=True)
+import engine
+import torch
+import torch.nn.functional
+assert torch is engine and sys.modules["torch"] is engine, torch
+assert type(model) is engine.nn.Linear, type(model)
+assert torch.nn.functional is engine.nn.functional
+hubcli.load(sys.argv[2], "net")
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import torch",
+        "import torch.nn as nn",
+        "from torch.nn import functional",
+        "from importlib.util import find_spec; assert find_spec('torch') and find_spec('torch.nn')",
+        "from importlib.metadata import version; assert '+engine' in version('torch')",
+        "import engine.torch_alias; engine.torch_alias.install()",
+    ],
+)
+def test_a_library_that_imports_torch_first_gets_the_one_engine(tmp_path, first):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "firstlib.py").write_text(first + "\n")
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "hubconf.py").write_text(
+        "import firstlib\nimport torch\n\ndef net():\n    return torch.nn.Linear(2, 2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ENGINE_ONCE, str(tmp_path / "site"), str(tmp_path / "repo")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(isolation.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr

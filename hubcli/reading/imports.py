@@ -1,0 +1,190 @@
+"""What a repository imports from elsewhere, found by reading: its hubconf, and the modules that this leads to.
+
+Only imports that run with the hubconf, or with an entrypoint and the functions and classes that it names, and that
+nothing catches count: `try: import apex` and `if TYPE_CHECKING:` do not stop a load by themselves.  Modules of the
+repository that such a function imports on some condition are read too: factories import what they make so.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubcli.errors import HubError
+from hubcli.reading.calls import last_name
+from hubcli.reading.names import Reader, never_runs
+from hubcli.reading.values import Imported as ImportedName
+from hubcli.reading.values import Module, ModuleRef
+
+# What a function imports in order to write a model down for somebody else.
+_OTHER_FRAMEWORKS = {"coremltools", "jax", "keras", "mxnet", "onnx", "openvino", "paddle", "tensorflow", "tensorrt"}
+_CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module from elsewhere, by its whole name, and where the repository imports it: `file:line`."""
+
+    name: str
+    place: str
+
+
+def read(root: Path) -> tuple[Imported, ...]:
+    """The first import of every foreign top-level module; what cannot be read or followed is left out."""
+    walk = _Walk(root)
+    walk.reach(root / "hubconf.py")
+    while walk.pending or walk.waiting():
+        if walk.pending:
+            walk.enter(walk.pending.pop(0))
+        else:
+            walk.call(walk.waiting().pop())
+    return tuple(walk.found.values())
+
+
+class _Walk:
+    """The modules that a hubconf leads to, and of their functions and classes those that are named on the way."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reader = Reader(root)
+        self.found: dict[str, Imported] = {}
+        self.pending: list[Path] = []
+        self.seen: set[Path] = set()
+        self.defined: dict[str, list[tuple[Module, ast.stmt]]] = {}
+        self.named: set[str] = set()
+        self.called: set[str] = set()
+        self.late: set[Path] = set()  # reached by what a function imports
+
+    def waiting(self) -> set[str]:
+        """Names of definitions that are used and have not been looked into."""
+        return (self.named - self.called) & self.defined.keys()
+
+    def reach(self, *files: Path) -> None:
+        """Read these files too."""
+        for file in files:
+            if file not in self.seen:
+                self.seen.add(file)
+                self.pending.append(file)
+
+    def enter(self, file: Path) -> None:
+        """What a module does when it is imported; of the hubconf, what its functions do too."""
+        own = file == self.root / "hubconf.py"
+        try:
+            module = self.reader.load(file)
+            for node in _imports(module.tree.body, own):
+                self.follow(module, node, foreign=True)
+        except (HubError, OSError, RecursionError):
+            return
+        for statement in module.tree.body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                self.defined.setdefault(statement.name, []).append((module, statement))
+                self.called.discard(statement.name)
+                if own:
+                    self.named.add(statement.name)
+            elif not (isinstance(statement, ast.If) and never_runs(statement.test)):
+                self.note(module, statement)
+
+    def call(self, name: str) -> None:
+        """What a function or a class may do: the modules that it imports are reached, if they are the repository's."""
+        self.called.add(name)
+        for module, definition in self.defined[name]:
+            self.note(module, definition)
+            runs = definition.body if isinstance(definition, ast.FunctionDef) else _initializer(definition)
+            for node in _imports(runs, False):
+                self.follow(module, node, foreign=True)
+            for one in ast.walk(definition):
+                if isinstance(one, ast.Import | ast.ImportFrom):
+                    before = set(self.seen)
+                    self.follow(module, one, foreign=False)
+                    self.late |= self.seen - before
+
+    def note(self, module: Module, node: ast.AST) -> None:
+        """The names that code uses: its own, those it imports, and attributes of modules."""
+        nodes = list(ast.walk(node))
+        modules = {name for name, (value, _) in module.names.items() if isinstance(value, ModuleRef | ImportedName)}
+        for one in nodes:
+            if isinstance(one, ast.alias):
+                self.named.add(one.name)
+                modules.add(one.asname or one.name)
+            elif isinstance(one, ast.Name):
+                self.named.add(one.id)
+        for one in nodes:
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name | ast.Attribute):
+                owner = one.value.id if isinstance(one.value, ast.Name) else one.value.attr
+                if owner in modules or ast.unparse(one.value) in modules:
+                    self.named.add(one.attr)
+
+    def follow(self, module: Module, node: ast.Import | ast.ImportFrom, foreign: bool) -> None:
+        """Where an import leads to; `foreign` ones are taken down."""
+        for name, target in _targets(self.reader, module, node):
+            if target is not None:
+                self.reach(*_files(self.root, target))
+                continue
+            top = name.partition(".")[0]
+            exported = module.file in self.late and top in _OTHER_FRAMEWORKS
+            if foreign and top and top != "torch" and top not in sys.stdlib_module_names and not exported:
+                place = f"{module.file.relative_to(self.root).as_posix()}:{node.lineno}"
+                self.found.setdefault(top, Imported(name, place))
+
+
+def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Path | None]]:
+    """Each module that a statement imports, with its file in the repository."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, reader.find_import(module, alias.name, 0)
+        return
+    target = reader.find_import(module, node.module or "", node.level)
+    if target is None and node.level:
+        return  # a relative import that leads nowhere: the repository's own fault
+    yield node.module or "", target
+    if target is not None and (target.is_dir() or target.name == "__init__.py"):
+        folder = target if target.is_dir() else target.parent
+        for alias in node.names:  # `from package import module`
+            if alias.name != "*" and (inner := reader.find(folder, [alias.name])) is not None:
+                yield alias.name, inner
+
+
+def _files(root: Path, target: Path) -> Iterator[Path]:
+    """The files that importing `target` runs: those of the packages around it first."""
+    around = [folder / "__init__.py" for folder in target.parents if folder.is_relative_to(root) and folder != root]
+    yield from (file for file in reversed(around) if file.is_file())
+    if target.is_file():
+        yield target
+
+
+def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements that run, and that nothing would catch; `inside`: those of functions too."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.With) and not _suppresses(node)):
+            yield from _imports(node.body, inside)
+        elif isinstance(node, ast.FunctionDef) and inside:
+            yield from _imports(node.body, False)
+        elif isinstance(node, ast.Try) and not any(_catches(handler) for handler in node.handlers):
+            yield from _imports([*node.body, *node.finalbody], inside)
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and not never_runs(node.test):
+            yield from _imports(node.body, inside)
+
+
+def _initializer(node: ast.stmt) -> list[ast.stmt]:
+    """What making an object of a class runs."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return [one for made in body if isinstance(made, ast.FunctionDef) and made.name == "__init__" for one in made.body]
+
+
+def _suppresses(node: ast.With) -> bool:
+    """`with contextlib.suppress(ImportError):`"""
+    calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+    given = [one for call in calls if last_name(call.func) == "suppress" for one in call.args]
+    return any(isinstance(one, ast.Name) and one.id in _CAUGHT for one in given)
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in _CAUGHT for kind in kinds)

@@ -1,0 +1,159 @@
+"""What entrypoints download with other people's functions, kept in hub's cache: recorded, digested, there offline.
+
+`urllib.request.urlretrieve`, `gdown.download` and `huggingface_hub.hf_hub_download` are wrapped once something has
+imported them.  Outside an entrypoint, and for whatever a wrapper does not understand, they are what they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from hubcli import paths
+from hubcli.cache import weights
+from hubcli.errors import NotFoundError
+from hubcli.net import huggingface
+
+Original = Callable[..., Any]
+
+
+def install() -> None:
+    """Wrap the functions that are there, and the others when they are imported."""
+    for name in _WRAPPERS:
+        if name in sys.modules:
+            _wrap(sys.modules[name])
+    if not any(isinstance(finder, _Late) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Late())
+
+
+def _wrap(module: ModuleType) -> None:
+    function, wrapper = _WRAPPERS[module.__name__]
+    original = getattr(module, function, None)
+    if original is None or getattr(original, "hub_original", None) is not None:
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if weights.caller.get() is None:
+            return original(*args, **kwargs)
+        return wrapper(original, *args, **kwargs)
+
+    wrapped.hub_original = original  # type: ignore[attr-defined]
+    setattr(module, function, wrapped)
+    above = sys.modules.get(module.__name__.rpartition(".")[0])  # a package that shows the function of its module
+    if above is not None and getattr(above, function, None) is original:
+        setattr(above, function, wrapped)
+
+
+class _Late(MetaPathFinder):
+    """Wraps a module's function as soon as it has run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _WRAPPERS:
+            return None
+        place = sys.meta_path.index(self)
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(place, self)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            _wrap(module)
+
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = paths.temporary_for(target)
+    try:
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _urlretrieve(original: Original, url: Any, filename: Any = None, reporthook: Any = None, data: Any = None) -> Any:
+    """`urllib.request.urlretrieve`; the headers are empty."""
+    name = unquote(urlsplit(url).path.rpartition("/")[2]) if isinstance(url, str) else ""
+    if data is not None or not name or not url.lower().startswith(("http://", "https://")):
+        return original(url, filename, reporthook, data)
+    from email.message import Message
+
+    weight, path = weights.obtain(url, file_name=Path(filename).name if filename is not None else name)
+    if filename is None:
+        filename = Path(tempfile.mkdtemp(prefix="hub-"), name)
+    _copy(path, Path(filename))
+    if reporthook is not None:
+        reporthook(1, weight.size, weight.size)
+    return str(filename), Message()
+
+
+def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`gdown.download` of one file: the original fetches it, which knows Google's questions."""
+    name = kwargs.get("id") or _drive_id(url)
+    if name is None or not isinstance(output, str | os.PathLike) or not Path(output).name or Path(output).is_dir():
+        return original(url, output, *args, **kwargs)
+    target, address = Path(output), f"https://drive.google.com/uc?id={name}"
+    kept = weights.kept(address, target.name)
+    if kept is None:
+        made = original(url, output, *args, **kwargs)
+        if made is not None and Path(made).is_file():
+            weights.keep(address, target.name, Path(made))
+        return made
+    _copy(kept, target)
+    return str(output)
+
+
+def _drive_id(url: Any) -> str | None:
+    """The id of a file on Google Drive, from either form of its address."""
+    if not isinstance(url, str):
+        return None
+    parts = urlsplit(url)
+    found = parse_qs(parts.query).get("id", [None])[0]
+    steps = parts.path.split("/")
+    return found or (steps[steps.index("d") + 1] if "d" in steps[:-1] else None)
+
+
+def _hf_hub_download(original: Original, repo_id: Any = None, filename: Any = None, **kwargs: Any) -> Any:
+    """`huggingface_hub.hf_hub_download` of a public model's file; for all else the original."""
+    known = {"revision", "subfolder", "library_name", "library_version", "user_agent"}
+    asked = {name for name, value in kwargs.items() if value is not None}
+    if kwargs.get("repo_type") == "model":
+        asked.discard("repo_type")
+    if not (asked <= known and isinstance(repo_id, str) and repo_id.count("/") == 1 and isinstance(filename, str)):
+        return original(repo_id, filename, **kwargs)
+    owner, _, repo = repo_id.partition("/")
+    file = f"{kwargs['subfolder']}/{filename}" if kwargs.get("subfolder") else filename
+    url = huggingface.address(owner, repo, file, kwargs.get("revision"))
+    name = f"{owner}--{repo}--{file.replace('/', '--')}"
+    try:
+        weights.obtain(url, file_name=name)
+    except NotFoundError:  # private, or not there: the library says it in the words that its callers know
+        return original(repo_id, filename, **kwargs)
+    return str(paths.checkpoints() / name)
+
+
+_WRAPPERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "urllib.request": ("urlretrieve", _urlretrieve),
+    "gdown.download": ("download", _gdown),
+    "huggingface_hub.file_download": ("hf_hub_download", _hf_hub_download),
+}

@@ -1,0 +1,203 @@
+"""`hub deps --install`: runs uv or pip for what is missing, and never lets it bring torch along.
+
+What requires torch goes in with --no-deps, everything else under a constraint that no release of torch meets.  A
+package that nobody has described is asked for its requirements first (`pip install --dry-run --report`, wheels only,
+so that nothing of it runs); one that names torch joins the former.  Which index serves them is pip's or uv's own
+configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+from hubcli.errors import DependencyError, UsageError
+from hubcli.reading import packages
+from hubcli.reading.dependencies import Plan
+
+# No release of torch is below 0: what requires it cannot be installed under this.
+_CONSTRAINT = "torch<0\n"
+_MOST = 200  # packages whose requirements are followed
+
+
+@dataclass(frozen=True)
+class Tool:
+    """The installer: its command up to `install`, and what makes it work outside a virtual environment."""
+
+    name: str
+    command: tuple[str, ...]
+    system: tuple[str, ...] = ()
+
+    def install(self, *arguments: str, system: bool = False) -> list[str]:
+        """The command that installs."""
+        return [*self.command, "install", *(self.system if system else ()), *arguments]
+
+
+def tool() -> Tool:
+    """uv if it is there, else this Python's pip; DependencyError without either."""
+    uv = shutil.which("uv")
+    if uv is not None:
+        return Tool("uv", (uv, "pip"), ("--break-system-packages",))
+    from importlib.util import find_spec
+
+    if find_spec("pip") is None:
+        raise DependencyError(
+            f"neither uv nor pip is there for {sys.executable}",
+            hint=f"run: {shlex.quote(sys.executable)} -m ensurepip, or install uv",
+        )
+    return Tool("pip", (sys.executable, "-m", "pip"), ("--break-system-packages",))
+
+
+def in_virtual_environment() -> bool:
+    """Whether this Python's packages are its own, and not the system's."""
+    return sys.prefix != sys.base_prefix or os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+
+
+def require_environment(system: bool) -> None:
+    """Refuse to install into the system's Python unless that is asked for."""
+    if not system and not in_virtual_environment():
+        raise UsageError(
+            f"{sys.executable} is not in a virtual environment; nothing was installed",
+            hint="make one (python -m venv ENV) and install hub there, or add --system",
+        )
+
+
+def resolve(plan: Plan, using: Tool) -> Plan:
+    """The plan with every package in its place: those that turn out to require torch are installed without."""
+    if using.name == "uv":
+        return plan  # it overrides the requirement instead
+    whole: dict[str, str] = {packages.canonical(_name(text)): text for text in plan.whole}
+    bare: dict[str, str] = {packages.canonical(_name(text)): text for text in plan.bare}
+    refused = list(plan.refused)
+    pending = [text for text in plan.whole if packages.find(_name(text)) is None]
+    seen = set(bare)
+    while pending and len(seen) < _MOST:
+        text = pending.pop(0)
+        name = packages.canonical(_name(text))
+        if name in seen:
+            continue
+        seen.add(name)
+        wanted = _requirements(text, using)
+        if wanted is None or not any(_name(one) == "torch" for one in wanted):
+            continue  # pip resolves it, under the constraint
+        whole.pop(name, None)
+        bare[name] = text
+        for one in wanted:
+            needed = packages.canonical(_name(one))
+            known = packages.find(_name(one))
+            if needed == "torch" or needed in bare or needed in whole or _installed(_name(one)):
+                continue
+            if known is None:
+                whole[needed] = one
+                pending.append(one)
+            elif known.reason is not None:
+                refused.append((text, f"{text} needs {known.distribution}: {known.reason}"))
+            else:
+                for other in packages.closure([known]):
+                    into = bare if other.torch else whole
+                    into.setdefault(packages.canonical(other.distribution), other.requirement())
+                    for need in other.needs if other.torch else ():
+                        whole.setdefault(packages.canonical(need), need)
+    return replace(plan, whole=tuple(whole.values()), bare=tuple(bare.values()), refused=tuple(refused))
+
+
+def _name(text: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text).name
+    except InvalidRequirement:
+        return text
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+    return True
+
+
+def _requirements(text: str, using: Tool) -> list[str] | None:
+    """What a release requires here, from its metadata; None where only its own code could tell."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    command = using.install("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--only-binary", ":all:")
+    done = subprocess.run(
+        [*command, "--report", "-", "--", text], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    try:
+        found = json.loads(done.stdout)["install"][0]["metadata"].get("requires_dist") or []
+        made = [Requirement(one) for one in found]
+    except (ValueError, LookupError, TypeError, InvalidRequirement):
+        return None
+    kept = [one for one in made if one.marker is None or one.marker.evaluate({"extra": ""})]
+    for one in kept:
+        one.marker = None
+    return [str(one) for one in kept]
+
+
+@contextmanager
+def commands(plan: Plan, using: Tool, system: bool = False) -> Iterator[list[list[str]]]:
+    """The commands that carry out the plan; the files that they name exist inside the `with`."""
+    with tempfile.TemporaryDirectory(prefix="hub-deps-") as folder:
+        made = []
+        if plan.whole:
+            file = Path(folder, "no-torch.txt")
+            if using.name == "uv":  # a requirement that holds nowhere takes torch's place
+                file.write_text("torch ; sys_platform == 'none'\n", encoding="utf-8")
+                made.append(using.install("--override", str(file), "--", *plan.whole, system=system))
+            else:
+                file.write_text(_CONSTRAINT, encoding="utf-8")
+                made.append(using.install("--constraint", str(file), "--", *plan.whole, system=system))
+        if plan.bare:
+            made.append(using.install("--no-deps", "--", *plan.bare, system=system))
+        if using.name == "uv":
+            made = [[*command[:3], "--python", sys.executable, *command[3:]] for command in made]
+        yield made
+
+
+def run(prepared: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Run the commands, their output on stderr; what was installed, as `name version`.
+
+    DependencyError if one fails, naming what the others have installed.
+    """
+    before = _everything()
+    for command in prepared:
+        done = subprocess.run(command, stdout=2, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            new = _changed(before)
+            so_far = f"installed so far: {', '.join(new)}" if new else "nothing was installed"
+            raise DependencyError(
+                f"{shlex.join(command)} failed with status {done.returncode}; {so_far}",
+                hint="what the installer said stands above; when it is put right, run the same command again",
+            )
+    return _changed(before)
+
+
+def _changed(before: dict[str, str]) -> tuple[str, ...]:
+    after = _everything()
+    return tuple(f"{name} {version}" for name, version in sorted(after.items()) if before.get(name) != version)
+
+
+def _everything() -> dict[str, str]:
+    """Every installed distribution with its version, as the disk has it now."""
+    import importlib
+
+    importlib.invalidate_caches()
+    found = {}
+    for one in metadata.distributions(path=[entry for entry in sys.path if entry]):
+        name = one.metadata["Name"]
+        if name and name not in found:
+            found[name] = one.version
+    return found
