@@ -244,7 +244,7 @@ def confinement(
 
 def _histories(read: list[str]) -> list[str]:
     """The `.git` of what is read and of what it lies in: configuration and history often hold a token."""
-    found = {}
+    found: dict[str, None] = {}
     for path in (Path(one) for one in read):
         for folder in (path, *path.parents):
             if os.path.lexists(folder / ".git"):

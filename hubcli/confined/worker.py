@@ -240,7 +240,8 @@ def _replace(parent: Parent, scratch: Path) -> None:
     weights.obtain = obtain
     store.ensure = ensure
     # the parent asks before it fetches, and before it gives the checkout
-    trust.require = trust.before_fetch = lambda *rest, **more: None
+    trust.require = lambda *rest: None
+    trust.before_fetch = lambda *rest, **more: None
     http.fetch = fetch  # type: ignore[assignment]
 
     def change(module: Any) -> None:

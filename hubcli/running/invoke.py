@@ -23,7 +23,7 @@ from typing import Any
 from hubcli import output
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
-from hubcli.cache.weights import Weight
+from hubcli.cache.weights import Caller, Weight
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
 from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
@@ -43,7 +43,7 @@ class Result:
     seconds: float
     weights: tuple[Weight, ...]
     namespace: Namespace
-    caller: weights.Caller | None = None
+    caller: Caller | None = None
 
 
 @dataclass(frozen=True)
