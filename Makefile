@@ -33,7 +33,7 @@ $(VENV)/.%: $(STAMP)  # an extra of pyproject.toml, which only its target needs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	touch $@
 
-types: $(VENV)/.types  ## mypy: strict where pyproject.toml says so; pyright: what a user's editor sees (tests/typing)
+types: $(VENV)/.types  ## mypy: strict where pyproject.toml says so; pyright: what a user's editor sees (tests/typed)
 	$(BIN)/mypy
 	$(BIN)/mypy engine/tensor.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
