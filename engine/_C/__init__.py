@@ -53,6 +53,16 @@ _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_
 _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
+_DISPATCH = frozenset(
+    [
+        "DispatchKey", "DispatchKeySet", "_AutoDispatchBelowADInplaceOrView", "_AutoDispatchBelowAutograd",
+        "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_dispatch_get_all_op_names", "_dispatch_has_kernel",
+        "_dispatch_has_kernel_for_dispatch_key", "_dispatch_key_for_device", "_dispatch_keys",
+        "_dispatch_tls_is_dispatch_key_excluded",
+    ]
+)  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     if name == "_nn":
         return _importlib.import_module("engine.nn.functional")
@@ -60,4 +70,6 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
         return _importlib.import_module(f"engine.{name[1:]}")
+    if name in _DISPATCH:
+        return getattr(_importlib.import_module("engine._C.dispatch"), name)
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': the engine has no such compiled core")
