@@ -1,8 +1,8 @@
 """`make packages`: every package of hubcli/packages.toml, unmodified from PyPI, imported and used on the engine.
 
-`.packages/` holds the environment: a venv with this project (editable), what the packages need, and the newest tested version
-of each with `--no-deps`; older ones lie in folders of their own.  For each: every module is imported, those that cannot be
-are compared with tests/packages/missing/NAME.txt, then tests/packages/uses/NAME.py runs.
+`.packages/` holds the environment: a venv with this project (editable), what the packages need, and the newest tested
+version of each with `--no-deps`; older ones lie in folders of their own.  For each: every module is imported, those
+that cannot be are compared with tests/packages/missing/NAME.txt, then tests/packages/uses/NAME.py runs.
 
     python scripts/packages.py [NAME...]     set up what is missing, then try these packages (all)
       --write   write missing/NAME.txt anew (the reasons of known lines stay)
@@ -37,6 +37,7 @@ CONSTRAINTS = HERE / "constraints.txt"
 GAPS = ROOT / "docs" / "gaps.md"
 MARKS = ("<!-- packages: written by `python scripts/packages.py --gaps` -->", "<!-- end of packages -->")
 SECONDS = 420  # one package's imports, or its use
+ALONE = 40  # modules that failed are tried once more by themselves, so many at most
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,10 @@ def try_one(package: Package, version: str, write: bool) -> Result:
     logs = HOME / "logs" / f"{package.name}-{version}"
     failed = import_all(names, variables, logs / "import.log")
     known = listed(package.name, version)
-    for module in [m for m in failed if write or m not in known]:  # alone it may do better
+    if package.name in failed:
+        error, text = failed[package.name]
+        return Result(package.name, version, len(names), failed, [f"cannot import it: {error}: {text}"], 0.0)
+    for module in [m for m in failed if write or m not in known][:ALONE]:  # alone it may do better
         again = import_all([module], variables, logs / "alone.log")
         if not again:
             del failed[module]

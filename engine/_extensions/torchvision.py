@@ -24,6 +24,13 @@ def _cuda_version() -> int:
     return -1
 
 
+def _quantized(name: str) -> Any:
+    def refuse(*args: Any) -> Any:
+        raise NotImplementedError(f"torch.ops.torchvision.{name} is not supported: tensors are not quantized")
+
+    return refuse
+
+
 def _plain(function: Any) -> Any:
     """Several results as a plain tuple."""
     return lambda *args: tuple(function(*args))
@@ -31,6 +38,11 @@ def _plain(function: Any) -> Any:
 
 for _schema, _function in {
     "_cuda_version() -> int": _cuda_version,
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor": _quantized("qnms"),
+    "qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, float rois_scale, "
+    f"int rois_zero_point, float spatial_scale, {_SIZES}, int sampling_ratio, bool aligned) -> Tensor": _quantized(
+        "qroi_align"
+    ),
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor": detection.nms,
     f"roi_align({_BILINEAR}, int sampling_ratio, bool aligned) -> Tensor": detection.roi_align,
     f"_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, {_SIZES}, {_SHAPE}, int sampling_ratio, "
