@@ -69,6 +69,7 @@ _LAZY = {
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     "autocast": "amp", "memory_stats": "cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "_top_level"),
+    "TensorType": "_C",
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _TensorBase = TensorBase
+_TensorMeta = type(TensorBase)
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
 DisableTorchFunctionSubclass = DisableTorchFunction = type(
     "DisableTorchFunction",
@@ -44,13 +45,18 @@ def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs:
     return func(*args, **(kwargs or {}))
 
 
+def _get_privateuse1_backend_name() -> str:
+    """`privateuseone`: no other backend was named."""
+    return "privateuseone"
+
+
 def _jit_set_profiling_mode(value: bool) -> bool:
     """Nothing; what stood before."""
     return False
 
 
 _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
-_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
+_jit_set_nvfuser_guard_mode = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
 _DISPATCH = frozenset(
@@ -70,6 +76,13 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
         return _importlib.import_module(f"engine.{name[1:]}")
+    if name[:1].isupper() or name in _DISPATCH:
+        if name in _importlib.import_module("engine._C.types").TYPES:
+            return getattr(_importlib.import_module("engine._C.types"), name)
+        if name in ("FunctionSchema", "Argument"):
+            return getattr(_importlib.import_module("engine._library.schema"), name)
+    if name == "parse_schema":
+        return _importlib.import_module("engine._library.schema").parse_schema
     if name in _DISPATCH:
         return getattr(_importlib.import_module("engine._C.dispatch"), name)
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': the engine has no such compiled core")
