@@ -13,10 +13,9 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
-from engine import _names  # noqa: E402
+from engine import _names, ops  # noqa: E402, F401
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import dtypes as _dtypes  # noqa: E402
-from engine import ops  # noqa: E402, F401
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
@@ -57,11 +56,11 @@ from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "_C", "__config__", "_custom_ops", "_dynamo", "_library", "_ops", "_utils", "accelerator", "amp", "ao", "autograd", "backends", "classes", "compiler", "cpu",
-        "cuda", "distributed", "distributions", "fft", "func", "functional", "futures", "fx", "jit", "library", "linalg", "mps",
-        "multiprocessing", "nested", "nn", "onnx", "optim", "overrides", "profiler", "quantization", "random",
-        "return_types", "serialization", "signal", "sparse", "special", "storage", "testing", "types", "utils",
-        "version", "xpu",
+        "_C", "__config__", "_custom_ops", "_dynamo", "_library", "_ops", "_utils", "accelerator", "amp", "ao",
+        "autograd", "backends", "classes", "compiler", "cpu", "cuda", "distributed", "distributions", "fft",
+        "func", "functional", "futures", "fx", "jit", "library", "linalg", "mps", "multiprocessing", "nested",
+        "nn", "onnx", "optim", "overrides", "profiler", "quantization", "random", "return_types", "serialization",
+        "signal", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
     ]
 )  # fmt: skip
 _LAZY = {

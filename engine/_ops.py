@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import engine
-from engine.dispatch import import_late
 from engine._library.schema import MISSING, Argument, FunctionSchema, Type
+from engine.dispatch import import_late
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 

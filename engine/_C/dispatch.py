@@ -14,9 +14,9 @@ _BACKENDS = "CPU CUDA HIP XLA MPS IPU XPU HPU VE Lazy MTIA MAIA PrivateUse1 Priv
 _PER_BACKEND = ("", "Quantized", "Sparse", "SparseCsr", "NestedTensor", "Autograd")
 _OTHERS = """
 Undefined FPGA Vulkan Metal Conjugate Negative ZeroTensor ADInplaceOrView AutogradOther AutogradFunctionality
-AutogradNestedTensor Dense Quantized Sparse SparseCsr NestedTensor BackendSelect Python PythonTLSSnapshot PythonDispatcher
-PreDispatch Functionalize Named Tracer FuncTorchDynamicLayerBackMode FuncTorchDynamicLayerFrontMode FuncTorchGradWrapper
-FuncTorchVmapMode FuncTorchBatched FuncTorchBatchedDecomposition Batched BatchedNestedTensor VmapMode
+AutogradNestedTensor Dense Quantized Sparse SparseCsr NestedTensor BackendSelect Python PythonTLSSnapshot
+PythonDispatcher PreDispatch Functionalize Named Tracer FuncTorchDynamicLayerBackMode FuncTorchDynamicLayerFrontMode
+FuncTorchGradWrapper FuncTorchVmapMode FuncTorchBatched FuncTorchBatchedDecomposition Batched BatchedNestedTensor VmapMode
 AutocastCPU AutocastCUDA AutocastXPU AutocastIPU AutocastHPU AutocastXLA AutocastMPS AutocastMTIA AutocastMAIA
 AutocastPrivateUse1 DeferredInit TESTING_ONLY_GenericWrapper TESTING_ONLY_GenericMode CustomRNGKeyId MkldnnCPU
 CompositeImplicitAutograd CompositeImplicitAutogradNestedTensor CompositeExplicitAutograd

@@ -1,4 +1,4 @@
-"""The types of schemas and of TorchScript by torch's names, and the parts of its compiler, of which none is ever made."""
+"""The types of schemas and of TorchScript by torch's names, and the parts of its compiler, never made."""
 
 from __future__ import annotations
 

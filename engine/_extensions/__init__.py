@@ -1,6 +1,7 @@
 """The operators of compiled extensions of other packages, built in: a module for each namespace of `torch.ops`.
 
-Each module defines schemas with `define(namespace, schema, function)`; it is imported when its namespace is first asked.
+Each module defines schemas with `define(namespace, schema, function)`; it comes when its namespace is first
+asked.
 """
 
 from __future__ import annotations

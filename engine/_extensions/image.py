@@ -1,4 +1,4 @@
-"""torch.ops.image: files, and images read and written by Pillow, as torchvision's compiled extension does by libpng, ...
+"""torch.ops.image: files, and images read and written by Pillow, as torchvision's compiled extension does itself.
 
 Images are uint8 (C, H, W); a PNG of 16 bits is uint16.  What cannot be decoded raises RuntimeError.
 """
@@ -27,7 +27,9 @@ def _pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError:
-        raise ImportError("torch.ops.image: images are read and written by Pillow: pip install 'hubcli[image]'") from None
+        raise ImportError(
+            "torch.ops.image: images are read and written by Pillow: pip install 'hubcli[image]'"
+        ) from None
 
 
 def _bytes(data: Tensor) -> bytes:
@@ -174,8 +176,8 @@ def decode_image(data: Tensor, mode: int, apply_exif_orientation: bool = False) 
     if content[4:8] == b"ftyp" and content[8:12] in (b"avif", b"avis"):
         return decode_avif(data, mode)
     raise RuntimeError(
-        "Unsupported image file. Only jpeg, png, gif and webp are currently supported. For avif and heic, please rely on "
-        "`decode_avif` and `decode_heic` directly."
+        "Unsupported image file. Only jpeg, png, gif and webp are currently supported. For avif and heic, please "
+        "rely on `decode_avif` and `decode_heic` directly."
     )
 
 

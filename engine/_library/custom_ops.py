@@ -146,15 +146,17 @@ def custom_op(
     def decorate(function: Any) -> CustomOpDef:
         namespace, op = parse_namespace(name)
         said = infer_schema(prototype or function, mutates_args=mutates_args) if schema is None else schema
-        written = [] if mutates_args == "unknown" else [mutates_args] if isinstance(mutates_args, str) else list(mutates_args)
+        written = (
+            [] if mutates_args == "unknown" else [mutates_args] if isinstance(mutates_args, str) else list(mutates_args)
+        )
         if schema is not None:
             parsed = parse_schema(f"{name}{schema}")
             marked = {a.name for a in parsed.arguments if a.alias_info is not None and a.alias_info.is_write}
             if mutates_args != "unknown" and marked != set(written):
                 raise ValueError(
-                    f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}. The schema "
-                    "suggests that the op mutates {marked} which is different from what was provided to us in "
-                    "`mutates_args`. Please make these consistent.".format(marked=marked)
+                    f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}. The "
+                    f"schema suggests that the op mutates {sorted(marked)} which is different from what was provided "
+                    "to us in `mutates_args`. Please make these consistent."
                 )
         made = CustomOpDef(namespace, op, said, function)
         for key in keys_of_devices(device_types):

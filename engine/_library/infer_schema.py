@@ -26,7 +26,7 @@ def _is_optional(annotation: Any) -> Any:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(annotation) if a is not type(None)]
         if len(inner) < len(typing.get_args(annotation)):
-            return inner[0] if len(inner) == 1 else typing.Union[tuple(inner)]
+            return inner[0] if len(inner) == 1 else typing.Union[tuple(inner)]  # noqa: UP007
     return None
 
 
@@ -97,7 +97,9 @@ def infer_schema(
         hints = typing.get_type_hints(prototype_function)
     except (NameError, TypeError):
         hints = {}
-    written = set() if mutates_args == "unknown" else {mutates_args} if isinstance(mutates_args, str) else set(mutates_args)
+    written = (
+        set() if mutates_args == "unknown" else {mutates_args} if isinstance(mutates_args, str) else set(mutates_args)
+    )
     parts: list[str] = []
     starred, marks = False, 0
     for name, parameter in signature.parameters.items():
@@ -124,7 +126,7 @@ def infer_schema(
         if name in written or (mutates_args == "unknown" and text.startswith("Tensor")):
             if not text.startswith("Tensor"):
                 fail(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
-            text = f"Tensor(a{len([p for p in parts if p != '*'])}!){text[len('Tensor'):]}"
+            text = f"Tensor(a{len([p for p in parts if p != '*'])}!){text[len('Tensor') :]}"
             marks += 1
         if parameter.default is parameter.empty:
             parts.append(f"{text} {name}")

@@ -100,7 +100,11 @@ def opcheck(
         op = op._opoverload
     elif isinstance(op, _ops.OpOverloadPacket):
         op = getattr(op, op.overloads()[0])
-    checks = {"test_schema": _check_schema, "test_autograd_registration": _check_autograd, "test_faketensor": _check_fake}
+    checks = {
+        "test_schema": _check_schema,
+        "test_autograd_registration": _check_autograd,
+        "test_faketensor": _check_fake,
+    }
     results: dict[str, Any] = {}
     for name in names:
         if name.startswith("test_aot_dispatch"):
@@ -112,6 +116,8 @@ def opcheck(
             results[name] = "SUCCESS"
         except Exception as error:
             if raise_exception:
-                raise OpCheckError(f"opcheck(op, ...): {name} failed with {error} (scroll up for stack trace)") from error
+                raise OpCheckError(
+                    f"opcheck(op, ...): {name} failed with {error} (scroll up for stack trace)"
+                ) from error
             results[name] = error
     return results

@@ -14,7 +14,9 @@ from engine import dtypes
 
 __all__ = ["AliasInfo", "Argument", "FunctionSchema", "Type", "parse_schema"]
 
-_TOKEN = re.compile(r'\s*(->|"(?:\\.|[^"])*"|\'(?:\\.|[^\'])*\'|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[\w.]+|::|\S)')
+_TOKEN = re.compile(
+    r'\s*(->|"(?:\\.|[^"])*"|\'(?:\\.|[^\'])*\'|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[\w.]+|::|\S)'
+)
 # the names that torch prints a type by in errors
 _SPELT = {"Scalar": "number", "SymInt": "int", "ScalarType": "int", "Layout": "int", "MemoryFormat": "int"}
 DTYPE_NUMBERS = dict(
@@ -183,7 +185,7 @@ class _Parser:
 
     def take(self, wanted: str = "") -> str:
         found = self.next
-        if wanted and found != wanted or found == "eof":
+        if (wanted and found != wanted) or found == "eof":
             raise RuntimeError(f"expected {wanted or 'more'} but found '{found}' here:\n{self.text}")
         self.at += 1
         return found

@@ -8,9 +8,8 @@ from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
 __all__ = [
-    "DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "QuantWrapper", "convert", "fuse_modules", "fuse_modules_qat",
-    "get_default_qat_qconfig",
-    "get_default_qconfig", "prepare", "prepare_qat", "quantize_dynamic",
+    "DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "QuantWrapper", "convert", "fuse_modules",
+    "fuse_modules_qat", "get_default_qat_qconfig", "get_default_qconfig", "prepare", "prepare_qat", "quantize_dynamic",
 ]  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from engine.nn.modules.module import Module
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
-    "ScriptModule", "TracerWarning", "TracingCheckError", "annotate", "export", "export_opnames", "fork", "freeze", "ignore",
+    "ScriptModule", "TracerWarning", "TracingCheckError", "annotate", "export", "export_opnames", "fork",
+    "freeze", "ignore",
     "interface", "is_scripting", "is_tracing", "isinstance", "jit_module_from_flatbuffer", "load",
     "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "save", "script",
     "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace", "trace_module",

@@ -1,4 +1,4 @@
-"""torch.onnx.symbolic_helper: the decorators of symbolic functions leave them as they are; the rest raises when called."""
+"""torch.onnx.symbolic_helper: the decorators of symbolic functions change nothing; the rest raises when called."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Deformable convolution (arXiv:1703.06211, with a mask arXiv:1811.11168), torchvision's operator.
 
 Each sample of the kernel is read where an offset says, bilinearly, zero outside.  A piece of the output at a time: the
-samples are gathered as rows of channels, so that one product with the weight gives the piece, and one more its gradient.
+samples are gathered as rows of channels, so that one product with the weight gives the piece, one more its gradient.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class _Plan:
     def __init__(self, input, weight, offset, mask, bias, stride, padding, dilation, groups, offset_groups, use_mask):
         if input.ndim != 4 or weight.ndim != 4 or offset.ndim != 4:
             raise RuntimeError(
-                f"deform_conv2d: input, weight and offset must be 4-D, got {input.ndim}, {weight.ndim} and {offset.ndim}"
+                "deform_conv2d: input, weight and offset must be 4-D, got "
+                f"{input.ndim}, {weight.ndim} and {offset.ndim}"
             )
         self.batch, self.channels, height, width = input.shape
         self.kernel = weight.shape[2:]
@@ -59,8 +60,8 @@ class _Plan:
             )
         if weight.shape[1] * groups != self.channels or weight.shape[0] % groups or self.channels % offset_groups:
             raise RuntimeError(
-                f"deform_conv2d: a weight of {list(weight.shape)} and {groups} groups, {offset_groups} of offsets, do not "
-                f"fit {self.channels} input channels"
+                f"deform_conv2d: a weight of {list(weight.shape)} and {groups} groups, {offset_groups} of offsets, do "
+                f"not fit {self.channels} input channels"
             )
         self.out = tuple(
             (n + 2 * p - d * (k - 1) - 1) // s + 1

@@ -1,12 +1,12 @@
 """Operators of object detection: non-maximum suppression and the poolings of regions of interest.
 
 They are those of torchvision's compiled extension, reached as `torch.ops.torchvision.*` (engine/_extensions).  A region
-is a row (image, x1, y1, x2, y2) of `rois`, in the coordinates of the image; `spatial_scale` takes it to those of the input.
+is a row (image, x1, y1, x2, y2) of `rois`, in coordinates of the image; `spatial_scale` takes it to those of the input.
 
 Note [Pooling by two small matrices]
 Bilinear sampling on a grid, and the mean over a rectangle, separate: each region has a matrix of weights for rows
-and one for columns, and its pooled values are rows @ input @ columns^T, over that part of the input on which the weights
-are not zero.  The gradient is the same with both transposed, so each is the other's derivative.
+and one for columns, and its pooled values are rows @ input @ columns^T, over the part of the input on which the weights are
+not zero.  The gradient is the same with both transposed, so each is the other's derivative.
 """
 
 from __future__ import annotations
@@ -484,9 +484,7 @@ def _cells(xp, rois, argmax, shape):
 
 @op(public=False, out=False, method=False, tensors=("rois", "argmax"))
 @derivative(grad_output=lambda grad, rois, argmax: roi_pool_gather(grad, rois, argmax))
-@samples(
-    lambda t: [(t(4, 2, 2, 2), t.of(_ROIS), t.integers(-1, 20, 4, 2, 2, 2), 1.0, 2, 2, 2, 2, 4, 5)]
-)
+@samples(lambda t: [(t(4, 2, 2, 2), t.of(_ROIS), t.integers(-1, 20, 4, 2, 2, 2), 1.0, 2, 2, 2, 2, 4, 5)])
 def roi_pool_backward(
     xp, grad_output, rois, argmax, spatial_scale: float, pooled_height: int, pooled_width: int, batch_size: int,
     channels: int, height: int, width: int,

@@ -151,7 +151,7 @@ def _get_node_type(tree: Any) -> Any:
     """The kind of container: `namedtuple` for named tuples, else the class."""
     from collections import namedtuple
 
-    return namedtuple if _is_namedtuple(tree) else type(tree)  # noqa: PYI024
+    return namedtuple if _is_namedtuple(tree) else type(tree)
 
 
 class TreeSpec:
