@@ -9,6 +9,7 @@ from engine import amp as amp
 from engine import ao as ao
 from engine import autograd as autograd
 from engine import backends as backends
+from engine import classes as classes
 from engine import compiler as compiler
 from engine import cpu as cpu
 from engine import cuda as cuda
@@ -20,6 +21,7 @@ from engine import functional as functional
 from engine import futures as futures
 from engine import fx as fx
 from engine import jit as jit
+from engine import library as library
 from engine import linalg as linalg
 from engine import mps as mps
 from engine import multiprocessing as multiprocessing
@@ -135,6 +137,7 @@ LongStorage: Any
 LongTensor: Any
 ShortStorage: Any
 ShortTensor: Any
+TensorType: Any
 __version__: Any
 def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor: ...
 def _sample_dirichlet(input: Tensor, generator: Any = None) -> Tensor: ...

@@ -5,8 +5,8 @@ is a row (image, x1, y1, x2, y2) of `rois`, in coordinates of the image; `spatia
 
 Note [Pooling by two small matrices]
 Bilinear sampling on a grid, and the mean over a rectangle, separate: each region has a matrix of weights for rows
-and one for columns, and its pooled values are rows @ input @ columns^T, over the part of the input on which the weights are
-not zero.  The gradient is the same with both transposed, so each is the other's derivative.
+and one for columns, and its pooled values are rows @ input @ columns^T, over the part of the input on which the
+weights are not zero.  The gradient is the same with both transposed, so each is the other's derivative.
 """
 
 from __future__ import annotations
