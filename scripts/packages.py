@@ -266,7 +266,7 @@ def try_one(package: Package, version: str, write: bool) -> Result:
     use = HERE / "uses" / f"{package.name}.py"
     if not use.exists():
         problems.append(f"there is no tests/packages/uses/{use.name}")
-    elif (status := run([str(use)], variables, logs / "use.log")) != 0:
+    elif (status := run([str(HERE / "use.py"), package.name], variables, logs / "use.log")) != 0:
         problems.append(f"its use failed ({status}):\n{tail(logs / 'use.log')}")
     result = Result(package.name, version, len(names), failed, problems, time.monotonic() - start)
     result.path.parent.mkdir(parents=True, exist_ok=True)
