@@ -41,6 +41,11 @@ def _get_tracing_state() -> None:
     """None: nothing is traced."""
 
 
+def _are_functorch_transforms_active() -> bool:
+    """False: there are no transforms of functions."""
+    return False
+
+
 def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     return func(*args, **(kwargs or {}))
 
@@ -56,6 +61,7 @@ def _jit_set_profiling_mode(value: bool) -> bool:
 
 
 _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
+_jit_can_fuse_on_cpu = _jit_can_fuse_on_gpu = lambda: False
 _jit_set_nvfuser_guard_mode = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 

@@ -29,10 +29,12 @@ with torch.no_grad():
         "intermediates", headless.forward_intermediates(draw("x", 1, 3, 224, 224), indices=2, intermediates_only=True)
     )
 
-model = fill(timm.create_model("resnet18", pretrained=False, num_classes=3)).train()
+model = (
+    fill(timm.create_model("resnet18", pretrained=False, num_classes=3)).double().train()
+)  # single is ill-conditioned here
 optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=0.05)
 schedule, average = CosineLRScheduler(optimizer, t_initial=10), ModelEmaV3(model, decay=0.9)
-x, y = draw("batch", 4, 3, 32, 32), torch.tensor([0, 1, 2, 1])
+x, y = draw("batch", 4, 3, 64, 64).double(), torch.tensor([0, 1, 2, 1])
 losses = []
 for step in range(4):
     loss = LabelSmoothingCrossEntropy(0.1)(model(x), y)
@@ -42,7 +44,7 @@ for step in range(4):
     schedule.step(step)
     average.update(model)
     losses.append(float(loss.detach()))
-check("losses", torch.tensor(losses), 1e-2)
+check("losses", torch.tensor(losses))
 config = resolve_data_config({}, model=model)
 transform = create_transform(**config)
 from PIL import Image  # noqa: E402
