@@ -23,32 +23,32 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     return UnpackedDualTensor(tensor, None)
 
 
-def _refuse(name: str) -> Any:
-    raise NotImplementedError(
+def _refused(name: str) -> NotImplementedError:
+    return NotImplementedError(
         f"torch.autograd.forward_ad.{name} is not supported: use torch.autograd.functional.jvp for tangents"
     )
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Any:
     """NotImplementedError."""
-    _refuse("make_dual")
+    raise _refused("make_dual")
 
 
 def enter_dual_level() -> int:
     """NotImplementedError."""
-    return _refuse("enter_dual_level")
+    raise _refused("enter_dual_level")
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """NotImplementedError."""
-    _refuse("exit_dual_level")
+    raise _refused("exit_dual_level")
 
 
 class dual_level:
     """NotImplementedError when entered."""
 
     def __enter__(self) -> int:
-        return _refuse("dual_level")
+        raise _refused("dual_level")
 
     def __exit__(self, *exc: object) -> None:
         pass
