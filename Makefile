@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-numpy check lint types stubs bench torture gaps packages clean
+.PHONY: demo test test-numpy test-processors check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -20,16 +20,29 @@ test: $(STAMP)  ## the fast tier
 test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a machine that lacks it
 	ENGINE_ONEDNN=0 $(BIN)/python -m pytest tests/engine -n auto --dist worksteal -rs
 
+test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-512 and without AVX, VARIANTS="sse41 avx2 ..."
+	$(BIN)/python scripts/processors.py $(VARIANTS)
+
 check: lint types test  ## everything a change must pass
 
 lint: $(STAMP)  ## rules and format; `ruff format .` puts the latter right
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet . || { echo "not formatted: run \`$(BIN)/ruff format .\`" >&2; exit 1; }
 
-types: $(STAMP)
-	$(BIN)/mypy
+$(VENV)/.%: $(STAMP)  # an extra of pyproject.toml, which only its target needs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	touch $@
 
-stubs: $(STAMP)  ## write engine/__init__.pyi and engine/tensor.pyi from the op registry
+types: $(VENV)/.types  ## mypy: strict where pyproject.toml says so; pyright: what a user's editor sees (tests/typing)
+	$(BIN)/mypy
+	$(BIN)/mypy engine/tensor.py
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.docs  ## the reference and the guides as a static site in site/; a warning is an error
+	$(BIN)/python scripts/docs.py
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs -d build/doctrees build/docs site
+
+stubs: $(STAMP)  ## write the .pyi files of engine/ from the op registry
 	$(BIN)/python scripts/stubs.py
 
 torture: $(STAMP)  ## ten minutes of kills, server faults and full disks on one cache
@@ -45,4 +58,4 @@ bench: $(STAMP)  ## ratios against what is installed, measured in one run; BENCH
 	$(BIN)/python -m benchmarks $(BENCH)
 
 clean:
-	rm -rf $(VENV) .demo .packages build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .demo .packages build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from tests.servers import Repository, Served, file_server, git_server  # noqa: E402
 
 PROCESSES = 16
-FETCH = "import sys; from hubcli import weights; weights.obtain(sys.argv[1], progress=False)"
+FETCH = "import sys; from hubcli.cache import weights; weights.obtain(sys.argv[1], progress=False)"
 
 
 def environment(folder: Path, git: str = "http://127.0.0.1") -> dict[str, str]:

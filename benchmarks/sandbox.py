@@ -37,8 +37,9 @@ def net():
 
 def seconds(folder: Path, name: str) -> float:
     """One call of the entrypoint in a child, from the command's decision to the result."""
-    from hubcli import jobs, sandbox, store
-    from hubcli.broker import Broker
+    from hubcli.cache import store
+    from hubcli.confined import jobs, sandbox
+    from hubcli.confined.broker import Broker
     from hubcli.spec import RepoSpec
 
     checkout = store.ensure(RepoSpec.parse(str(folder)))
@@ -50,7 +51,7 @@ def seconds(folder: Path, name: str) -> float:
 
 def main() -> int:
     """Measure, print, and judge."""
-    from hubcli import confine, sandbox
+    from hubcli.confined import confine, sandbox
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)

@@ -6,14 +6,24 @@ __all__ = ["parallel_info", "show"]
 
 
 def show() -> str:
-    """A line on the array library."""
+    """Lines on the array library, the processor's instruction set, oneDNN and what it has no kernels for here."""
     import numpy
 
-    return f"engine on numpy {numpy.__version__}"
+    from engine.backends import onednn
+    from engine.backends.cpu import processor
+
+    lines = [f"engine on numpy {numpy.__version__}", f"processor: {processor.describe()}"]
+    about = onednn.describe()
+    lines.append(about if about.startswith("oneDNN") else f"oneDNN {about}")
+    if onednn.is_available():
+        from engine.backends.onednn import served
+
+        lines.append(served.summary())
+    return "\n".join(lines)
 
 
 def parallel_info() -> str:
     """The number of BLAS's threads, as text."""
-    from engine._top_level import get_num_threads
+    from engine.torch_names._top_level import get_num_threads
 
     return f"BLAS threads: {get_num_threads()}"

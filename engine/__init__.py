@@ -13,9 +13,10 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
-from engine import _names, ops  # noqa: E402, F401
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import dtypes as _dtypes  # noqa: E402
+from engine import ops  # noqa: E402, F401
+from engine import storage as _storage  # noqa: E402
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
@@ -52,33 +53,35 @@ from engine.random import (  # noqa: E402, F401
 )
 from engine.storage import Storage, UntypedStorage  # noqa: E402, F401
 from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
+from engine.torch_names import MODULES as _TORCH_NAMES  # noqa: E402
+from engine.torch_names import _names  # noqa: E402
+from engine.torch_names import home as _home  # noqa: E402
 from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "_C", "__config__", "_custom_ops", "_dynamo", "_library", "_ops", "_utils", "accelerator", "amp", "ao",
-        "autograd", "backends", "classes", "compiler", "cpu", "cuda", "distributed", "distributions", "fft",
-        "func", "functional", "futures", "fx", "jit", "library", "linalg", "mps", "multiprocessing", "nested",
-        "nn", "onnx", "optim", "overrides", "profiler", "quantization", "random", "return_types", "serialization",
-        "signal", "sparse", "special", "storage", "testing", "types", "utils", "version", "xpu",
+        "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
+        "compiler", "cuda", "distributed", "distributions", "fft", "func", "fx", "jit", "library", "linalg",
+        "multiprocessing", "nn", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse",
+        "special", "storage", "testing", "utils", "version",
+        *_TORCH_NAMES,
     ]
 )  # fmt: skip
 _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
-    "autocast": "amp", "memory_stats": "cpu", "GradScaler": "amp", "Future": "jit",
-    **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "_top_level"),
-    "TensorType": "_C",
+    "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
+    **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "torch_names._top_level"),
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    """Sub-packages, the names of `_LAZY` and of the late families, imported at first use."""
+    """Sub-packages, the names of `_LAZY` and of the lazy families, imported at first use."""
     import sys
 
     if name in _SUBPACKAGES:
-        return _importlib.import_module(f"engine.{name}")
+        return _importlib.import_module(_home(f"torch.{name}"))
     if name in _LAZY:
         value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
         setattr(sys.modules[__name__], name, value)
@@ -86,7 +89,7 @@ def __getattr__(name: str) -> object:
     if name == "__all__":  # from torch import *
         return sorted(n for n in __dir__() if n[0] != "_" and n not in _SUBPACKAGES)
     if name[:2] != "__":
-        _dispatch.import_late()
+        _dispatch.import_lazy()
         if name in _dispatch.PUBLIC:
             value = _dispatch.PUBLIC[name]
             setattr(sys.modules[__name__], name, value)
@@ -98,10 +101,33 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    _dispatch.import_late()
+    _dispatch.import_lazy()
     return sorted({*globals(), *_SUBPACKAGES, *_LAZY, *_dispatch.PUBLIC})
 
 
+def _share(*args: object) -> None:
+    from engine.multiprocessing import reductions
+
+    reductions.share(*args)
+
+
+def _from_sparse(name: str) -> object:
+    """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
+
+    def method(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        from engine import sparse  # noqa: F401
+
+        return getattr(Tensor, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of engine.sparse."
+    return method
+
+
+# What low layers need from higher ones is registered here, where all of them may be named.
+_storage.registered.share = _share
+for _name in _names.OF_SPARSE.split():
+    setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)
 globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
 inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None

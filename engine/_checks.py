@@ -118,8 +118,8 @@ def infer_size(shape: Sequence[int], count: int) -> tuple[int, ...]:
         return (*shape[:unknown], count // known, *shape[unknown + 1 :])
     elif known == 0 and count == 0:
         raise RuntimeError(
-            f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
-            "dimension size -1 can be any value and is ambiguous"
+            f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size -1 "
+            "can be any value and is ambiguous"
         )
     raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
 
@@ -136,8 +136,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
                 continue
             if have != 1:
                 raise RuntimeError(
-                    f"The size of tensor a ({have}) must match the size of tensor b ({s}) at non-singleton "
-                    f"dimension {offset + i}"
+                    f"The size of tensor a ({have}) must match the size of tensor b ({s}) at non-singleton dimension "
+                    f"{offset + i}"
                 )
             result[offset + i] = s
     return tuple(result)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import engine
-from engine._names import FOREACH, FOREACH_BINARY, FOREACH_TERNARY, FOREACH_UNARY
 from engine.tensor import Tensor
+from engine.torch_names._names import FOREACH, FOREACH_BINARY, FOREACH_TERNARY, FOREACH_UNARY
 
 __all__ = FOREACH
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import engine
 from engine._library.schema import MISSING, Argument, FunctionSchema, Type
-from engine.dispatch import import_late
+from engine.dispatch import import_lazy
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 
@@ -453,7 +453,7 @@ def define(schema: FunctionSchema, where: str = "") -> OpOverload:
         namespace, _, name = schema.name.partition("::")
         packet = OPERATORS[schema.name] = OpOverloadPacket(namespace, name)
         if not isinstance(getattr(engine.ops, namespace), OpNamespace):  # the name of a family of the engine's own
-            import_late()
+            import_lazy()
             setattr(engine.ops, namespace, OpNamespace(namespace))
     if schema.overload_name in packet._overloads:
         raise RuntimeError(

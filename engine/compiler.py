@@ -15,7 +15,7 @@ def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
     options: Any = None, disable: bool = False, verify: bool = True,
 ) -> Any:  # fmt: skip
-    """A Module with plans for inference (`engine/plan.py`); a function itself; without a model, a decorator.
+    """A Module with plans for inference (`engine/plan`); a function itself; without a model, a decorator.
 
     In training and with gradients the result behaves as the module.  verify: compare every new plan with the module.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html

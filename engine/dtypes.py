@@ -182,8 +182,8 @@ def from_numpy(np_dtype: Any) -> dtype:
     if found is None:
         raise TypeError(
             f"can't convert np.ndarray of type numpy.{normal.type.__name__}. The only supported types are: float64, "
-            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, "
-            "uint8, and bool."
+            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and "
+            "bool."
         )
     return found
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dim
-from engine.arguments import checked
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC
-from engine.ops.blas import scalar_name
+from engine.dispatch.arguments import checked
+from engine.dispatch.runtime import store
+from engine.ops.linalg.products import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
 from engine.ops.spectral_old import old_fft
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 __all__ = [

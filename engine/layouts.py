@@ -50,24 +50,25 @@ sparse_csc = layout("sparse_csc")
 sparse_bsr = layout("sparse_bsr")
 sparse_bsc = layout("sparse_bsc")
 
-# Note [Laid tensors]
+# Note [Channels-last tensors]
 # Convolutions compute on channels-last memory, and what stands between two of them (norms, pooling, relu, sums) works
-# on it as well.  So results of such ops are *laid*: the array is a `Laid`, a numpy array with channels-last strides,
-# and the tensor holds it in `_laid` instead of `_array`.  To everybody else the tensor is contiguous.  Any read of
-# `_array` re-lays the memory once and for good (`Settle`, below), so code that does not know of layouts cannot see
-# one: views, `numpy()`, `storage()`, `data_ptr()`, in-place writes and pickling all read `_array`.  Code that takes any
-# layout reads `tensor.lying(t)`: sizes and dtypes, and ops declared `@op(laid=True)`.  Those get `Laid` arrays among
-# their arguments, return a `Laid` (numpy's functions keep the class and the order of dims) or any other array, and
-# `runtime.hold` files the result.  Before the first laid tensor nobody asks: `Settle` comes to the class and those
-# ops are written anew (`binder.begin_laying`).
-# Weights of convolutions and of recurrent layers are laid as well, at the first use without gradients: in the same
-# memory, but nobody can write to it unseen, so what oneDNN made of them is kept with them (`Laid.packed`).
-# A laid tensor has no view and no alias, since making one reads `_array`; a saved result keeps its own array, which
-# nobody writes to without raising the version.  What a *user* lays channels-last is an ordinary strided tensor.
+# on it as well.  So results of such ops are *converted*: the array is a `ChannelsLast`, a numpy array with
+# channels-last strides, and the tensor holds it in `_channels_last` instead of `_array`.  To everybody else the tensor
+# is contiguous. Any read of `_array` copies the memory back to torch's order, once and for good (`RestoreTorchOrder`,
+# below), so code that does not know of layouts cannot see one: views, `numpy()`, `storage()`, `data_ptr()`, in-place
+# writes and pickling all read `_array`.  Code that takes any layout reads `tensor.raw_array(t)`: sizes and dtypes, and
+# ops declared `@op(channels_last=True)`.  Those get `ChannelsLast` arrays among their arguments and return one (numpy's
+# functions keep the class and the order of dims) or any other array; `runtime.hold` stores the result.  Before the
+# first converted tensor nobody asks: `RestoreTorchOrder` comes to the class then, and those ops are written again
+# (`binder.begin_conversion`). Weights of convolutions and of recurrent layers are converted as well, at the first use
+# without gradients: in the same memory, but nobody can write to it unseen, so what oneDNN made of them is kept with
+# them (`ChannelsLast.packed`). A converted tensor has no view and no alias, since making one reads `_array`; a saved
+# result keeps its own array, which nobody writes to without raising the version.  What a *user* makes channels-last is
+# an ordinary strided tensor.
 
 
-class Laid(np.ndarray):
-    """An array (N, C, *size) whose memory is (N, *size, C) by the engine's choice: see Note [Laid tensors].
+class ChannelsLast(np.ndarray):
+    """An array (N, C, *size) whose memory is (N, *size, C) by the engine's choice: see Note [Channels-last tensors].
 
     `packed`: of a weight, what a kernel keeps of it in an order of its own; None again once the weight is written to.
     """
@@ -75,12 +76,13 @@ class Laid(np.ndarray):
     packed: Any = None
 
 
-def plain(array: Any) -> Any:
-    """A Laid array as the contiguous array it stands for; anything else as it is."""
-    if type(array) is not Laid:
+def in_torch_order(array: Any) -> Any:
+    """A ChannelsLast array as the contiguous array it stands for; anything else as it is."""
+    if type(array) is not ChannelsLast:
         return array
     if array.flags.c_contiguous:  # a weight: the array it shows
-        return array.base if array.base.shape == array.shape else array.view(np.ndarray)
+        shown: Any = array.base
+        return shown if shown.shape == array.shape else array.view(np.ndarray)
     from engine.backends.cpu import empty
 
     result = empty(array.shape, array.dtype)
@@ -88,34 +90,35 @@ def plain(array: Any) -> Any:
     return result
 
 
-class Settle:
-    """What `_array` is on the class: reached only of a laid tensor, whose memory it re-lays (Note [Laid tensors]).
+class RestoreTorchOrder:
+    """What `_array` is on the class: reached only of a converted tensor, whose memory it copies back.
 
-    It comes to the class with the first laid tensor: with it Python reads `_array` more slowly, also where it is set.
+    It comes to the class with the first converted tensor (Note [Channels-last tensors]): with it Python reads `_array`
+    more slowly, also where it is set.
     """
 
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         if tensor is None:
             return self
-        laid = tensor._laid
-        if laid is None:
+        converted = tensor._channels_last
+        if converted is None:
             raise AttributeError(f"'{owner.__name__}' object has no attribute '_array'")
-        array = tensor._array = plain(laid)
-        tensor._laid = None
+        array = tensor._array = in_torch_order(converted)
+        tensor._channels_last = None
         return array
 
 
-def lay(array: np.ndarray) -> Laid:
-    """A copy in channels-last memory; no copy of what the engine laid so already."""
-    if type(array) is Laid:
+def to_channels_last(array: np.ndarray) -> ChannelsLast:
+    """A copy in channels-last memory; no copy of what the engine converted already."""
+    if type(array) is ChannelsLast:
         return array
-    result = empty_laid(array.shape, array.dtype)
+    result = empty_channels_last(array.shape, array.dtype)
     _copy(array, result)
     return result
 
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """target[...] = source, on several threads where the library is there that lays tensors."""
+    """target[...] = source, on several threads where the library is there that converts tensors."""
     if source.size < 2048 or source.dtype != np.float32:
         target[...] = source
         return
@@ -125,12 +128,12 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
         target[...] = source
 
 
-def empty_laid(shape: Sequence[int], dtype: Any) -> Laid:
-    """A new Laid array of logical sizes (N, C, *size)."""
+def empty_channels_last(shape: Sequence[int], dtype: Any) -> ChannelsLast:
+    """A new ChannelsLast array of logical sizes (N, C, *size)."""
     from engine.backends.cpu import empty
 
     inner, back = _order(tuple(shape))
-    return empty(inner, dtype).transpose(back).view(Laid)
+    return empty(inner, dtype).transpose(back).view(ChannelsLast)
 
 
 @functools.lru_cache(4096)
@@ -155,12 +158,12 @@ def lies_channels_last(array: Any) -> bool:
 
 
 def asks_channels_last(array: Any) -> bool:
-    """Whether a user laid a 4-d or 5-d array channels-last, so that results lie so, too, as torch's do."""
-    return type(array) is not Laid and array.ndim in (4, 5) and is_channels_last(array)
+    """Whether a user made a 4-d or 5-d array channels-last, so that results are so, too, as torch's are."""
+    return type(array) is not ChannelsLast and array.ndim in (4, 5) and is_channels_last(array)
 
 
 def follow(xp: Any, result: Any, *operands: Any) -> Any:
-    """`result`, copied channels-last if the user laid one of the operands so: the rule of convolutions and pooling."""
+    """`result`, copied channels-last if the user made one of the operands so: the rule of convolutions and pooling."""
     if not any(a is not None and asks_channels_last(a) for a in operands) or result.ndim not in (
         4,
         5,

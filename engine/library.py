@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine import _ops
-from engine._C.dispatch import DispatchKey
 from engine._library.custom_ops import OPDEFS, CustomOpDef, custom_op, keys_of_devices, set_formula
 from engine._library.infer_schema import infer_schema
 from engine._library.opcheck import opcheck
 from engine._library.schema import parse_schema
 from engine._library.triton import triton_op, wrap_triton
 from engine._library.utils import is_functional_schema, parse_namespace
+from engine.torch_names._C.dispatch import DispatchKey
 
 __all__ = [
     "CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "get_kernel", "impl",
@@ -148,7 +148,7 @@ def _checked_key(key: Any) -> str:
 
 
 def _with_keyset(fn: Callable[..., Any], key: str) -> Callable[..., Any]:
-    from engine._C.dispatch import DispatchKeySet
+    from engine.torch_names._C.dispatch import DispatchKeySet
 
     keys = DispatchKeySet(DispatchKey[key])
     return lambda *args, **kwargs: fn(keys, *args, **kwargs)

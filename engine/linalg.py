@@ -13,15 +13,15 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import numel, wrap_dim
-from engine.arguments import checked
 from engine.dispatch import PUBLIC
-from engine.ops import contractions, lapack, lapack_factor, lapack_spectral
-from engine.ops.blas import matmul as _matmul
-from engine.ops.blas import scalar_name
-from engine.ops.lapack import LinAlgError, check_square
-from engine.ops.norms import linalg_vector_norm
-from engine.ops.pointwise import conj_if_complex as conj
-from engine.runtime import store
+from engine.dispatch.arguments import checked
+from engine.dispatch.runtime import store
+from engine.ops.linalg import contractions, eigen, factor, systems
+from engine.ops.linalg.norms import linalg_vector_norm
+from engine.ops.linalg.products import matmul as _matmul
+from engine.ops.linalg.products import scalar_name
+from engine.ops.linalg.systems import LinAlgError, check_square
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 __all__ = [
@@ -41,7 +41,7 @@ def _out(out: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs
 
 def cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
     """The triangular factor L of A = L L^H.  A (*, n, n) -> (*, n, n).  LinAlgError unless positive-definite."""
-    return lapack_factor.linalg_cholesky(A, upper=upper, out=out)
+    return factor.linalg_cholesky(A, upper=upper, out=out)
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
@@ -49,12 +49,12 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, o
 
     A (*, n, n) -> (*, n, n), (*).
     """
-    return lapack_factor.linalg_cholesky_ex(A, upper=upper, check_errors=check_errors, out=out)
+    return factor.linalg_cholesky_ex(A, upper=upper, check_errors=check_errors, out=out)
 
 
 def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> Any:
     """Q and R of A = Q R; mode "reduced", "complete" or "r".  A (*, m, n) -> (*, m, k), (*, k, n)."""
-    return lapack_factor.linalg_qr(A, mode, out=out)
+    return factor.linalg_qr(A, mode, out=out)
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
@@ -64,8 +64,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     """
 
     def make() -> Any:
-        found = lapack.linalg_lu_factor_ex(A, pivot=pivot)
-        lapack.refuse_info("torch.linalg.lu_factor", found.info._array)
+        found = systems.linalg_lu_factor_ex(A, pivot=pivot)
+        systems.refuse_info("torch.linalg.lu_factor", found.info._array)
         return _LUFactor(found.LU, found.pivots)
 
     return _out(out, "linalg_lu_factor", make)
@@ -76,7 +76,7 @@ _LUFactor = namedtuple("linalg_lu_factor", ("LU", "pivots"))
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """As `lu_factor`, with the first zero pivot instead of an error.  A (*, m, n) -> (*, m, n), (*, k), (*)."""
-    return lapack.linalg_lu_factor_ex(A, pivot=pivot, check_errors=check_errors, out=out)
+    return systems.linalg_lu_factor_ex(A, pivot=pivot, check_errors=check_errors, out=out)
 
 
 _LU = namedtuple("linalg_lu", ("P", "L", "U"))
@@ -90,8 +90,8 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
             raise RuntimeError(
                 f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A._array.shape)} instead"
             )
-        found = lapack.linalg_lu_factor_ex(A, pivot=pivot)
-        return _LU(*lapack.lu_unpack(found.LU, found.pivots))
+        found = systems.linalg_lu_factor_ex(A, pivot=pivot)
+        return _LU(*systems.lu_unpack(found.LU, found.pivots))
 
     return _out(out, "linalg_lu", make)
 
@@ -106,17 +106,17 @@ def lu_solve(
     out: Any = None,
 ) -> Tensor:
     """X of A X = B from the factors of A.  LU (*, n, n), pivots (*, n), B (*, n, k) -> (*, n, k)."""
-    return _out(out, "linalg_lu_solve", lapack.linalg_lu_solve, LU, pivots, B, left=left, adjoint=adjoint)
+    return _out(out, "linalg_lu_solve", systems.linalg_lu_solve, LU, pivots, B, left=left, adjoint=adjoint)
 
 
 def inv(A: Tensor, *, out: Any = None) -> Tensor:
     """The inverse.  A (*, n, n) -> (*, n, n).  LinAlgError for a singular matrix."""
-    return lapack.inverse(A, out=out)
+    return systems.inverse(A, out=out)
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
     """The inverse, and instead of an error the first zero pivot.  A (*, n, n) -> (*, n, n), (*)."""
-    return lapack.linalg_inv_ex(A, check_errors=check_errors, out=out)
+    return systems.linalg_inv_ex(A, check_errors=check_errors, out=out)
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
@@ -124,12 +124,12 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor
 
     LinAlgError for a singular A.
     """
-    return lapack.linalg_solve(A, B, left=left, out=out)
+    return systems.linalg_solve(A, B, left=left, out=out)
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """As `solve`, with the first zero pivot instead of an error.  A (*, n, n), B (*, n, k) or (*, n) -> as B, (*)."""
-    return _out(out, "linalg_solve_ex", lapack.linalg_solve_ex, A, B, left=left, check_errors=check_errors)
+    return _out(out, "linalg_solve_ex", systems.linalg_solve_ex, A, B, left=left, check_errors=check_errors)
 
 
 def solve_triangular(
@@ -147,7 +147,7 @@ def solve_triangular(
     """
     if isinstance(A, Tensor) and isinstance(B, Tensor) and B.dtype is not A.dtype:
         B = (B if A.is_complex() or not B.is_complex() else B.real).to(A.dtype)
-    return lapack.linalg_solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular, out=out)
+    return systems.linalg_solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular, out=out)
 
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -155,12 +155,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
     A (*, m, n), B (*, m, k) -> (*, n, k), ...
     """
-    return lapack_spectral.linalg_lstsq(A, B, rcond, driver=driver)
+    return eigen.linalg_lstsq(A, B, rcond, driver=driver)
 
 
 def householder_product(A: Tensor, tau: Tensor, *, out: Any = None) -> Tensor:
     """The first columns of a product of Householder reflections.  A (*, m, n), tau (*, k) -> (*, m, n)."""
-    return _out(out, "linalg_householder_product", lapack_factor.linalg_householder_product, A, tau)
+    return _out(out, "linalg_householder_product", factor.linalg_householder_product, A, tau)
 
 
 # --- determinant, spectra
@@ -168,42 +168,42 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Any = None) -> Tensor:
 
 def det(A: Tensor, *, out: Any = None) -> Tensor:
     """The determinant.  A (*, n, n) -> (*)."""
-    return lapack.linalg_det(A, out=out)
+    return systems.linalg_det(A, out=out)
 
 
 def slogdet(A: Tensor, *, out: Any = None) -> Any:
     """Sign and logarithm of the absolute value of the determinant.  A (*, n, n) -> (*), (*)."""
-    return lapack.linalg_slogdet(A, out=out)
+    return systems.linalg_slogdet(A, out=out)
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Any = None) -> Any:
     """U, S, Vh of A = U diag(S) Vh.  A (*, m, n) -> (*, m, m), (*, k), (*, n, n); reduced unless full_matrices."""
-    return lapack_spectral.linalg_svd(A, full_matrices, driver=driver, out=out)
+    return eigen.linalg_svd(A, full_matrices, driver=driver, out=out)
 
 
 def svdvals(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
     """The singular values, falling.  A (*, m, n) -> (*, k)."""
-    return lapack_spectral.linalg_svdvals(A, driver=driver, out=out)
+    return eigen.linalg_svdvals(A, driver=driver, out=out)
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues (rising) and eigenvectors of Hermitian matrices.  A (*, n, n) -> (*, n), (*, n, n)."""
-    return lapack_spectral.linalg_eigh(A, UPLO, out=out)
+    return eigen.linalg_eigh(A, UPLO, out=out)
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """Eigenvalues (rising) of Hermitian matrices.  A (*, n, n) -> (*, n)."""
-    return lapack_spectral.linalg_eigvalsh(A, UPLO, out=out)
+    return eigen.linalg_eigvalsh(A, UPLO, out=out)
 
 
 def eig(A: Tensor, *, out: Any = None) -> Any:
     """Eigenvalues and eigenvectors, always complex.  A (*, n, n) -> (*, n), (*, n, n)."""
-    return lapack_spectral.linalg_eig(A, out=out)
+    return eigen.linalg_eig(A, out=out)
 
 
 def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
     """Eigenvalues, always complex.  A (*, n, n) -> (*, n)."""
-    return lapack_spectral.linalg_eigvals(A, out=out)
+    return eigen.linalg_eigvals(A, out=out)
 
 
 def pinv(
@@ -216,7 +216,7 @@ def pinv(
     out: Any = None,
 ) -> Tensor:
     """The Moore-Penrose inverse.  A (*, m, n) -> (*, n, m)."""
-    return _out(out, "linalg_pinv", lapack_spectral.linalg_pinv, A, rcond, hermitian, atol=atol, rtol=rtol)
+    return _out(out, "linalg_pinv", eigen.linalg_pinv, A, rcond, hermitian, atol=atol, rtol=rtol)
 
 
 def matrix_rank(
@@ -232,7 +232,7 @@ def matrix_rank(
     return _out(
         out,
         "linalg_matrix_rank",
-        lapack_spectral.linalg_matrix_rank,
+        eigen.linalg_matrix_rank,
         A,
         tol,
         hermitian,
@@ -256,7 +256,7 @@ def matrix_power(A: Tensor, n: int, *, out: Any = None) -> Tensor:
 
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of square matrices.  A (*, n, n) -> (*, n, n)."""
-    return lapack_spectral.matrix_exp(A)
+    return eigen.matrix_exp(A)
 
 
 def multi_dot(tensors: tuple[Tensor, ...], *, out: Any = None) -> Tensor:
@@ -277,8 +277,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     if a.dtype != b.dtype:
         raise RuntimeError(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
-            "type "
-            f"{scalar_name(b)} instead"
+            f"type {scalar_name(b)} instead"
         )
     return _out(out, "linalg_vecdot", lambda: (conj(x) * y).sum(dim))
 
@@ -318,7 +317,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     return _out(
         out,
         "linalg_tensorinv",
-        lambda: lapack.inverse(A.reshape(first, last)).reshape((*shape[ind:], *shape[:ind])),
+        lambda: systems.inverse(A.reshape(first, last)).reshape((*shape[ind:], *shape[:ind])),
     )
 
 
@@ -333,13 +332,12 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     if first != last:
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
-            "prod(self.shape[:other.ndim]), but got "
-            f"{last} != {first}"
+            f"prod(self.shape[:other.ndim]), but got {last} != {first}"
         )
     return _out(
         out,
         "linalg_tensorsolve",
-        lambda: lapack.linalg_solve(A.reshape(first, last), B.flatten()).reshape(shape[ndim:]),
+        lambda: systems.linalg_solve(A.reshape(first, last), B.flatten()).reshape(shape[ndim:]),
     )
 
 
@@ -377,11 +375,11 @@ def matrix_norm(
     """
     name = "linalg.matrix_norm"
     array = A._array
-    lapack.check_matrix(array, name)
+    systems.check_matrix(array, name)
     if isinstance(dim, int):
         raise TypeError(
-            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but "
-            "expected one of:"
+            "linalg_matrix_norm() received an invalid combination of arguments - got (Tensor, dim=int), but expected "
+            "one of:"
         )
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(str(d) for d in dim)}")
@@ -403,7 +401,7 @@ def matrix_norm(
         A = A.to(dtype)
     if ord in ("nuc", 2, -2):
         low, high = sorted((first, second))
-        values = lapack_spectral.linalg_svdvals(A.movedim((first, second), (-2, -1)))
+        values = eigen.linalg_svdvals(A.movedim((first, second), (-2, -1)))
         if not values._array.shape[-1] and ord == 2:
             result = values.detach().sum(-1)
         else:
@@ -468,16 +466,16 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         if not array.size:
             return A.detach().abs().sum((-2, -1))
         if p is None or p in (2, -2):
-            values = lapack_spectral.linalg_svdvals(A)
+            values = eigen.linalg_svdvals(A)
             if p == -2:
                 return values[..., -1] / values[..., 0]
             return values[..., 0] / values[..., -1]
         label = p if isinstance(p, str) else f"{p:g}"
         check_square(array, f"linalg.cond(ord={label})")
         if p == "nuc":
-            values = lapack_spectral.linalg_svdvals(A)
+            values = eigen.linalg_svdvals(A)
             return values.sum(-1) * (1 / values).sum(-1)
-        inverse, info = lapack.linalg_inv_ex(A)
+        inverse, info = systems.linalg_inv_ex(A)
         inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), math.inf)
         return matrix_norm(A, p) * matrix_norm(inverse, p)
 

@@ -35,8 +35,7 @@ class SparseTensor(Tensor):
     def _array(self) -> Any:
         raise NotImplementedError(
             "this operation is not implemented for the layout torch.sparse_coo; use to_dense() first, or "
-            "torch.sparse.mm, "
-            "the methods and the operators of the sparse tensor"
+            "torch.sparse.mm, the methods and the operators of the sparse tensor"
         )
 
     @property
@@ -420,8 +419,8 @@ def sparse_coo_tensor(
     if len(shape_i) != 2:
         if size is not None and len(tuple(size)) != sparse + v.ndim - 1:
             raise RuntimeError(
-                "'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = "
-                f"{len(tuple(size))}, sparse_dim = {sparse}, dense_dim = {v.ndim - 1}"
+                f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(tuple(size))}, sparse_dim "
+                f"= {sparse}, dense_dim = {v.ndim - 1}"
             )
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(shape_i)}")
     if v.ndim < 1 or v._array.shape[0] != count:

@@ -1,32 +1,61 @@
 """`torch.special`: its names for ops of `engine.ops`, and the ops that only it has."""
 
-from __future__ import annotations
+from engine import (
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    exp2,
+    expm1,
+    i0,
+    log1p,
+    log_softmax,
+    logit,
+    logsumexp,
+    polygamma,
+    round,
+    sinc,
+    softmax,
+    xlogy,
+)
+from engine import digamma as psi
+from engine import lgamma as gammaln
+from engine import mvlgamma as multigammaln
+from engine import sigmoid as expit
+from engine import special_chebyshev_polynomial_t as chebyshev_polynomial_t
+from engine import special_chebyshev_polynomial_u as chebyshev_polynomial_u
+from engine import special_chebyshev_polynomial_v as chebyshev_polynomial_v
+from engine import special_chebyshev_polynomial_w as chebyshev_polynomial_w
+from engine import special_entr as entr
+from engine import special_erfcx as erfcx
+from engine import special_gammainc as gammainc
+from engine import special_gammaincc as gammaincc
+from engine import special_hermite_polynomial_h as hermite_polynomial_h
+from engine import special_hermite_polynomial_he as hermite_polynomial_he
+from engine import special_i0e as i0e
+from engine import special_i1 as i1
+from engine import special_i1e as i1e
+from engine import special_laguerre_polynomial_l as laguerre_polynomial_l
+from engine import special_legendre_polynomial_p as legendre_polynomial_p
+from engine import special_log_ndtr as log_ndtr
+from engine import special_modified_bessel_i0 as modified_bessel_i0
+from engine import special_modified_bessel_i1 as modified_bessel_i1
+from engine import special_ndtr as ndtr
+from engine import special_ndtri as ndtri
+from engine import special_shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t
+from engine import special_shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u
+from engine import special_shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v
+from engine import special_shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w
+from engine import special_spherical_bessel_j0 as spherical_bessel_j0
+from engine import special_xlog1py as xlog1py
+from engine import special_zeta as zeta
 
-from typing import Any
-
-from engine.dispatch import PUBLIC as _PUBLIC
-
-_SAME = {
-    "expm1": "expm1", "log1p": "log1p", "sinc": "sinc", "round": "round", "erf": "erf", "erfc": "erfc",
-    "erfinv": "erfinv", "exp2": "exp2", "expit": "sigmoid", "digamma": "digamma", "psi": "digamma",
-    "gammaln": "lgamma", "i0": "i0", "logit": "logit", "log_softmax": "log_softmax", "softmax": "softmax",
-    "logsumexp": "logsumexp", "multigammaln": "mvlgamma", "polygamma": "polygamma", "xlogy": "xlogy",
-    "gammainc": "special_gammainc", "gammaincc": "special_gammaincc",
-}  # fmt: skip
-_OWN = (
-    "entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri", "xlog1py", "zeta", "chebyshev_polynomial_t",
-    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
-    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
-    "modified_bessel_i0", "modified_bessel_i1", "spherical_bessel_j0",
-)  # fmt: skip
-
-
-def _names() -> dict[str, Any]:
-    found = {name: _PUBLIC[target] for name, target in _SAME.items()}
-    found.update({name: _PUBLIC["special_" + name] for name in _OWN})
-    return found
-
-
-globals().update(_names())
-__all__ = sorted((*_SAME, *_OWN))
+__all__ = [
+    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma",
+    "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln",
+    "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l",
+    "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
+    "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip

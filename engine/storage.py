@@ -9,9 +9,8 @@ memory, a mapped file) stands behind the root array as its buffer, so nothing he
 
 from __future__ import annotations
 
-import importlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,19 @@ from engine import backends, dtypes
 from engine.device import device
 from engine.layouts import over_buffer
 
-__all__ = ["Storage", "UntypedStorage", "root_of"]
+__all__ = ["Storage", "UntypedStorage", "registered", "root_of"]
+
+
+class Registered:
+    """What a higher layer does for storages; `engine/__init__.py` registers it.
+
+    share(memory, tensor=None): move the memory, and every tensor over it, to where other processes can map it.
+    """
+
+    share: Callable[..., None]
+
+
+registered = Registered()
 
 
 def root_of(array: Any) -> Any:
@@ -43,14 +54,14 @@ class Memory:
     def __init__(self, root: Any) -> None:
         self.root = root
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
         return _rebuild_memory, (
             flat.tobytes(),
             str(backends.of_array(self.root).device_of(self.root)),
         )
 
-    def __deepcopy__(self, memo: dict) -> Memory:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
         return Memory.of(backends.xp_of(self.root).array(self.flat(dtypes.uint8)))
 
     @staticmethod
@@ -181,12 +192,13 @@ class UntypedStorage:
     def share_memory_(self) -> UntypedStorage:
         """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA."""
         if not self.is_cuda:
-            importlib.import_module("engine.multiprocessing.reductions").share(self._memory)
+            registered.share(self._memory)
         return self
 
-    def tolist(self) -> list:
+    def tolist(self) -> list[Any]:
         """The elements as a list of Python numbers."""
-        return backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        found: list[Any] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         found = self._flat()[index]
@@ -195,7 +207,7 @@ class UntypedStorage:
     def __setitem__(self, index: Any, value: Any) -> None:
         self._flat()[index] = value
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
     def fill_(self, value: Any) -> UntypedStorage:

@@ -5,17 +5,17 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import contiguous_strides, own_dim, single
-from engine.autograd.graph import MAYBE, Node, handed, requires_grad_of, view_edge
+from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
-from engine.layouts import Laid, Settle
+from engine.layouts import ChannelsLast, RestoreTorchOrder
 from engine.storage import Memory, Storage, UntypedStorage, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
@@ -23,13 +23,13 @@ __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 new = object.__new__
 
 
-def lying(tensor: Any) -> Any:
+def raw_array(tensor: Any) -> Any:
     """The array of a tensor however it lies: for sizes and dtypes, and for code that takes any layout."""
-    laid = tensor._laid
-    return tensor._array if laid is None else laid
+    converted = tensor._channels_last
+    return tensor._array if converted is None else converted
 
 
-class Size(tuple):
+class Size(tuple[int, ...]):
     """A shape: a tuple of ints with `numel()`."""
 
     __slots__ = ()
@@ -54,12 +54,12 @@ class Size(tuple):
     def __mul__(self, times: Any) -> Size:
         return Size(tuple.__mul__(self, times))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return Size, (tuple(self),)
 
 
 class _TensorMeta(type):
-    """The class of `Tensor`, as in torch; see Note [Families imported late] in dispatch.py."""
+    """The class of `Tensor`, as in torch; see Note [Families imported lazily] in dispatch.py."""
 
 
 class Tensor(metaclass=_TensorMeta):
@@ -70,13 +70,13 @@ class Tensor(metaclass=_TensorMeta):
     """
 
     _array: Any
-    _laid: Any = None  # instead of `_array`: Note [Laid tensors]
+    _channels_last: Any = None  # instead of `_array`: Note [Channels-last tensors]
     _requires_grad: bool | int
     _edge: tuple[Node, int] | None
     _vc: list[int]
     _base: Any = None
     _view: Any = None
-    _grad: Any = None
+    _grad: Tensor | None = None
     _hooks: HookDict | None = None
     _replaced = 0  # how often `.data` was set, which no version shows
     _accumulator: Any = None
@@ -91,9 +91,13 @@ class Tensor(metaclass=_TensorMeta):
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
-    itemsize = property(lambda self: lying(self).dtype.itemsize, doc="Bytes an element.")
+    if TYPE_CHECKING:  # ops that are used here; `engine/tensor.pyi` has them all
+        flip: Callable[..., Tensor]
+        unbind: Callable[..., tuple[Tensor, ...]]
 
-    def __new__(cls, *data: Any, device: Any = None) -> Tensor:
+    itemsize = property(lambda self: raw_array(self).dtype.itemsize, doc="Bytes an element.")
+
+    def __new__(cls, *data: Any, device: Any = None) -> Any:
         """`Tensor(2, 3)` uninitialised of that size, `Tensor([1, 2])` of that data, in the default dtype."""
         return _legacy_new(cls, dtypes.get_default_dtype(), data, device)
 
@@ -102,13 +106,13 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def shape(self) -> Size:
         """The sizes."""
-        laid = self._laid
-        return Size(self._array.shape if laid is None else laid.shape)
+        converted = self._channels_last
+        return Size(self._array.shape if converted is None else converted.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
-        laid = self._laid
-        shape = self._array.shape if laid is None else laid.shape
+        converted = self._channels_last
+        shape = self._array.shape if converted is None else converted.shape
         if dim is None:
             return Size(shape)
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
@@ -117,39 +121,42 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def ndim(self) -> int:
-        return lying(self).ndim
+        """The number of dimensions."""
+        n: int = raw_array(self).ndim
+        return n
 
     def dim(self) -> int:
         """The number of dimensions."""
-        laid = self._laid
-        return self._array.ndim if laid is None else laid.ndim
+        converted = self._channels_last
+        n: int = self._array.ndim if converted is None else converted.ndim
+        return n
 
     ndimension = dim
 
     def numel(self) -> int:
         """The number of elements."""
-        return int(lying(self).size)
+        return int(raw_array(self).size)
 
     nelement = numel
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(lying(self).size) * lying(self).dtype.itemsize
+        return int(raw_array(self).size) * int(raw_array(self).dtype.itemsize)
 
     def element_size(self) -> int:
         """Bytes an element."""
-        return lying(self).dtype.itemsize
+        return int(raw_array(self).dtype.itemsize)
 
     @property
     def dtype(self) -> dtypes.dtype:
         """The element type."""
-        return dtypes.from_numpy(lying(self).dtype)
+        return dtypes.from_numpy(raw_array(self).dtype)
 
     @property
     def device(self) -> device:
         """Where the memory is."""
-        array = lying(self)
+        array = raw_array(self)
         return CPU if isinstance(array, np.ndarray) else backends.of_array(array).device_of(array)
 
     @property
@@ -193,8 +200,8 @@ class Tensor(metaclass=_TensorMeta):
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in elements between neighbours along each dim, or along `dim`."""
-        laid = self._laid
-        strides = element_strides(self._array) if laid is None else contiguous_strides(laid.shape)
+        converted = self._channels_last
+        strides = element_strides(self._array) if converted is None else contiguous_strides(converted.shape)
         if dim is None:
             return strides
         return strides[own_dim("stride", dim, len(strides))]
@@ -205,7 +212,7 @@ class Tensor(metaclass=_TensorMeta):
         if array.base is None or not array.size:
             return 0
         memory = Memory.of(array)
-        return (backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize
+        return int((backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize)
 
     def data_ptr(self) -> int:
         """Address of the first element; 0 for an empty tensor."""
@@ -248,7 +255,7 @@ class Tensor(metaclass=_TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
         if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        self._array, self._laid = source._array, None
+        self._array, self._channels_last = source._array, None
         self._replaced += 1
 
     @property
@@ -264,7 +271,7 @@ class Tensor(metaclass=_TensorMeta):
     def requires_grad(self) -> bool:
         """Whether gradients flow to this tensor; can be set on leaves only."""
         flag = self._requires_grad
-        return flag if flag is not MAYBE else requires_grad_of(self)
+        return flag if flag is not MAYBE else requires_grad_of(self)  # type: ignore[return-value]  # a bool
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -274,8 +281,7 @@ class Tensor(metaclass=_TensorMeta):
             if self.grad_fn is not None:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed "
-                    "variable in "
-                    "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                    "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -361,7 +367,7 @@ class Tensor(metaclass=_TensorMeta):
         self._hooks = None
         return self
 
-    def register_hook(self, hook: Callable) -> RemovableHandle:
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(grad)` with every gradient of this tensor; a returned Tensor replaces it."""
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -379,7 +385,7 @@ class Tensor(metaclass=_TensorMeta):
         hooks[handle.id] = hook
         return handle
 
-    def register_post_accumulate_grad_hook(self, hook: Callable) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -428,9 +434,8 @@ class Tensor(metaclass=_TensorMeta):
             if type(self._array) is not np.ndarray:
                 if self.device.type != "cpu":
                     raise TypeError(
-                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
-                        f"the tensor to "
-                        "host memory first."
+                        f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+                        "tensor to host memory first."
                     )
                 return backends.of_array(self._array).to_host(self._array)
             if self.dtype is dtypes.bfloat16:
@@ -460,9 +465,10 @@ class Tensor(metaclass=_TensorMeta):
         return array.tolist()
 
     def __len__(self) -> int:
-        if not lying(self).ndim:
+        if not raw_array(self).ndim:
             raise TypeError("len() of a 0-d tensor")
-        return lying(self).shape[0]
+        length: int = raw_array(self).shape[0]
+        return length
 
     def __bool__(self) -> bool:
         size = self._array.size
@@ -491,10 +497,11 @@ class Tensor(metaclass=_TensorMeta):
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor | int | float | complex):
-            return bool((self == element)._array.any())
+            found: Any = self == element
+            return bool(found._array.any())
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         if not self._array.ndim:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
@@ -504,7 +511,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def __format__(self, spec: str) -> str:
         if not self._array.ndim and type(self) is Tensor:
-            return self.item().__format__(spec)
+            return format(self.item(), spec)
         return object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
@@ -517,17 +524,15 @@ class Tensor(metaclass=_TensorMeta):
 
     # --- copying and pickling
 
-    def __deepcopy__(self, memo: dict) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
-                "the moment. "
-                "If you were attempting to deepcopy a module, this may be because of a "
-                "torch.nn.utils.weight_norm usage, "
-                "see https://github.com/pytorch/pytorch/pull/103001"
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment. If you were attempting to deepcopy a module, this may be because of a "
+                "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
-            return memo[id(self)]
+            return memo[id(self)]  # type: ignore[no-any-return]
         import copy
 
         memory = copy.deepcopy(Memory.of(self._array), memo)
@@ -543,7 +548,7 @@ class Tensor(metaclass=_TensorMeta):
                 result.__dict__[key] = copy.deepcopy(value, memo)
         return result
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
         memory = Memory.of(self._array)
         return (
@@ -553,7 +558,7 @@ class Tensor(metaclass=_TensorMeta):
             state or None,
         )  # fmt: skip
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
     # --- construction from within
@@ -561,14 +566,14 @@ class Tensor(metaclass=_TensorMeta):
     @classmethod
     def _from_array(cls, array: Any) -> Tensor:
         """A leaf around an array of a known backend, sharing its memory."""
-        result = new(cls)
+        result: Tensor = new(cls)
         _init(result, array)
         return result
 
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
         """`data` as an instance of a Tensor subclass: same memory, no history."""
-        result = new(cls)
+        result: Any = new(cls)
         _init(result, data._array)
         result._vc = data._vc
         if require_grad:
@@ -581,7 +586,7 @@ class Tensor(metaclass=_TensorMeta):
 
 
 _INTERNAL = frozenset(
-    ("_array", "_laid", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
+    ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
      "_accumulator", "_post_accumulate_hooks")
 )  # fmt: skip
 
@@ -603,38 +608,38 @@ def wrap(array: Any) -> Tensor:
     return result
 
 
-handed.wrap, handed.Tensor = wrap, Tensor
+registered.wrap, registered.Tensor = wrap, Tensor
 
 
 def rewrap(array: Any) -> Tensor:
-    """`wrap` for a result that may be laid."""
-    if type(array) is not Laid:
+    """`wrap` for a result that may be converted."""
+    if type(array) is not ChannelsLast:
         return wrap(array)
     result = wrap(None)
     del result._array
-    hold_laid(result, array)
+    hold_converted(result, array)
     return result
 
 
-def hold_laid(tensor: Tensor, array: Laid) -> None:
-    """Make `tensor` a laid one; an array that it has must go."""
-    tensor._laid = array
+def hold_converted(tensor: Tensor, array: ChannelsLast) -> None:
+    """Make `tensor` a converted one; an array that it has must go."""
+    tensor._channels_last = array
     if "_array" not in Tensor.__dict__:
-        Tensor._array = Settle()
-        handed.begin_laying()
+        Tensor._array = RestoreTorchOrder()
+        registered.begin_conversion()
 
 
 def _rebuild(
     cls: type, memory: Memory, dtype: dtypes.dtype, offset: int, size: Sequence[int], stride: Sequence[int],
     requires_grad: bool,
 ) -> Any:  # fmt: skip
-    result = new(cls)
+    result: Any = new(cls)
     _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
     return result
 
 
-def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
+def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: Any) -> Any:
     """What `Tensor(...)` and `FloatTensor(...)` make: by sizes, or from a sequence, an array or a tensor."""
     np_dtype = dtypes.to_numpy(dtype)
     if len(data) == 1 and not isinstance(data[0], int):
@@ -663,7 +668,7 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple, where: Any) -> Any:
     if where is not None and device(where).type != "cpu":
         target = device(where)
         array = backends.of_device(target).from_host(array, target)
-    result = new(cls)
+    result: Any = new(cls)
     _init(result, array)
     return result
 

@@ -111,8 +111,8 @@ def make_tensor(
     sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape)
     if noncontiguous and memory_format is not None:
         raise ValueError(
-            "The parameters `noncontiguous` and `memory_format` are mutually exclusive, "
-            f"but got {noncontiguous=} and {memory_format=}"
+            f"The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and "
+            f"{memory_format=}"
         )
     whole = dtype.category < dtypes.FLOATING
     if requires_grad and whole:
@@ -152,7 +152,7 @@ def _limits(dtype: dtypes.dtype, low: float | None, high: float | None) -> tuple
         raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
     if high < least or low >= end:
         raise ValueError(
-            f"The value interval specified by `low` and `high` is [{low}, {high}), "
-            f"but {dtype} only supports [{least}, {end})"
+            f"The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports "
+            f"[{least}, {end})"
         )
     return min(max(low, least), end), min(max(high, least), end)

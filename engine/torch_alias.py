@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from engine import torch_names
+
 __all__ = ["install", "installed", "main"]
 
 # Names that live elsewhere than under `engine`; imported at first use, by string: engine never imports hubcli.
@@ -62,7 +64,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch" and not name.startswith("torch."):
             return None
-        real = _ELSEWHERE.get(name, "engine" + name[5:])
+        real = _ELSEWHERE.get(name) or torch_names.home(name)
         try:
             module = importlib.import_module(real)
         except ModuleNotFoundError as error:
@@ -89,9 +91,8 @@ def install() -> None:
     engine = importlib.import_module("engine")
     if loaded is not None and loaded is not engine:
         raise RuntimeError(
-            f"cannot serve `torch` from the engine: PyTorch {getattr(loaded, '__version__', '')} is loaded in "
-            f"this process "
-            "already; start without importing it, or use framework='torch'"
+            f"cannot serve `torch` from the engine: PyTorch {getattr(loaded, '__version__', '')} is loaded in this "
+            "process already; start without importing it, or use framework='torch'"
         )
     if installed():
         return

@@ -7,14 +7,12 @@ from typing import Any
 from engine import dtypes
 from engine.storage import Storage
 
-__all__ = ["TypedStorage"]
+__all__ = [
+    "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage", "ComplexFloatStorage",
+    "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage", "LongStorage", "ShortStorage", "TypedStorage",
+]  # fmt: skip
 
 TypedStorage = Storage
-_KINDS = {
-    "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
-    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64",
-    "ComplexDouble": "complex128",
-}  # fmt: skip
 
 
 class _Kind(type):
@@ -35,10 +33,20 @@ class _Kind(type):
         return Storage(getattr(source, "_memory", source), cls.dtype)
 
 
-for _name, _dtype in _KINDS.items():
-    globals()[f"{_name}Storage"] = _Kind(
-        f"{_name}Storage",
-        (),
-        {"dtype": getattr(dtypes, _dtype), "__doc__": f"A storage of {_dtype}.", "__module__": "torch"},
-    )
-    __all__.append(f"{_name}Storage")
+def _kind(name: str, dtype: dtypes.dtype) -> _Kind:
+    text = f"A storage of {str(dtype).removeprefix('torch.')}."
+    return _Kind(name, (), {"dtype": dtype, "__doc__": text, "__module__": "torch"})
+
+
+DoubleStorage = _kind("DoubleStorage", dtypes.float64)
+FloatStorage = _kind("FloatStorage", dtypes.float32)
+HalfStorage = _kind("HalfStorage", dtypes.float16)
+BFloat16Storage = _kind("BFloat16Storage", dtypes.bfloat16)
+LongStorage = _kind("LongStorage", dtypes.int64)
+IntStorage = _kind("IntStorage", dtypes.int32)
+ShortStorage = _kind("ShortStorage", dtypes.int16)
+CharStorage = _kind("CharStorage", dtypes.int8)
+ByteStorage = _kind("ByteStorage", dtypes.uint8)
+BoolStorage = _kind("BoolStorage", dtypes.bool)
+ComplexFloatStorage = _kind("ComplexFloatStorage", dtypes.complex64)
+ComplexDoubleStorage = _kind("ComplexDoubleStorage", dtypes.complex128)

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
         pull,
         set_dir,
     )
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            from hubcli import torch_hub
+
+            return getattr(torch_hub, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "__version__",
@@ -33,14 +42,6 @@ __all__ = [
     "pull",
     "set_dir",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from hubcli import torch_hub
-
-        return getattr(torch_hub, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> builtins.list[str]:

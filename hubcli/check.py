@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from hubcli import dependencies, hubconf, output, sandbox
+from hubcli import output
+from hubcli.cache.store import Checkout
+from hubcli.confined import sandbox
+from hubcli.confined.sandbox import Mechanism
 from hubcli.errors import HubError, RepositoryCodeError, UsageError
-from hubcli.hubconf import EntryPoint, HubConf
-from hubcli.sandbox import Mechanism
-from hubcli.store import Checkout
+from hubcli.reading import dependencies, hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
 
 if TYPE_CHECKING:
-    from hubcli.supervise import Outcome
+    from hubcli.confined.supervise import Outcome
 
 Status = Literal["passed", "failed", "skipped", "needs-network"]
 READ, DEPENDENCIES = "read", "dependencies"
@@ -63,7 +65,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckPlan:
     """What to do with each entrypoint: the arguments of the call, inputs, limits."""
 
     args: tuple[Any, ...] = ()
@@ -101,7 +103,7 @@ def shape(text: str) -> dict[str, Any]:
 def check(
     checkout: Checkout,
     names: Sequence[str],
-    plan: Plan,
+    plan: CheckPlan,
     chosen: Mechanism,
     done: Callable[[Row], None] | None = None,
 ) -> Checked:
@@ -155,13 +157,13 @@ def check(
     return made()
 
 
-def _read(checkout: Checkout, plan: Plan, chosen: Mechanism) -> tuple[HubConf | None, str | None, float]:
+def _read(checkout: Checkout, plan: CheckPlan, chosen: Mechanism) -> tuple[HubConf | None, str | None, float]:
     started = time.monotonic()
     try:
         conf = hubconf.read(checkout.path)
         if conf.dynamic:  # only running it tells its names
-            from hubcli import jobs
-            from hubcli.broker import Broker
+            from hubcli.confined import jobs
+            from hubcli.confined.broker import Broker
 
             job = jobs.Job("list", checkout, framework=plan.framework)
             conf = jobs.listing(job, chosen, Broker(checkout, "", framework=plan.framework), seconds=plan.timeout)
@@ -170,7 +172,7 @@ def _read(checkout: Checkout, plan: Plan, chosen: Mechanism) -> tuple[HubConf | 
     return conf, None, time.monotonic() - started
 
 
-def _dependencies(checkout: Checkout, conf: HubConf, plan: Plan) -> tuple[str | None, float]:
+def _dependencies(checkout: Checkout, conf: HubConf, plan: CheckPlan) -> tuple[str | None, float]:
     started = time.monotonic()
     report = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework)
     text = f"missing: {', '.join(report.missing)}" if report.missing else None
@@ -182,7 +184,7 @@ def _dependencies(checkout: Checkout, conf: HubConf, plan: Plan) -> tuple[str | 
 def _run_all(
     checkout: Checkout,
     entries: Sequence[EntryPoint],
-    plan: Plan,
+    plan: CheckPlan,
     chosen: Mechanism,
     explicit: bool,
     add: Callable[[Row], None],
@@ -213,15 +215,15 @@ def _run_all(
 def _run(
     checkout: Checkout,
     entry: EntryPoint,
-    plan: Plan,
+    plan: CheckPlan,
     chosen: Mechanism,
     explicit: bool,
     count: int,
     cancelled: threading.Event,
 ) -> list[Row]:
     """The rows of one entrypoint's child."""
-    from hubcli import jobs
-    from hubcli.broker import Broker
+    from hubcli.confined import jobs
+    from hubcli.confined.broker import Broker
 
     job = jobs.Job(
         "check",

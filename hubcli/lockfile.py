@@ -35,7 +35,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from hubcli import output, paths, settings, store, trees, weights
+from hubcli import output, paths, settings
+from hubcli.cache import store, trees, weights
+from hubcli.cache.reftable import Kind
+from hubcli.cache.store import Checkout
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -44,9 +47,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.reftable import Kind
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 VERSION = 1
 NAME = "hub.lock"
@@ -542,7 +543,7 @@ class Outdated:
 
 def outdated(lock: Lock, specs: Sequence[RepoSpec] = ()) -> tuple[Outdated, ...]:
     """The locked specs (all, or these) whose refs are elsewhere now; asks the remotes only."""
-    from hubcli import git
+    from hubcli.net import git
 
     if settings.current().offline:
         raise OfflineError("what has moved cannot be known offline", hint="run without --offline")

@@ -7,19 +7,23 @@ They are also the public functions of `hubcli`.  What differs from torch.hub:
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from builtins import list as _list
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlparse
 
-from hubcli import http, invoke, output, paths, store, trust, weights
+from hubcli import output, paths, trust
+from hubcli.cache import store, weights
+from hubcli.cache.store import Checkout
 from hubcli.errors import NotFoundError, UsageError
-from hubcli.hubconf import missing_callable, near_names
+from hubcli.net import http
+from hubcli.reading.hubconf import missing_callable, near_names
+from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 __all__ = [
     "HASH_REGEX",
@@ -37,7 +41,20 @@ __all__ = [
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # model code imports it; ours is stricter
 
-_MISSING: Any = object()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _takes_github(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`function`, which may get its first argument as `github=`, the name that it had before torch 1.8."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not args and "repo_or_dir" not in kwargs and "github" in kwargs:
+            kwargs["repo_or_dir"] = kwargs.pop("github")
+        return function(*args, **kwargs)
+
+    return call
 
 
 def get_dir() -> str:
@@ -63,8 +80,9 @@ def pull(repo_or_dir: str, *, force_reload: bool = False, verbose: bool = True) 
     return checkout
 
 
+@_takes_github
 def list(
-    repo_or_dir: str = _MISSING,
+    repo_or_dir: str | os.PathLike[str],
     force_reload: bool = False,
     skip_validation: bool = False,
     trust_repo: bool | str | None = None,
@@ -72,32 +90,31 @@ def list(
     *,
     source: str = "github",
     framework: str = "auto",
-    github: str = _MISSING,
 ) -> _list[str]:
     """Names of all callables of a repository's hubconf, which is imported for that.
 
-    `hub list` and `hubcli.hubconf.read` do the same without running code.
+    `hub list` and `hubcli.reading.hubconf.read` do the same without running code.
     """
-    checkout = _checkout(_given(repo_or_dir, github, "list"), source, force_reload, trust_repo, verbose, "list")
+    checkout = _checkout(_path(repo_or_dir), source, force_reload, trust_repo, verbose, "list")
     return [entry.name for entry in invoke.listing(checkout, framework=framework).entrypoints]
 
 
+@_takes_github
 def help(
-    repo_or_dir: str = _MISSING,
-    model: str = _MISSING,
+    repo_or_dir: str | os.PathLike[str],
+    model: str,
     force_reload: bool = False,
     skip_validation: bool = False,
     trust_repo: bool | str | None = None,
     *,
     source: str = "github",
     framework: str = "auto",
-    github: str = _MISSING,
 ) -> str | None:
     """The docstring of entrypoint `model`, or None; the hubconf is imported for that."""
-    repo_or_dir = _given(repo_or_dir, github, "help")
+    repo = _path(repo_or_dir)
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
-    checkout = _checkout(repo_or_dir, source, force_reload, trust_repo, True, "help")
+    checkout = _checkout(repo, source, force_reload, trust_repo, True, "help")
     found = invoke.listing(checkout, framework=framework).entrypoints
     for entry in found:
         if entry.name == model:
@@ -105,9 +122,10 @@ def help(
     raise missing_callable(model, near_names(model, [entry.name for entry in found]), str(checkout.spec))
 
 
+@_takes_github
 def load(
-    repo_or_dir: str = _MISSING,
-    model: str = _MISSING,
+    repo_or_dir: str | os.PathLike[str],
+    model: str,
     *args: Any,
     source: str = "github",
     force_reload: bool = False,
@@ -126,12 +144,10 @@ def load(
     without an API.  framework: "engine", "torch", or "auto", which is torch if the process has
     imported it already.  Exceptions of the entrypoint pass unchanged.
     """
-    if repo_or_dir is _MISSING and "github" in kwargs:
-        repo_or_dir = kwargs.pop("github")
-    repo_or_dir = _given(repo_or_dir, _MISSING, "load")
+    repo = _path(repo_or_dir)
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
-    checkout = _checkout(repo_or_dir, source, force_reload, trust_repo, verbose, "load", entrypoint=model)
+    checkout = _checkout(repo, source, force_reload, trust_repo, verbose, "load", entrypoint=model)
     result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
     return result.value
 
@@ -154,7 +170,7 @@ def load_state_dict_from_url(
     for last in (False, False, True):
         weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
         try:
-            return weights.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
+            return checkpoints.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():
                 raise
@@ -221,10 +237,7 @@ class _Progress:
     set_description = set_postfix = write = lambda self, *args, **kwargs: None
 
 
-def _given(repo_or_dir: Any, github: Any, function: str) -> str:
-    value = github if repo_or_dir is _MISSING else repo_or_dir
-    if value is _MISSING:
-        raise TypeError(f"{function}() missing 1 required positional argument: 'repo_or_dir'")
+def _path(value: Any) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if not isinstance(value, str):

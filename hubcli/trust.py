@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from hubcli import output, paths, reftable, settings, store
+from hubcli import output, paths, settings
+from hubcli.cache import reftable, store
+from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 Scope = Literal["commit", "repo"]
 _VERSION = 1
@@ -184,7 +185,8 @@ class Request:
 
 def request(checkout: Checkout, entrypoint: str) -> Request:
     """What the prompt shows of `entrypoint` of `checkout`."""
-    from hubcli import git, hubconf, signature
+    from hubcli.net import git
+    from hubcli.reading import hubconf, signature
 
     db = paths.db(reftable.Table.read(checkout.spec).key)
     commit, name = str(checkout.commit), str(checkout.ref)
@@ -208,7 +210,7 @@ def request(checkout: Checkout, entrypoint: str) -> Request:
 
 
 def _described(asked: Request) -> str:
-    from hubcli import git
+    from hubcli.net import git
 
     checkout = asked.checkout
     rows = [

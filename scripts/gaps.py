@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import engine.ops.late  # noqa: E402  # every op
+import engine.ops.lazy  # noqa: E402  # every op
 from engine.dispatch import OPS  # noqa: E402
 
 NAMES = ROOT / "tests/engine/api_names.txt"

@@ -499,11 +499,12 @@ class Torture:
 def zygote() -> None:
     """Fork a child for every line of stdin; print its number, then its exit status."""
     # what children need is imported once
-    modules = "engine engine.nn engine.serialization git requests hubcli.invoke"
+    modules = "engine engine.nn engine.serialization git requests hubcli.running.invoke"
     commands = "cache list load pull show"
     for name in [*modules.split(), *(f"hubcli.commands.{name}" for name in commands.split())]:
         importlib.import_module(name)
-    from hubcli import cli, maintenance, store
+    from hubcli import cli
+    from hubcli.cache import maintenance, store
 
     if not os.environ["TORTURE_LOCKS"]:
         store.exclusive = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]

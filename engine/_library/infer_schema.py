@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import engine
-from engine.types import Number
+from engine.torch_names.types import Number
 
 __all__ = ["infer_schema"]
 

@@ -5,6 +5,7 @@ imported at first use.
 """
 
 import importlib as _importlib
+from typing import TYPE_CHECKING
 
 _WHERE = {
     "backward": "api", "grad": "api", "Variable": "api", "variable": "api", "Function": "function",
@@ -29,16 +30,41 @@ _MODULES = frozenset(
     ]
 )
 
+if TYPE_CHECKING:
+    from engine import grad_mode as grad_mode
+    from engine.autograd import anomaly as _anomaly
+    from engine.autograd import function as function
+    from engine.autograd import functional as functional
+    from engine.autograd import graph as graph
+    from engine.autograd import profiler as profiler
+    from engine.autograd import profiler_util as profiler_util
+    from engine.autograd import variable as variable
+    from engine.autograd.anomaly import detect_anomaly as detect_anomaly
+    from engine.autograd.anomaly import set_detect_anomaly as set_detect_anomaly
+    from engine.autograd.api import Variable as Variable
+    from engine.autograd.api import backward as backward
+    from engine.autograd.api import grad as grad
+    from engine.autograd.function import Function as Function
+    from engine.autograd.function import FunctionCtx as FunctionCtx
+    from engine.autograd.gradcheck import gradcheck as gradcheck
+    from engine.autograd.gradcheck import gradgradcheck as gradgradcheck
+    from engine.grad_mode import enable_grad as enable_grad
+    from engine.grad_mode import inference_mode as inference_mode
+    from engine.grad_mode import no_grad as no_grad
+    from engine.grad_mode import set_grad_enabled as set_grad_enabled
 
-def __getattr__(name: str) -> object:
-    where = _WHERE.get(name)
-    if where is None:
-        raise AttributeError(f"module 'engine.autograd' has no attribute '{name}'")
-    root = "engine" if where == "grad_mode" else "engine.autograd"
-    module = _importlib.import_module(f"{root}.{where}")
-    value = module if name in _MODULES else getattr(module, name)
-    globals()[name] = value
-    return value
+    anomaly_mode = _anomaly
+else:
+
+    def __getattr__(name: str) -> object:
+        where = _WHERE.get(name)
+        if where is None:
+            raise AttributeError(f"module 'engine.autograd' has no attribute '{name}'")
+        root = "engine" if where == "grad_mode" else "engine.autograd"
+        module = _importlib.import_module(f"{root}.{where}")
+        value = module if name in _MODULES else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

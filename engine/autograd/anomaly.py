@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.graph import Node, handed
+from engine.autograd.graph import Node, registered
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -31,7 +31,7 @@ def check(node: Node, grads: Sequence[Any]) -> None:
     if not state.check_nan:
         return
     for i, gradient in enumerate(grads):
-        if gradient is not None and handed.isnan_any(gradient):
+        if gradient is not None and registered.isnan_any(gradient):
             explain(node)
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
 

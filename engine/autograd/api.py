@@ -13,7 +13,7 @@ from engine.autograd.graph import (
     GradientEdge,
     accumulate,
     edge_of,
-    handed,
+    registered,
     requires_grad_of,
 )
 from engine.backends import xp_of
@@ -60,12 +60,11 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
         )
     if gradient.dtype.is_complex != output.dtype.is_complex:
         raise RuntimeError(
-            f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-            f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of "
-            f"{output.dtype}."
+            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+            f"dtype: grad_output[{i}] has a dtype of {gradient.dtype} and output[{i}] has a dtype of {output.dtype}."
         )
     if gradient.dtype is not output.dtype:
-        gradient = handed.cast(gradient, output.dtype)
+        gradient = registered.cast(gradient, output.dtype)
     return edge_of(output), gradient
 
 
@@ -169,9 +168,8 @@ def grad(
     """
     if not only_inputs:
         warnings.warn(
-            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient "
-            "for other "
-            "parts of the graph, please use torch.autograd.backward.",
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use torch.autograd.backward.",
             FutureWarning,
             stacklevel=2,
         )
@@ -190,9 +188,8 @@ def grad(
         return tuple(wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g for t, g in zip(targets, found))
     if not allow_unused and any(g is None for g in found):
         raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set "
-            "allow_unused=True if this "
-            "is the desired behavior."
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
+            "this is the desired behavior."
         )
     return tuple(found)
 

@@ -21,7 +21,7 @@ from engine.autograd.graph import (
     Extra,
     Node,
     accumulate_arrays,
-    handed,
+    registered,
     run_hooks,
 )
 from engine.grad_mode import mode
@@ -272,7 +272,7 @@ def _run_planned(ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], 
 
 
 def _as_tensor(gradient: Any) -> Any:
-    return gradient if isinstance(gradient, handed.Tensor) else handed.wrap(gradient)
+    return gradient if isinstance(gradient, registered.Tensor) else registered.wrap(gradient)
 
 
 def _tensors(node: Node, grads: list[Any] | None) -> list[Any]:
@@ -281,7 +281,7 @@ def _tensors(node: Node, grads: list[Any] | None) -> list[Any]:
         grads = [None] * node.n_outputs
     for i, gradient in enumerate(grads):
         if gradient.__class__ is ndarray:
-            grads[i] = handed.wrap(gradient)
+            grads[i] = registered.wrap(gradient)
     if node._extra is not None:
         _before(node._extra, grads)
     return grads
@@ -387,8 +387,8 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
     elif have.__class__ is ndarray and gradient.__class__ is ndarray:
         slots[nr] = asarray(have + gradient)
     else:
-        have, gradient = (handed.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
-        slots[nr] = handed.add(have, gradient)
+        have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
+        slots[nr] = registered.add(have, gradient)
 
 
 def _before(extra: Extra, grads: list[Any]) -> None:
@@ -403,9 +403,9 @@ def _before(extra: Extra, grads: list[Any]) -> None:
             gradient = grads[nr]
             if tensor is not None and gradient is not None:
                 if tensor._grad is None:
-                    tensor._grad = gradient if mode.enabled else handed.clone(gradient)
+                    tensor._grad = gradient if mode.enabled else registered.clone(gradient)
                 else:
-                    tensor._grad = handed.add(tensor._grad, gradient)
+                    tensor._grad = registered.add(tensor._grad, gradient)
     if extra.prehooks:
         for hook in list(extra.prehooks.values()):
             changed = hook(tuple(grads))

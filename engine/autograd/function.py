@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.autograd import anomaly
-from engine.autograd.graph import Node, View, edge_of, handed, requires_grad_of
+from engine.autograd.graph import Node, View, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
 from engine.dtypes import INEXACT
@@ -102,7 +102,7 @@ class FunctionNode(Node, FunctionCtx):
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         if self._materialize:
             grads = [
-                handed.zeros(*meta) if g is None and meta is not None else g for g, meta in zip(grads, self._metas)
+                registered.zeros(*meta) if g is None and meta is not None else g for g, meta in zip(grads, self._metas)
             ]
         returned = self._forward_cls.backward(self, *grads)
         values = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
@@ -132,14 +132,14 @@ class FunctionNode(Node, FunctionCtx):
         shape, dtype = meta
         if value._array.shape != shape:
             try:
-                value = handed.sum_to_size(value, shape)
+                value = registered.sum_to_size(value, shape)
             except RuntimeError:
                 raise RuntimeError(
                     f"Function {type(self).__name__} returned an invalid gradient at index {i} - got "
                     f"{list(value._array.shape)} but expected shape compatible with {list(shape)}"
                 ) from None
         if value._array.dtype != dtype:
-            value = handed.cast(value, dtype)
+            value = registered.cast(value, dtype)
         return value
 
 
@@ -167,10 +167,9 @@ class Function(metaclass=FunctionMeta):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
-            f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you should "
-            "invoke them on the class itself. Instantiating an autograd function will raise an error in a "
-            "future version "
-            "of PyTorch.",
+            f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you "
+            "should invoke them on the class itself. Instantiating an autograd function will raise an error in a "
+            "future version of PyTorch.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -178,8 +177,8 @@ class Function(metaclass=FunctionMeta):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
-            "function with static forward method. "
-            "(Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
+            "function with static forward method. (Example: "
+            "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
         )
 
     @staticmethod

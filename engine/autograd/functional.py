@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.autograd.api import grad
-from engine.autograd.graph import handed
+from engine.autograd.graph import registered
 from engine.backends import xp_of
 from engine.grad_mode import mode
 from engine.tensor import Tensor, wrap
@@ -261,14 +261,14 @@ def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict:
                 g = _zeros(ref)
             elif strict and create_graph and not g.requires_grad:
                 raise RuntimeError(
-                    "The jacobian of the user-provided function is independent of input "
-                    f"{i}. This is not allowed in strict mode when create_graph=True."
+                    f"The jacobian of the user-provided function is independent of input {i}. This is not allowed in "
+                    "strict mode when create_graph=True."
                 )
             found[i].append(g)
     return tuple(
         engine.stack(list_of).reshape(*output.shape, *ref.shape)
         if count
-        else handed.zeros((*output.shape, *ref.shape), ref._array.dtype, ref._array)
+        else registered.zeros((*output.shape, *ref.shape), ref._array.dtype, ref._array)
         for list_of, ref in zip(found, inputs)
     )
 

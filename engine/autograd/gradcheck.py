@@ -134,9 +134,8 @@ def gradcheck(
     for i, t in enumerate(given):
         if isinstance(t, Tensor) and t.requires_grad and t._array.dtype not in (np.float64, np.complex128):
             warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
-                f"check will "
-                "likely fail if all the inputs are not of double precision floating point or complex.",
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check "
+                "will likely fail if all the inputs are not of double precision floating point or complex.",
                 stacklevel=2,
             )
     try:
@@ -169,9 +168,8 @@ def _check(
         )
         if with_change:
             raise GradcheckError(
-                "Numerical gradient for function expected to be zero: no output requires gradient, but the "
-                "outputs depend "
-                "on the inputs"
+                "Numerical gradient for function expected to be zero: no output requires gradient, but the outputs "
+                "depend on the inputs"
             )
         return
     if fast_mode:
@@ -184,10 +182,9 @@ def _check(
         for j, (a, b) in enumerate(zip(first[i], repeated)):
             if a.shape != b.shape or np.abs(a - b).max(initial=0) > nondet_tol:
                 raise GradcheckError(
-                    f"Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
-                    f"gives different values, although analytical gradient matches numerical gradient. The "
-                    f"tolerance for "
-                    f"nondeterminism was {nondet_tol}. (output {i}, input {j})"
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple "
+                    "times gives different values, although analytical gradient matches numerical gradient. The "
+                    f"tolerance for nondeterminism was {nondet_tol}. (output {i}, input {j})"
                 )
     enabled, mode.enabled = mode.enabled, True
     try:

@@ -3,7 +3,7 @@
 An edge is `(node, output_nr)` or None for an input that needs no gradient.  A tensor that has history holds the
 edge to the node that made it; a leaf reaches its one AccumulateGrad through a weak reference.
 
-Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is handed in by `ops` (see `Handed`).
+Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is handed in by `ops` (see `Registered`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ next_seq = itertools.count().__next__
 new = object.__new__
 
 
-class Handed:
+class Registered:
     """Operations the graph needs, set once by the op modules: an upper layer hands them down."""
 
     add: Callable[..., Any]  # add(a, b) -> a + b
@@ -43,11 +43,12 @@ class Handed:
     sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
     resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
     isnan_any: Callable[..., bool]
+    begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
     Tensor: Any  # the class itself
 
 
-handed = Handed()
+registered = Registered()
 
 
 class Extra:
@@ -254,17 +255,17 @@ def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
     with _accumulating:
         had = variable._grad
         if had is not None:
-            if had.__class__ is handed.Tensor and (total := had._array).dtype is dtype:
+            if had.__class__ is registered.Tensor and (total := had._array).dtype is dtype:
                 total += array
                 had._vc[0] += 1
             else:
-                handed.add_(had, handed.wrap(array))
+                registered.add_(had, registered.wrap(array))
             return True
         grads.clear()
         if backends.owns(array) and sys.getrefcount(array) == 2 and _same_layout(array, variable._array):
-            variable._grad = handed.wrap(array)
+            variable._grad = registered.wrap(array)
         else:
-            variable._grad = handed.contiguous_copy(handed.wrap(array), variable)
+            variable._grad = registered.contiguous_copy(registered.wrap(array), variable)
     return True
 
 
@@ -281,7 +282,7 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     """
     had = variable._grad
     if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
-        gradient = handed.cast(gradient, variable.dtype)
+        gradient = registered.cast(gradient, variable.dtype)
         stealable = not mode.enabled
     if had is None:
         array = gradient._array
@@ -290,13 +291,13 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
             gradient._requires_grad, gradient._edge = False, None
             variable._grad = gradient
         elif mode.enabled and gradient._requires_grad:
-            variable._grad = handed.clone(gradient)
+            variable._grad = registered.clone(gradient)
         else:
-            variable._grad = handed.contiguous_copy(gradient, variable)
+            variable._grad = registered.contiguous_copy(gradient, variable)
     elif mode.enabled:
-        variable._grad = handed.add(had, gradient)
+        variable._grad = registered.add(had, gradient)
     else:
-        handed.add_(had, gradient)
+        registered.add_(had, gradient)
 
 
 def _same_layout(array: Any, like: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.graph import Edge, Node, View, edge_of, handed, replay, requires_grad_of
+from engine.autograd.graph import Edge, Node, View, edge_of, registered, replay, requires_grad_of
 from engine.grad_mode import mode
 
 _NO_GRAD_VIEW = (
@@ -21,7 +21,7 @@ def check_writable(tensor: Any) -> None:
 
     Called before anything is computed, so that a refused operation leaves the values as they were.
     """
-    array = tensor._array if tensor._laid is None else tensor._laid
+    array = tensor._array if tensor._channels_last is None else tensor._channels_last
     if 0 in array.strides and array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -47,8 +47,7 @@ def _check_view(view: View) -> None:
         raise RuntimeError(
             f"Output {number} of {function} is a view and is being modified inplace. This view is the output of a "
             "function that returns multiple views. Such functions do not allow the output views to be modified "
-            "inplace. "
-            "You should replace the inplace operation by an out-of-place one."
+            "inplace. You should replace the inplace operation by an out-of-place one."
         )
     if not view.recorded:
         raise RuntimeError(_NO_GRAD_VIEW)
@@ -87,14 +86,14 @@ class CopySlices(Node):
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         node = self.node
-        result = handed.clone_strided(grads[0], self.shape, self.strides)
+        result = registered.clone_strided(grads[0], self.shape, self.strides)
         piece = replay(self.steps, result)
-        inner = node.apply([handed.clone(piece)], needs)
+        inner = node.apply([registered.clone(piece)], needs)
         if needs[0]:
             if inner[0] is None:
-                handed.zero_(piece)
+                registered.zero_(piece)
             else:
-                handed.copy_(piece, inner[0])
+                registered.copy_(piece, inner[0])
         return (result if needs[0] else None, *inner[1:])
 
     def name(self) -> str:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from engine import binder
 from engine.autograd import engine as backward_engine
 from engine.autograd.profiler_util import (
     EventList,
@@ -32,7 +31,7 @@ from engine.autograd.profiler_util import (
     format_time,
 )
 from engine.backends import is_array, registered
-from engine.dispatch import Op
+from engine.dispatch import Op, binder
 
 __all__ = [
     "EnforceUnique", "EventList", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel", "emit_nvtx",

@@ -38,8 +38,8 @@ def modified(described: str, origin: str, version: int, expected: int) -> NoRetu
     """Raise torch's error for a saved tensor that was written to since."""
     raise RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{described}]{origin}, is at version {version}; expected version {expected} instead. "
-        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+        f"[{described}]{origin}, is at version {version}; expected version {expected} instead. Hint: enable anomaly "
+        "detection to find the operation that failed to compute its gradient, with "
         "torch.autograd.set_detect_anomaly(True)."
     )
 

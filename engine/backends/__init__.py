@@ -7,22 +7,33 @@ A `Backend` answers for one array class: its module `xp`, its device, and copies
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends._lease import Lease
 from engine.device import CPU, device
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 
 # torch.backends' attributes: light modules of settings
 _SETTINGS = frozenset(["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
 
+if TYPE_CHECKING:
+    from engine.backends import cpu as cpu
+    from engine.backends import cuda as cuda
+    from engine.backends import cudnn as cudnn
+    from engine.backends import mkl as mkl
+    from engine.backends import mkldnn as mkldnn
+    from engine.backends import mps as mps
+    from engine.backends import openmp as openmp
+    from engine.backends import opt_einsum as opt_einsum
+    from engine.backends import quantized as quantized
+else:
 
-def __getattr__(name: str) -> Any:
-    if name in _SETTINGS:
-        return _importlib.import_module(f"engine.backends.{name}")
-    raise AttributeError(f"module 'torch.backends' has no attribute '{name}'")
+    def __getattr__(name: str) -> Any:
+        if name in _SETTINGS:
+            return _importlib.import_module(f"engine.backends.{name}")
+        raise AttributeError(f"module 'torch.backends' has no attribute '{name}'")
 
 
 class Backend:
@@ -50,7 +61,7 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-_by_type: dict[type, Backend] = {np.ndarray: host, Laid: host}
+_by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
 
 

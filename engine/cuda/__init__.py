@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib as _importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import backends, dtypes
 from engine.backends import cuda as _cuda
@@ -45,12 +45,32 @@ class DeferredCudaCallError(Exception):
     """A deferred CUDA call failed; nothing is deferred here."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return _importlib.import_module(f"engine.cuda.{name}")
-    if name in _TENSORS:
-        return type(name, (_Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
-    raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
+if TYPE_CHECKING:
+    from engine.cuda import amp as amp
+    from engine.cuda import comm as comm
+    from engine.cuda import memory as memory
+    from engine.cuda import nvtx as nvtx
+    from engine.cuda import random as random
+    from engine.cuda import streams as streams
+
+    BFloat16Tensor: type[_Tensor]
+    BoolTensor: type[_Tensor]
+    ByteTensor: type[_Tensor]
+    CharTensor: type[_Tensor]
+    DoubleTensor: type[_Tensor]
+    FloatTensor: type[_Tensor]
+    HalfTensor: type[_Tensor]
+    IntTensor: type[_Tensor]
+    LongTensor: type[_Tensor]
+    ShortTensor: type[_Tensor]
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return _importlib.import_module(f"engine.cuda.{name}")
+        if name in _TENSORS:
+            return type(name, (_Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
+        raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
 
 
 _TENSORS = frozenset(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Backend", "GroupMember", "ProcessGroup", "ReduceOp", "all_gather", "all_gather_object", "all_reduce", "all_to_all",
@@ -111,11 +111,20 @@ all_gather_object, broadcast_object_list = map(_refuse, ["all_gather_object", "b
 all_gather_into_tensor, reduce_scatter_tensor = map(_refuse, ["all_gather_into_tensor", "reduce_scatter_tensor"])
 all_reduce_multigpu, all_gather_multigpu = map(_refuse, ["all_reduce_multigpu", "all_gather_multigpu"])
 
+if TYPE_CHECKING:
+    from engine.distributed import device_mesh as device_mesh
+    from engine.distributed import fsdp as fsdp
+    from engine.distributed import nn as nn
+    from engine.distributed import rpc as rpc
+    from engine.distributed import tensor as tensor
+    from engine.distributed.device_mesh import DeviceMesh as DeviceMesh
+    from engine.distributed.device_mesh import init_device_mesh as init_device_mesh
+else:
 
-def __getattr__(name: str) -> Any:
-    """The sub-modules, imported at first use."""
-    if name in ("device_mesh", "fsdp", "nn", "rpc", "tensor"):
-        return importlib.import_module(f"engine.distributed.{name}")
-    if name in ("DeviceMesh", "init_device_mesh"):
-        return getattr(importlib.import_module("engine.distributed.device_mesh"), name)
-    raise AttributeError(f"module 'engine.distributed' has no attribute '{name}'")
+    def __getattr__(name: str) -> Any:
+        """The sub-modules, imported at first use."""
+        if name in ("device_mesh", "fsdp", "nn", "rpc", "tensor"):
+            return importlib.import_module(f"engine.distributed.{name}")
+        if name in ("DeviceMesh", "init_device_mesh"):
+            return getattr(importlib.import_module("engine.distributed.device_mesh"), name)
+        raise AttributeError(f"module 'engine.distributed' has no attribute '{name}'")

@@ -44,9 +44,8 @@ class Distribution:
             required = self.arg_constraints
         except NotImplementedError:
             warnings.warn(
-                f"{type(self)} does not define `arg_constraints`. "
-                "Please set `arg_constraints = {}` or initialize the distribution with "
-                "`validate_args=False` to turn off validation.",
+                f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize "
+                "the distribution with `validate_args=False` to turn off validation.",
                 stacklevel=3,
             )
             return
@@ -58,9 +57,9 @@ class Distribution:
             value = getattr(self, name)
             if not bool(constraint.check(value).all()):
                 raise ValueError(
-                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) "
-                    f"of distribution {self!r} to satisfy the constraint {constraint!r}, "
-                    f"but found invalid values:\n{value}"
+                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
+                    f"distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n"
+                    f"{value}"
                 )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
@@ -181,8 +180,8 @@ class Distribution:
             support = self.support
         except NotImplementedError:
             warnings.warn(
-                f"{type(self)} does not define `support` to enable sample validation. "
-                "Please initialize the distribution with `validate_args=False` to turn off validation.",
+                f"{type(self)} does not define `support` to enable sample validation. Please initialize the "
+                "distribution with `validate_args=False` to turn off validation.",
                 stacklevel=2,
             )
             return
@@ -190,15 +189,16 @@ class Distribution:
             raise AssertionError("support is unexpectedly None")
         if not bool(support.check(value).all()):
             raise ValueError(
-                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within "
-                f"the support ({support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the "
+                f"support ({support!r}) of the distribution {self!r}, but found invalid values:\n"
+                f"{value}"
             )
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise NotImplementedError(
-                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method "
-                "must also define a custom .expand() method."
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
+                "define a custom .expand() method."
             )
         return self.__new__(type(self)) if _instance is None else _instance
 

@@ -36,8 +36,9 @@ class Geometric(Distribution):
             valid = value > 0
             if not bool(valid.all()):
                 raise ValueError(
-                    f"Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)}) "
-                    f"of distribution {self!r} to be positive but found invalid values:\n{value.data[~valid]}"
+                    f"Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
+                    f"{self!r} to be positive but found invalid values:\n"
+                    f"{value.data[~valid]}"
                 )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Geometric:

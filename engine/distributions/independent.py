@@ -25,8 +25,8 @@ class Independent(Distribution):
         n = len(base_distribution.batch_shape)
         if reinterpreted_batch_ndims > n:
             raise ValueError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), "
-                f"actual {reinterpreted_batch_ndims} vs {n}"
+                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
+                f"{reinterpreted_batch_ndims} vs {n}"
             )
         shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
         cut = n - reinterpreted_batch_ndims

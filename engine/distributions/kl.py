@@ -86,8 +86,8 @@ def _dispatch_kl(type_p: type, type_q: type) -> Any:
     right = min(fitting, key=lambda pair: depth(pair)[::-1])
     if left != right and _KL_REGISTRY[left] is not _KL_REGISTRY[right]:
         warnings.warn(
-            f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
-            f"Please register_kl({left[0].__name__}, {right[1].__name__})",
+            f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please register_kl({left[0].__name__}, "
+            f"{right[1].__name__})",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -466,8 +466,8 @@ def _transformed_transformed(p: TransformedDistribution, q: TransformedDistribut
 def _expfamily_expfamily(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     if type(p) is not type(q):
         raise NotImplementedError(
-            "The cross KL-divergence between different exponential families cannot "
-            "                            be computed using Bregman divergences"
+            "The cross KL-divergence between different exponential families cannot                             be "
+            "computed using Bregman divergences"
         )
     params = [n.detach().requires_grad_() for n in p._natural_params]
     theirs = q._natural_params

@@ -42,8 +42,8 @@ class MixtureSameFamily(Distribution):
         count, parts = mixture_distribution.logits.shape[-1], component_distribution.batch_shape[-1]
         if count != parts:
             raise ValueError(
-                f"`mixture_distribution component` ({count}) does not equal "
-                f"`component_distribution.batch_shape[-1]` ({parts})"
+                f"`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` "
+                f"({parts})"
             )
         self._num_component = parts
         event_shape = component_distribution.event_shape

@@ -34,8 +34,8 @@ class TransformedDistribution(Distribution):
         whole = ComposeTransform(self.transforms)
         if len(base_shape) < whole.domain.event_dim:
             raise ValueError(
-                f"base_distribution needs to have shape with size at least {whole.domain.event_dim}, "
-                f"but got {base_shape}."
+                f"base_distribution needs to have shape with size at least {whole.domain.event_dim}, but got "
+                f"{base_shape}."
             )
         shape = Size(whole.forward_shape(base_shape))
         inner = Size(whole.inverse_shape(shape))

@@ -95,8 +95,8 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     n = (-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if abs(n - round(n)) > engine.finfo(vec.dtype).eps:
         raise ValueError(
-            f"The size of last dimension is {count} which cannot be expressed as the "
-            "lower triangular part of a square D x D matrix."
+            f"The size of last dimension is {count} which cannot be expressed as the lower triangular part of a "
+            "square D x D matrix."
         )
     n = round(n)
     rows, columns = engine.tril_indices(n, n, diag, device=vec.device)

@@ -9,15 +9,16 @@ the last process ends, however it ends.  A process holds the descriptors of its 
 "file_system": a named POSIX block.  Behind the data stands a count of the processes and messages that hold it, changed
 under a file lock; who brings it to 0 unlinks the name.  After a process was killed the standard library's resource
 tracker does, when the whole family of processes has ended.
+Where there is neither (Windows), tensors reach other processes by value and `share_memory_` says that it cannot.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import gc
 import importlib
+import importlib.util
 import mmap
 import os
 import secrets
@@ -40,8 +41,16 @@ __all__ = [
     "set_sharing_strategy", "share",
 ]  # fmt: skip
 
-_STRATEGIES = ["file_descriptor", "file_system"] if hasattr(os, "memfd_create") else ["file_system"]
-_strategy = [_STRATEGIES[0]]
+
+def _strategies() -> list[str]:
+    """The ways to share memory that this system has, the default first; none on Windows."""
+    if not all(map(importlib.util.find_spec, ("fcntl", "_posixshmem"))):
+        return []
+    return ["file_descriptor", "file_system"] if hasattr(os, "memfd_create") else ["file_system"]
+
+
+_STRATEGIES = _strategies()
+_strategy = [*_STRATEGIES, "by_value"][:1]
 
 
 def get_all_sharing_strategies() -> set[str]:
@@ -50,7 +59,7 @@ def get_all_sharing_strategies() -> set[str]:
 
 
 def get_sharing_strategy() -> str:
-    """The way new blocks are shared: "file_descriptor" (the default on Linux) or "file_system"."""
+    """The way new blocks are shared: "file_descriptor" (the default on Linux) or "file_system"; else "by_value"."""
     return _strategy[0]
 
 
@@ -202,6 +211,8 @@ def _unlink(name: str) -> None:
 
 def _add(name: str, nbytes: int, change: int) -> int:
     """The count of holders after `change`, made under the block's file lock."""
+    import fcntl  # not on Windows
+
     fd = _open(name, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -227,11 +238,16 @@ def _release(name: str, nbytes: int) -> None:
 def share(memory: Memory, tensor: Tensor | None = None) -> None:
     """Move `memory` (of `tensor`, if it is known) to a block that other processes can map; does nothing if it is there.
 
-    RuntimeError where the system has no room for it.
+    RuntimeError where the system has no room for it, NotImplementedError where it cannot share memory at all.
     """
     root = memory.root
     if not isinstance(root, np.ndarray) or memory.is_shared:
         return
+    if not _STRATEGIES:
+        raise NotImplementedError(
+            "share_memory_() is not supported on this platform, which has no POSIX shared memory: tensors reach other "
+            "processes by value"
+        )
     low, high = np.lib.array_utils.byte_bounds(root) if root.size else (0, 0)
     kind = _Unnamed if _strategy[0] == "file_descriptor" else _Named
     try:
@@ -287,7 +303,7 @@ def _over(root: Any) -> Iterator[Tensor]:
 
 def reduce_storage(memory: Memory) -> tuple:
     """How a storage is pickled for another process."""
-    if not isinstance(memory.root, np.ndarray):  # of another device: by value
+    if not isinstance(memory.root, np.ndarray) or not _STRATEGIES:  # of another device, or as on Windows: by value
         return memory.__reduce__()
     share(memory)
     handle: tuple = memory.root.base.handle()
@@ -303,7 +319,7 @@ def reduce_tensor(tensor: Tensor) -> tuple:
             "serializing (e.g., putting it on the queue)."
         )
     memory = Memory.of(tensor._array)
-    if isinstance(memory.root, np.ndarray):
+    if isinstance(memory.root, np.ndarray) and _STRATEGIES:
         share(memory, tensor)
     return tensor.__reduce_ex__(2)
 

@@ -30,7 +30,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 def _op(name: str) -> Any:
     """An op that may not be public, such as torch._C._nn's."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops import activation  # noqa: F401  (nobody may have used one of its names yet)
+    from engine.ops.nn import activation  # noqa: F401  (nobody may have used one of its names yet)
 
     found = OPS.get(name)
     return COMPOSITES[name] if found is None else found.function
@@ -39,7 +39,7 @@ def _op(name: str) -> Any:
 def _op_(name: str) -> Any:
     """Its in-place twin."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops import activation  # noqa: F401
+    from engine.ops.nn import activation  # noqa: F401
 
     found = OPS.get(name)
     if found is None or found.inplace_function is None:
@@ -253,11 +253,10 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def _warn_dims(n: int, ndim: int) -> None:
     if ndim not in (n + 1, n + 2):
         warnings.warn(
-            f"dropout{n}d: Received a {ndim}-D input to dropout{n}d, which is deprecated and will "
-            "result in an error in a "
-            "future release. To retain the behavior and silence this warning, please use dropout instead. Note that "
-            f"dropout{n}d exists to provide channel-wise dropout on inputs with {n} spatial dimensions, a channel "
-            f"dimension, and an optional batch dimension (i.e. {n + 1}D or {n + 2}D inputs).",
+            f"dropout{n}d: Received a {ndim}-D input to dropout{n}d, which is deprecated and will result in an error "
+            "in a future release. To retain the behavior and silence this warning, please use dropout instead. Note "
+            f"that dropout{n}d exists to provide channel-wise dropout on inputs with {n} spatial dimensions, a "
+            f"channel dimension, and an optional batch dimension (i.e. {n + 1}D or {n + 2}D inputs).",
             stacklevel=3,
         )
 
@@ -269,12 +268,10 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     _warn_dims(2, ndim)
     if ndim == 3:
         warnings.warn(
-            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
-            "behavior is desired - "
-            "input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will "
-            "change in a future "
-            "release to interpret the input as one without a batch dimension, i.e. shape (C, H, W). To maintain the 1D "
-            "channel-wise dropout behavior, please switch to using dropout1d instead.",
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is "
+            "desired - input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will change "
+            "in a future release to interpret the input as one without a batch dimension, i.e. shape (C, H, W). To "
+            "maintain the 1D channel-wise dropout behavior, please switch to using dropout1d instead.",
             stacklevel=2,
         )
     return _channels(input, p, training, inplace, True)

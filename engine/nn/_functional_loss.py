@@ -9,11 +9,11 @@ from typing import Any
 
 import engine
 from engine._checks import broadcast_shapes
-from engine.arguments import checked
+from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
-from engine.ops import loss as L
-from engine.ops.cross_entropy import cross_entropy_loss, nll_loss_nd
-from engine.ops.loss import reduced, warn_sizes
+from engine.ops.nn import loss as L
+from engine.ops.nn.cross_entropy import cross_entropy_loss, nll_loss_nd
+from engine.ops.nn.loss import reduced, warn_sizes
 from engine.tensor import Tensor
 
 
@@ -50,7 +50,7 @@ def linear_cross_entropy(
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
     if linear_weight.dim() < 2:
         raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
-    logits = engine.ops.blas.linear(
+    logits = engine.ops.linalg.products.linear(
         input, linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
     )  # fmt: skip
@@ -111,9 +111,8 @@ def kl_div(
     if not legacy and reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
-            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed "
-            "to behave the same "
-            "as 'batchmean' in the next major release.",
+            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
+            "same as 'batchmean' in the next major release.",
             stacklevel=2,
         )
     batchmean = reduction == "batchmean"
@@ -130,9 +129,8 @@ def binary_cross_entropy(
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
         raise ValueError(
-            f"Using a target size ({target.size()}) that is different to the input size "
-            f"({input.size()}) is deprecated. "
-            "Please ensure they have the same size."
+            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) is "
+            "deprecated. Please ensure they have the same size."
         )
     if weight is not None:
         weight = weight.expand(engine.broadcast_shapes(target.size(), weight.size()))
@@ -338,7 +336,7 @@ def ctc_loss(
     reduction: str = "mean", zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """Connectionist temporal classification.  log_probs (T, N, C), targets (N, S) or (sum lengths) -> ()."""
-    from engine.ops.ctc import ctc
+    from engine.ops.nn.ctc import ctc
 
     how = _how(None, None, reduction)
     return ctc(log_probs, targets, input_lengths, target_lengths, blank, how, zero_infinity)

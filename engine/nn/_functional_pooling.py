@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import engine
-from engine.arguments import argument_error
 from engine.autograd.graph import name_node
-from engine.ops import pooling as P
-from engine.ops.pooling import (  # noqa: F401
+from engine.dispatch.arguments import argument_error
+from engine.ops.nn import pooling as P
+from engine.ops.nn.pooling import (  # noqa: F401
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,

@@ -98,7 +98,9 @@ from engine.nn._functional_pooling import (  # noqa: F401
     max_unpool2d,
     max_unpool3d,
 )
-from engine.ops.attention import (  # noqa: F401
+from engine.ops.distance import pdist  # noqa: F401
+from engine.ops.linalg.products import bilinear, linear  # noqa: F401
+from engine.ops.nn.attention import (  # noqa: F401
     _canonical_mask,
     _in_projection,
     _in_projection_packed,
@@ -107,8 +109,7 @@ from engine.ops.attention import (  # noqa: F401
     multi_head_attention_forward,
     scaled_dot_product_attention,
 )
-from engine.ops.blas import bilinear, linear  # noqa: F401
-from engine.ops.convolution import (  # noqa: F401
+from engine.ops.nn.conv import (  # noqa: F401
     conv1d,
     conv2d,
     conv3d,
@@ -117,29 +118,28 @@ from engine.ops.convolution import (  # noqa: F401
     conv_transpose2d,
     conv_transpose3d,
 )
-from engine.ops.distance import pdist  # noqa: F401
-from engine.ops.embedding import embedding_bag  # noqa: F401
-from engine.ops.embedding import embedding_rows as embedding  # noqa: F401
-from engine.ops.local_response import local_response_norm  # noqa: F401
-from engine.ops.loss import cosine_similarity, pairwise_distance  # noqa: F401
-from engine.ops.normalization import rms_norm  # noqa: F401
-from engine.ops.padding import pad  # noqa: F401
-from engine.ops.rearranging import one_hot  # noqa: F401
-from engine.ops.resample import (  # noqa: F401
+from engine.ops.nn.embedding import embedding_bag  # noqa: F401
+from engine.ops.nn.embedding import embedding_rows as embedding  # noqa: F401
+from engine.ops.nn.local_response import local_response_norm  # noqa: F401
+from engine.ops.nn.loss import cosine_similarity, pairwise_distance  # noqa: F401
+from engine.ops.nn.norm import rms_norm  # noqa: F401
+from engine.ops.nn.padding import pad  # noqa: F401
+from engine.ops.nn.resample import (  # noqa: F401
     interpolate,
     upsample,
     upsample_bilinear,
     upsample_nearest,
 )
-from engine.ops.vision import (  # noqa: F401  # noqa: F401
+from engine.ops.nn.vision import (  # noqa: F401  # noqa: F401
     affine_grid,
     channel_shuffle,
     grid_sample,
     pixel_shuffle,
     pixel_unshuffle,
 )
-from engine.ops.vision import fold_blocks as fold  # noqa: F401
-from engine.ops.vision import unfold_blocks as unfold  # noqa: F401
+from engine.ops.nn.vision import fold_blocks as fold  # noqa: F401
+from engine.ops.nn.vision import unfold_blocks as unfold  # noqa: F401
+from engine.ops.rearranging import one_hot  # noqa: F401
 from engine.tensor import Tensor
 
 native_channel_shuffle = channel_shuffle

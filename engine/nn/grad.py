@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.nn.modules.utils import _ntuple
-from engine.ops.convolution import convolution_backward_input, convolution_backward_weight
+from engine.ops.nn.conv import convolution_backward_input, convolution_backward_weight
 from engine.tensor import Tensor
 
 

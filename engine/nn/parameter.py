@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Self
 
 import engine
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, _TensorMeta, wrap
 
 __all__ = [
     "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter",
@@ -14,7 +14,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _ParameterMeta(type(Tensor)):
+class _ParameterMeta(_TensorMeta):
     """Instances of other Tensor subclasses that carry `_is_param` count as Parameters."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -26,7 +26,7 @@ class _ParameterMeta(type(Tensor)):
 class Parameter(Tensor, metaclass=_ParameterMeta):
     """A Tensor that is a Module's parameter: shares the memory of `data`, requires grad by default."""
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
         if data is None:
             data = engine.empty(0)
         if type(data) is Tensor or type(data) is Parameter:
@@ -36,9 +36,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             if cls is not Parameter or isinstance(data, Tensor):
                 return Tensor._make_subclass(cls, data, requires_grad)
             raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that "
-                "detach() returns an "
-                f"instance of the same type, but return type {type(t).__name__} was found instead."
+                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
+                f"an instance of the same type, but return type {type(t).__name__} was found instead."
             )
         t._is_param = True
         return t
@@ -75,7 +74,7 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_ho
     return param
 
 
-class _BufferMeta(type(Tensor)):
+class _BufferMeta(_TensorMeta):
     """A Tensor that carries `_is_buffer` counts as a Buffer."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -87,7 +86,7 @@ class _BufferMeta(type(Tensor)):
 class Buffer(Tensor, metaclass=_BufferMeta):
     """A Tensor that is registered as a buffer when assigned to a Module; `persistent`: part of state_dict."""
 
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         if data is None:
             data = engine.empty(0)
         t = data.detach().requires_grad_(data.requires_grad)

@@ -1,31 +1,46 @@
 """Every operation, one `def` each, by family.  Importing this package fills the op registry with the families that
-every use of a tensor needs; `late.py` names the others.
+every use of a tensor needs; `lazy.py` names the others.
 
 Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it); nothing else to edit.
 """
 
+from engine import dispatch
 from engine.ops import (  # noqa: F401
-    blas,
     comparison,
     copying,
     creation,
     extremes,
     from_data,
     gathering,
-    handed_down,
     indexing,
     joining,
     masking,
     pointwise,
-    pointwise_bits,
-    pointwise_math,
-    pointwise_select,
     queries,
     random,
     reduction,
+    registered,
     shape,
     strides,
 )
+from engine.ops.linalg import products  # noqa: F401
+
+
+def _lazy() -> None:
+    from engine.ops import lazy  # noqa: F401
+
+
+def _blocks(record: dispatch.Op) -> object:
+    from engine.ops import blocks
+
+    return blocks.kernel_of(record)
+
+
+def _onednn() -> None:
+    from engine.ops import onednn  # noqa: F401
+
+
+dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn)
 
 
 def __getattr__(name: str) -> object:

@@ -138,8 +138,8 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
     dim = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError(
-            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
-            f"{scalar_name(index)} and size: {list(index.shape)}"
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: {scalar_name(index)} "
+            f"and size: {list(index.shape)}"
         )
     if index.dtype.name not in ("int64", "int32"):
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index but got: {scalar_name(index)}")
@@ -155,8 +155,7 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
         if index.size != source.shape[dim]:
             raise RuntimeError(
                 f"{name}(): Number of indices ({index.size}) should be equal to source.size(dim): "
-                f"({source.shape[dim]}), for "
-                f"dim: {dim}"
+                f"({source.shape[dim]}), for dim: {dim}"
             )
     elif index.size != 1:
         raise RuntimeError(f"{name}(): When source is scalar, index should have one element (got {index.size})")
@@ -202,8 +201,8 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
         raise IndexError("index_copy_(): Expected a long tensor for index, but got " + scalar_name(index))
     if input.dtype != source.dtype:
         raise RuntimeError(
-            "index_copy_(): self and source expected to have the same dtype, but got (self) "
-            f"{scalar_name(input)} and (source) {scalar_name(source)}"
+            f"index_copy_(): self and source expected to have the same dtype, but got (self) {scalar_name(input)} and "
+            f"(source) {scalar_name(source)}"
         )
     mine, yours = list(input.shape), list(source.shape)
     if mine and yours:
@@ -211,8 +210,8 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
         if mine != yours:
             raise RuntimeError(
                 "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: "
-                f"{' '.join(map(str, mine))} at dimension {dim} and source slice shape: {' '.join(map(str, yours))} at "
-                f"dimension 0."
+                f"{' '.join(map(str, mine))} at dimension {dim} and source slice shape: {' '.join(map(str, yours))} "
+                "at dimension 0."
             )
         if index.size != source.shape[dim]:
             raise IndexError(
@@ -230,7 +229,7 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
     return result
 
 
-@op(inplace=True, form="index_fill", node="IndexFillBackward0", plain=("value",))
+@op(inplace=True, form="index_fill", node="IndexFillBackward0", not_tensors=("value",))
 @derivative(input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0))
 @samples(
     lambda t: [
@@ -372,8 +371,8 @@ def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe
             raise RuntimeError("lengths contains negative value!")
         if (counts.sum(axis=-1) != data._array.shape[axis]).any():
             raise RuntimeError(
-                "segment_reduce(): Expected all rows of lengths along axis to sum to "
-                "data.size(lengths.dim()-1) when !unsafe."
+                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when "
+                "!unsafe."
             )
     return lengths
 

@@ -7,7 +7,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import broadcast_shapes, wrap_dim, wrap_dims
 from engine.dispatch import composite, op, operator_form, samples
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
 
@@ -130,21 +130,21 @@ def _values(t: Any) -> list[Any]:
             (t.integers(0, 3, 2),)]  # fmt: skip
 
 
-@op()
+@op(blocks="elements")
 @samples(_values)
 def isnan(xp, input):
     """Whether an element is not a number.  input (*) -> (*) bool."""
     return xp.not_equal(input, input)
 
 
-@op()
+@op(blocks="elements")
 @samples(_values)
 def isinf(xp, input):
     """Whether an element is infinite.  input (*) -> (*) bool."""
     return xp.isinf(input)
 
 
-@op()
+@op(blocks="elements")
 @samples(_values)
 def isfinite(xp, input):
     """Whether an element is neither infinite nor nan.  input (*) -> (*) bool."""
@@ -156,7 +156,7 @@ def _no_complex(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} does not support complex inputs.")
 
 
-@op()
+@op(blocks="elements")
 @samples(_values)
 def isposinf(xp, input):
     """Whether an element is +inf.  input (*) -> (*) bool."""
@@ -164,7 +164,7 @@ def isposinf(xp, input):
     return xp.equal(input, float("inf"))
 
 
-@op()
+@op(blocks="elements")
 @samples(_values)
 def isneginf(xp, input):
     """Whether an element is -inf.  input (*) -> (*) bool."""
@@ -172,7 +172,7 @@ def isneginf(xp, input):
     return xp.equal(input, float("-inf"))
 
 
-@op()
+@op(blocks="elements")
 @samples(lambda t: [(t(3, 4),), (t.complex(3),), (t(0),)])
 def isreal(xp, input):
     """Whether the imaginary part of an element is 0.  input (*) -> (*) bool."""
@@ -184,7 +184,7 @@ def _match(input: Any, other: Any) -> None:
         raise RuntimeError(f"{dtypes.scalar_name(input.dtype)} did not match {dtypes.scalar_name(other.dtype)}")
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, blocks="elements")
 @samples(lambda t: [(t(3), t(3), 0.5, 0.1, False), (t(), t(2), 0.5, 0.1, True)])
 def close_within(xp, input, other, rtol, atol, equal_nan):
     """|input - other| <= atol + rtol * |other|, or equal.  input (*a), other (*b) -> (broadcast of a and b) bool."""
@@ -216,13 +216,13 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
 
 
 @composite()
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 
 
 @composite()
-def equal(input: Tensor, other: Tensor):
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and elements: a bool."""
     if input._array.shape != other._array.shape:
         return False

@@ -7,9 +7,9 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import broadcast_shapes
-from engine.autograd.graph import handed, name_node
+from engine.autograd.graph import name_node, registered
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.ops.pointwise import keep_where, zeros_of
+from engine.ops.pointwise.arithmetic import keep_where, zeros_of
 from engine.tensor import Tensor
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
@@ -58,11 +58,11 @@ def imag(input: Tensor):
 
 
 def _set_real(self: Tensor, value: Any) -> None:
-    handed.copy_(real(self), value)
+    registered.copy_(real(self), value)
 
 
 def _set_imag(self: Tensor, value: Any) -> None:
-    handed.copy_(imag(self), value)
+    registered.copy_(imag(self), value)
 
 
 Tensor.real = property(real, _set_real, doc=real.__doc__)  # type: ignore[attr-defined]
@@ -105,7 +105,7 @@ def view_as_complex(xp, input):
 # --- conjugation
 
 
-@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical")
+@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical", blocks="elements")
 @derivative(input=lambda grad: conj_physical(grad))
 @samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
 def conjugate(xp, input):
@@ -152,7 +152,7 @@ def _angle_backward(grad: Tensor, input: Tensor) -> Tensor:
     return keep_where(complex(-y * slope, x * slope), input != 0)
 
 
-@op(promote="float")
+@op(promote="float", blocks="elements")
 @derivative(input=_angle_backward)
 @samples(lambda t: [(t.complex(3, 4),), (t(3),), (t.integers(-2, 3, 4),), (t.complex(),)])
 def angle(xp, input):

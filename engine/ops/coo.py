@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
 from engine.dispatch import derivative, op, samples
-from engine.ops.pointwise import conj_if_complex as conj
+from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 
@@ -73,29 +72,3 @@ def linear_index(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
     for row, size in zip(indices, shape):
         result = result * size + row
     return result
-
-
-def _from_sparse(name: str) -> Any:
-    """A Tensor method whose body lives in `engine.sparse`, imported at the first call."""
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        importlib.import_module("engine.sparse")
-        return getattr(Tensor, name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    method.__doc__ = f"`{name}` of engine.sparse."
-    return method
-
-
-for _name in (
-    "to_sparse",
-    "to_dense",
-    "sparse_mask",
-    "coalesce",
-    "indices",
-    "values",
-    "is_coalesced",
-    "sparse_dim",
-    "dense_dim",
-):
-    setattr(Tensor, _name, _from_sparse(_name))

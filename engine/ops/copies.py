@@ -11,6 +11,7 @@ from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.layouts import contiguous_format
 from engine.ops.joining import (
     check_lengths,
@@ -36,7 +37,6 @@ from engine.ops.shape import (
     view,
 )
 from engine.ops.strides import as_strided, diagonal, unfold
-from engine.runtime import store
 from engine.tensor import Tensor
 
 
@@ -127,14 +127,16 @@ def slice_copy(
 
 @composite(method=False)
 @samples(lambda t: [(t(5, 2), 2), (t(2, 4), 3, 1)])
-def split_copy(input: Tensor, split_size: int, dim: int = 0, *, out: Any = None):
+def split_copy(input: Tensor, split_size: int, dim: int = 0, *, out: Any = None) -> tuple[Tensor, ...]:
     """Copies of the pieces of `split`.  input (*, n, *) -> (*, split_size, *) ..."""
     return _copied("split_copy", out, split(input, split_size, dim))
 
 
 @composite(method=False)
 @samples(lambda t: [(t(4, 2), (1, 3))])
-def split_with_sizes_copy(input: Tensor, split_sizes: tuple[int, ...], dim: int = 0, *, out: Any = None):
+def split_with_sizes_copy(
+    input: Tensor, split_sizes: tuple[int, ...], dim: int = 0, *, out: Any = None
+) -> tuple[Tensor, ...]:
     """Copies of the pieces of `split_with_sizes`.  input (*, n, *) -> (*, size, *) ..."""
     return _copied("split_with_sizes_copy", out, split_with_sizes(input, split_sizes, dim))
 
@@ -162,7 +164,7 @@ def transpose_copy(input: Tensor, dim0: int, dim1: int, *, out: Any = None):
 
 @composite(method=False)
 @samples(lambda t: [(t(2, 3),), (t(2, 3), 1)])
-def unbind_copy(input: Tensor, dim: int = 0, *, out: Any = None):
+def unbind_copy(input: Tensor, dim: int = 0, *, out: Any = None) -> tuple[Tensor, ...]:
     """Copies of the slices of `unbind`.  input (*, n, *) -> n of (*, *)."""
     return _copied("unbind_copy", out, unbind(input, dim))
 
@@ -231,7 +233,7 @@ def unsafe_split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 
 
 
 @composite(method=False)
-def unsafe_split(tensor: Tensor, split_size_or_sections, dim: int = 0):
+def unsafe_split(tensor: Tensor, split_size_or_sections, dim: int = 0) -> tuple[Tensor, ...]:
     """As `split`, but each piece may be written to in place: they are copies, where torch's share the memory.
 
     tensor (*, n, *) -> (*, size, *) ...
@@ -252,7 +254,7 @@ Tensor.unsafe_split = _unsafe_split_method
 
 @composite()
 @samples(lambda t: [(t(5, 2), 2), (t(2, 4), 3, -1), (t(0, 2), 2)])
-def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0):
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """As `chunk`, see `unsafe_split`.  input (*, n, *) -> (*, size, *) ..."""
     size = chunk_size(input._array.shape, chunks, dim)
     if not size:

@@ -10,11 +10,11 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import broadcast_shapes, numel, size_of
-from engine.arguments import argument_error, sizes_of
-from engine.autograd.graph import Node, edge_of, handed, requires_grad_of
+from engine.autograd.graph import Node, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
 from engine.device import CPU, device
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.arguments import argument_error, sizes_of
 from engine.grad_mode import mode
 from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
 from engine.storage import Memory, UntypedStorage, strided
@@ -113,14 +113,14 @@ def _overflow(dtype: Any, names: Any) -> None:
 # --- copies
 
 
-@op(out=False, laid=True)
+@op(out=False, channels_last=True, blocks="copy")
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def clone(xp, input, *, memory_format=None):
     """A copy with memory of its own, in the graph.  input (*) -> (*)."""
-    if memory_format is None and (input.flags.c_contiguous or type(input) is layouts.Laid):
+    if memory_format is None and (input.flags.c_contiguous or type(input) is layouts.ChannelsLast):
         return input.copy("K")
-    return copy_in_format(xp, layouts.plain(input), memory_format)
+    return copy_in_format(xp, layouts.in_torch_order(input), memory_format)
 
 
 @op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
@@ -206,11 +206,9 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
                 dtype = rest.pop(0)
         else:
             raise TypeError(
-                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected "
-                "one of: "
-                "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = "
-                "False, *, "
-                "torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
+                f"to() received an invalid combination of arguments - got ({type(first).__name__}), but expected one "
+                "of: (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = "
+                "False, *, torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
             )
         if rest:
             rest.pop(0)  # non_blocking
@@ -304,7 +302,7 @@ def type_named(name: str) -> tuple[dtypes.dtype, device]:
 
 def is_contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> bool:
     """Whether the elements lie in memory in the order of `memory_format`."""
-    if self._laid is not None and memory_format is layouts.contiguous_format:
+    if self._channels_last is not None and memory_format is layouts.contiguous_format:
         return True
     return layouts.is_in_format(self._array, memory_format)
 
@@ -389,9 +387,9 @@ class CopyBackwards(Node):
         shape, dtype, where = self.args
         source = None
         if needs[1]:
-            source = grad if grad._array.shape == shape else handed.sum_to_size(grad, shape)
+            source = grad if grad._array.shape == shape else registered.sum_to_size(grad, shape)
             if dtype is not None:
-                source = handed.cast(source, dtype)
+                source = registered.cast(source, dtype)
             if where is not None:
                 source = converted(source, None, where)
         return (zeros_like_array(grad) if needs[0] else None, source)

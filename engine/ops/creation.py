@@ -13,12 +13,12 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import size_of
-from engine.arguments import argument_error, sizes_of
 from engine.device import CPU, device
 from engine.dispatch import composite
+from engine.dispatch.arguments import argument_error, sizes_of
+from engine.dispatch.promotion import is_number
 from engine.dtypes import INEXACT
 from engine.ops.copying import converted, number_for
-from engine.promotion import is_number
 from engine.tensor import Tensor, wrap
 
 _CPU_NP = (np, CPU)
@@ -84,10 +84,10 @@ _PYTHON_TYPES = {
 def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
     """`array` as a tensor; written into `out` if there is one."""
     if out is not None:
-        from engine.autograd.graph import handed
+        from engine.autograd.graph import registered
 
         if out._array.shape != array.shape:
-            handed.resize_out(out, array.shape)
+            registered.resize_out(out, array.shape)
         out._array[...] = array
         out._vc[0] += 1
         return out

@@ -9,7 +9,7 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.blas import matmul, scalar_name
+from engine.ops.linalg.products import matmul, scalar_name
 from engine.tensor import Tensor
 
 _CHUNK = 1 << 22  # elements of differences in memory at once

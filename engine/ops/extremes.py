@@ -6,8 +6,8 @@ from typing import Any
 
 from engine._checks import wrap_dim
 from engine.dispatch import derivative, op, overload, samples
-from engine.ops.pointwise import keep_where, not_implemented
-from engine.ops.pointwise_select import maximum, minimum
+from engine.ops.pointwise.arithmetic import keep_where, not_implemented
+from engine.ops.pointwise.select import maximum, minimum
 from engine.ops.reduction import KEEP, axis_of, nonempty, unreduce
 from engine.tensor import Tensor
 
@@ -128,7 +128,7 @@ def _dim_samples(t: Any) -> list[Any]:
 
 @op(
     form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
-)  # fmt: skip
+blocks="rows")  # fmt: skip
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
@@ -141,7 +141,7 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
 
 @op(
     form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
-)  # fmt: skip
+blocks="rows")  # fmt: skip
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):
@@ -194,7 +194,7 @@ def max(
     axis=None,
     keepdims=None,
     out=None,
-):
+) -> Any:
     """The largest element; (values, indices) along `dim`; or `maximum` of two Tensors.
 
     input (*) -> (* without dim).
@@ -213,7 +213,7 @@ def min(
     axis=None,
     keepdims=None,
     out=None,
-):
+) -> Any:
     """The smallest element; (values, indices) along `dim`; or `minimum` of two Tensors.
 
     input (*) -> (* without dim).
@@ -293,7 +293,7 @@ def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     return getattr(input, name)(axis=wrap_dim(dim, input.ndim), keepdims=keepdim)
 
 
-@op(aliases=KEEP)
+@op(aliases=KEEP, blocks="rows")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the largest element along `dim` (None: of all, flattened), the first of equals.
@@ -303,7 +303,7 @@ def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     return _arg(xp, "argmax", input, dim, keepdim)
 
 
-@op(aliases=KEEP)
+@op(aliases=KEEP, blocks="rows")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmin(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.

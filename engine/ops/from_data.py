@@ -296,9 +296,8 @@ def from_numpy(ndarray):
         warnings.warn(
             "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
             "writing to this tensor will result in undefined behavior. You may want to copy the array to protect its "
-            "data or make it writable before converting it to a tensor. This type of warning will be suppressed "
-            "for the "
-            "rest of this program.",
+            "data or make it writable before converting it to a tensor. This type of warning will be suppressed for "
+            "the rest of this program.",
             stacklevel=2,
         )
     return wrap(ndarray if type(ndarray) is np.ndarray else ndarray.view(np.ndarray))
@@ -334,9 +333,8 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         warnings.warn(
             "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can "
             "write to the underlying (supposedly non-writable) buffer using the tensor. You may want to copy the "
-            "buffer "
-            "to protect its data or make it writable before converting it to a tensor. This type of warning will be "
-            "suppressed for the rest of this program.",
+            "buffer to protect its data or make it writable before converting it to a tensor. This type of warning "
+            "will be suppressed for the rest of this program.",
             stacklevel=2,
         )
     return finish(array, requires_grad)

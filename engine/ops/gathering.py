@@ -136,9 +136,8 @@ def _check_scatter(input: Any, dim: int, index: Any, src: Any, name: str) -> int
             )
     elif bad or any(i > s for i, s in zip(index.shape, src.shape or (1,))):
         raise RuntimeError(
-            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
-            f"dimension {dim} "
-            f"and to be no larger size than src {list(src.shape)}"
+            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension "
+            f"{dim} and to be no larger size than src {list(src.shape)}"
         )
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
     return dim
@@ -188,7 +187,7 @@ def scatter_src(xp, input, dim: int, index, src, *, out=None):
     return apply_cells(xp, result, index, dim, change)
 
 
-@op(inplace=True, form="scatter", node="ScatterBackward1", plain=("value",))
+@op(inplace=True, form="scatter", node="ScatterBackward1", not_tensors=("value",))
 @derivative(input=lambda grad, dim, index: scatter_zero(grad, dim, index))
 @samples(lambda t: [(t(3, 4), 1, t.of([[0, 2], [1, 3]]), 2.5), (t(), 0, t.of(0), 2.5)])
 def scatter_value(xp, input, dim: int, index, value: complex, *, out=None):
@@ -254,9 +253,8 @@ def _scatter(input, dim, index, value, reduce, inplace):
         kind = _reduce_named(reduce)
         if isinstance(value, Tensor):
             warnings.warn(
-                "The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a "
-                "future PyTorch "
-                "release. Use torch.scatter_reduce instead for more reduction options.",
+                "The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future "
+                "PyTorch release. Use torch.scatter_reduce instead for more reduction options.",
                 stacklevel=3,
             )
         else:

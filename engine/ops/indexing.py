@@ -44,7 +44,7 @@ _LONG = np.dtype(np.int64)
         "index[-1] is None or index[-1] is ... and index[-2] is None": "UnsqueezeBackward0",
         "": "SelectBackward0",
     },
-    plain=("index",),
+    not_tensors=("index",),
 )
 @derivative(input=lambda grad, input_shape, index: basic_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), (slice(None), 2, ...))])
@@ -183,9 +183,8 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
         if _is_tuple_like(index):
             warnings.warn(
                 "Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
-                "pytorch 2.9; "
-                "use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
-                "x[torch.tensor(seq)], which will result either in an error or a different result",
+                "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor "
+                "index, x[torch.tensor(seq)], which will result either in an error or a different result",
                 stacklevel=3,
             )
             index = tuple(index)
@@ -230,8 +229,7 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
             if array.shape[dim : dim + len(shape)] != shape:
                 raise IndexError(
                     f"The shape of the mask {list(shape)} at index {_mismatch(shape, array.shape[dim:])} does not "
-                    "match the "
-                    f"shape of the indexed tensor {list(array.shape)} at index "
+                    f"match the shape of the indexed tensor {list(array.shape)} at index "
                     f"{dim + _mismatch(shape, array.shape[dim:])}"
                 )
             for part in value.nonzero():
@@ -297,8 +295,8 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
         return "int", item.__index__()
     else:
         raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
-            f"(got {_type_name(item)})"
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+            f"{_type_name(item)})"
         )
     if type(values) is not type(array):
         values = move_array(values, backends.of_array(array).device_of(array))
@@ -355,7 +353,7 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
         raise _refuse(error, array, arrays) from None
 
 
-@op(public=False, method=False, node="IndexBackward0", plain=("indices",), out=False)
+@op(public=False, method=False, node="IndexBackward0", not_tensors=("indices",), out=False)
 @derivative(input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked()))
 @samples(
     lambda t: [
@@ -379,7 +377,7 @@ def _moved(like: Any, arrays: tuple) -> tuple:
     return arrays
 
 
-@op(public=False, method=False, plain=("indices",), out=False)
+@op(public=False, method=False, not_tensors=("indices",), out=False)
 @derivative(grad_output=lambda grad, indices: index_tensors(grad, indices.checked()))
 @samples(
     lambda t: [
@@ -443,7 +441,7 @@ def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
     public=False,
     method=False,
     node="IndexPutBackward0",
-    plain=("indices",),
+    not_tensors=("indices",),
     tensors=("values",),
     out=False,
 )
@@ -465,8 +463,7 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
         if values.ndim:
             raise RuntimeError(
                 f"Index put requires the source and destination dtypes match, got {have} for the destination and "
-                f"{want} "
-                "for the source."
+                f"{want} for the source."
             )
         values = values.astype(input.dtype)
     arrays = _moved(input, indices.arrays)
@@ -485,9 +482,8 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
     except ValueError:
         spot = input[arrays].shape
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
-            "of shape "
-            f"{list(spot)}"
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+            f"shape {list(spot)}"
         ) from None
     return result
 

@@ -11,18 +11,18 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import size_of, wrap_dim
-from engine.arguments import check_elements
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.arguments import check_elements
 from engine.grad_mode import mode
 from engine.layouts import (
-    Laid,
+    ChannelsLast,
     channels_last,
     channels_last_3d,
     empty_in_format,
+    in_torch_order,
     is_in_format,
-    lay,
-    plain,
+    to_channels_last,
 )
 from engine.ops.copying import converted, zeros_like_array
 from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, unsqueeze, view_size
@@ -31,7 +31,7 @@ from engine.tensor import Tensor, wrap
 # --- joining
 
 
-@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), laid=True)
+@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), channels_last=True)
 @derivative(
     tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim)
 )
@@ -67,9 +67,8 @@ def cat(xp, tensors, dim: int = 0):
             for d, (n, m) in enumerate(zip(first.shape, a.shape)):
                 if n != m and d != dim:
                     raise RuntimeError(
-                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size "
-                        f"{m} for "
-                        f"tensor number {i} in the list."
+                        f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} "
+                        f"for tensor number {i} in the list."
                     ) from None
         raise
 
@@ -82,10 +81,10 @@ def joined(xp, arrays, dim):
     else:
         return xp.concatenate(arrays, axis=dim)
     first = arrays[0]
-    if any(type(a) is Laid for a in arrays):
-        if all(type(a) is Laid or a.flags.c_contiguous for a in arrays):
-            return xp.concatenate([lay(a) for a in arrays], axis=dim)
-        arrays = [plain(a) for a in arrays]
+    if any(type(a) is ChannelsLast for a in arrays):
+        if all(type(a) is ChannelsLast or a.flags.c_contiguous for a in arrays):
+            return xp.concatenate([to_channels_last(a) for a in arrays], axis=dim)
+        arrays = [in_torch_order(a) for a in arrays]
     wanted = {4: channels_last, 5: channels_last_3d}.get(first.ndim)
     if wanted is None or not all(is_in_format(a, wanted) for a in arrays):
         wanted = None
@@ -96,12 +95,12 @@ def joined(xp, arrays, dim):
     return result
 
 
-@op(public=False, method=False, out=False, laid=True)
+@op(public=False, method=False, out=False, channels_last=True)
 @samples(lambda t: [(t.constant(t(3, 4)), 1, 1, 2), (t.constant(t(2, 3, 4)), 0, 0, 1)])
 def cut(xp, input, dim, start, length):
     """A copy of a part of `input` along `dim`, without gradient.  input (*, n, *) -> (*, length, *)."""
     piece = input[(*(slice(None),) * dim, slice(start, start + length))]
-    return lay(piece.view(np.ndarray)) if type(input) is Laid else piece.copy()
+    return to_channels_last(piece.view(np.ndarray)) if type(input) is ChannelsLast else piece.copy()
 
 
 def cat_backward(grad, shapes, types, dim):
@@ -112,8 +111,8 @@ def cat_backward(grad, shapes, types, dim):
         if shape == (0,):
             piece = basic_index(grad, (0,) * (grad.dim() - 1) + (slice(0, 0), ...)) if grad.numel() else None
         else:
-            # a view would lay a laid gradient anew; a part of it copied lies as what it goes to
-            part = narrow if mode.enabled or grad._laid is None else cut
+            # a view would convert the whole gradient back; a copied part keeps the order of what it goes to
+            part = narrow if mode.enabled or grad._channels_last is None else cut
             piece = part(grad, dim, start, shape[dim])
             start += shape[dim]
         if piece is not None and dtype is not piece.dtype:
@@ -145,9 +144,8 @@ def stack_tensors(xp, tensors, dim: int = 0):
     for i, a in enumerate(tensors):
         if a.shape != shape:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and "
-                f"{list(a.shape)} at entry "
-                f"{i}"
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(a.shape)} at "
+                f"entry {i}"
             )
     at = (*PREFIX[dim], None, ...)
     return joined(xp, [a[at] for a in tensors], dim)
@@ -267,7 +265,7 @@ def block_diag(*tensors):
 
 
 @composite(method=False)
-def meshgrid(*tensors, indexing=None):
+def meshgrid(*tensors, indexing=None) -> tuple[Tensor, ...]:
     """Grids of coordinates: vectors expanded against each other.
 
     (n), (m) -> (n, m), (n, m); (m, n) for indexing="xy".
@@ -378,9 +376,8 @@ def check_lengths(n, split_sizes, dim):
             )
     if builtins.sum(split_sizes) != n:
         raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension "
-            f"{dim}), but got "
-            f"split_sizes={list(split_sizes)}"
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), "
+            f"but got split_sizes={list(split_sizes)}"
         )
 
 
@@ -423,7 +420,7 @@ def split_lengths(shape, size, dim):
     return [size] * (count - 1) + [n - size * (count - 1)]
 
 
-def split(input, split_size_or_sections, dim=0):
+def split(input, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     """Views along `dim`: of one size, or of the given sizes.  input (*, n, *) -> (*, size, *) ..."""
     if isinstance(split_size_or_sections, list | tuple):
         return split_with_sizes(input, size_of(split_size_or_sections), dim)
@@ -437,7 +434,7 @@ def split(input, split_size_or_sections, dim=0):
     return split_every(input, size, dim)
 
 
-def _split(tensor, split_size_or_sections, dim=0):
+def _split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     return split(tensor, split_size_or_sections, dim)
 
 
@@ -463,7 +460,7 @@ def chunk_size(shape, chunks, dim):
 
 
 @composite()
-def chunk(input: Tensor, chunks: int, dim: int = 0):
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
     size = chunk_size(input._array.shape, chunks, dim)
     if not size:
@@ -505,7 +502,7 @@ def tensor_split(
     *,
     indices: tuple[int, ...] | None = None,
     sections: int | None = None,
-):
+) -> tuple[Tensor, ...]:
     """Views along `dim`: so many of nearly equal size, or cut at the given indices.
 
     input (*, n, *) -> (*, size, *) ...
@@ -557,7 +554,7 @@ def _split_along(name: str, input: Tensor, indices_or_sections: Any, least: int,
 @composite(method=True)
 def hsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1 (dim 0 of a vector).  input (*) -> (*) ..."""
     cuts = _cuts("hsplit", indices_or_sections, indices, sections)
     return _split_along("hsplit", input, cuts, 1, 1)
@@ -566,7 +563,7 @@ def hsplit(
 @composite(method=True)
 def vsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0.  input (*) -> (*) ..."""
     cuts = _cuts("vsplit", indices_or_sections, indices, sections)
     return _split_along("vsplit", input, cuts, 2, 0)
@@ -575,7 +572,7 @@ def vsplit(
 @composite(method=True)
 def dsplit(
     input: Tensor, indices_or_sections=None, *, indices: tuple[int, ...] | None = None, sections: int | None = None
-):
+) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 2.  input (*) -> (*) ..."""
     cuts = _cuts("dsplit", indices_or_sections, indices, sections)
     return _split_along("dsplit", input, cuts, 3, 2)

@@ -14,10 +14,10 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 _LONG = np.dtype(np.int64)
@@ -28,13 +28,13 @@ _LONG = np.dtype(np.int64)
 
 def _fill_mask(mask: Any) -> None:
     if mask.dtype.kind != "b":
-        from engine.ops.blas import cpp_name
+        from engine.ops.linalg.products import cpp_name
 
         name = {"uint8": "unsigned char"}.get(mask.dtype.name) or cpp_name(mask)
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
 
 
-@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", plain=("value",))
+@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", not_tensors=("value",), blocks="elements")
 @derivative(input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape))
 @samples(
     lambda t: [
@@ -191,7 +191,7 @@ def nonzero_rows(xp, input):
 
 
 @composite()
-def nonzero(input: Tensor, *, as_tuple=False, out=None):
+def nonzero(input: Tensor, *, as_tuple=False, out=None) -> Any:
     """The indices of elements other than zero: a row each, or a tuple of vectors.  input (*) -> (count, ndim)."""
     if as_tuple:
         array = input._array
@@ -232,9 +232,8 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
     spot = select(result, dim, index)
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "SelectScatterBackward0")
@@ -249,9 +248,8 @@ def slice_scatter(
     spot = basic_index(result, (*PREFIX[wrap_dim(dim, input._array.ndim)], slice(start, end, step), ...))
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "SliceScatterBackward0")
@@ -264,9 +262,8 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     spot = result.diagonal(offset, dim1, dim2)
     if spot._array.shape != src._array.shape:
         raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice "
-            "size = "
-            f"{list(spot._array.shape)}"
+            f"expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size "
+            f"= {list(spot._array.shape)}"
         )
     spot.copy_(src)
     return name_node(result, "DiagonalScatterBackward0")

@@ -8,11 +8,11 @@ from typing import Any
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite
-from engine.ops.blas import matmul
 from engine.ops.from_data import as_tensor
 from engine.ops.joining import cat
-from engine.ops.lapack_factor import linalg_qr
-from engine.ops.lapack_spectral import linalg_svd
+from engine.ops.linalg.eigen import linalg_svd
+from engine.ops.linalg.factor import linalg_qr
+from engine.ops.linalg.products import matmul
 from engine.ops.random import randn
 from engine.tensor import Tensor
 
@@ -32,8 +32,8 @@ def _steps(spacing: Any, dims: list[int], input: Tensor, given: bool) -> list[An
             else f"'self.dim() = {input.dim()}', since dim argument was not given"
         )
         raise RuntimeError(
-            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
-            f"{wanted}, but got a list of length {len(spacing)}"
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to {wanted}, but "
+            f"got a list of length {len(spacing)}"
         )
     return list(spacing)
 
@@ -77,7 +77,9 @@ def _derivative(input: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
 
 
 @composite(method=False)
-def gradient(input: Tensor, *, spacing=None, dim: int | tuple[int, ...] | None = None, edge_order: int = 1):
+def gradient(
+    input: Tensor, *, spacing=None, dim: int | tuple[int, ...] | None = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
     """The derivative along each of `dim` (all) by differences of neighbours; a tuple of tensors like `input`.
 
     spacing: the distance between samples, one a dim, or for each dim the coordinates (n).  edge_order: 1 or 2, the
@@ -109,7 +111,7 @@ def _range(input: Tensor, q: int, niter: int) -> Tensor:
 
 
 @composite(method=False)
-def svd_lowrank(A, q=6, niter=2, M=None):
+def svd_lowrank(A, q=6, niter=2, M=None) -> tuple[Tensor, Tensor, Tensor]:
     """The `q` largest singular values with their vectors, by random projection (Halko et al. 2009, arXiv:0909.4061).
 
     A (*, m, n), M (*, m, n) or (*, 1, n) taken off it -> U (*, m, q), S (*, q), V (*, n, q): A - M is about
@@ -126,7 +128,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 
 
 @composite(method=False)
-def pca_lowrank(A, q=None, center=True, niter=2):
+def pca_lowrank(A, q=None, center=True, niter=2) -> tuple[Tensor, Tensor, Tensor]:
     """`svd_lowrank` of a matrix whose rows are observations, with the mean of each column taken off unless told.
 
     A (*, m, n) -> U (*, m, q), S (*, q), V (*, n, q); q: min(6, m, n) unless given.  Raises ValueError for a q or
@@ -148,7 +150,7 @@ def scalar_tensor(s: complex, *, dtype=None, layout=None, device=None, pin_memor
 
 
 @composite(method=False)
-def unravel_index(indices, shape):
+def unravel_index(indices, shape) -> tuple[Tensor, ...]:
     """The coordinates of places counted through a tensor of `shape`, one tensor a dim.
 
     indices integer (*), shape ints or one int -> int64 (*) for each dim.  Raises TypeError for another dtype,

@@ -2,89 +2,88 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from engine import dtypes, promotion
-from engine.dispatch import composite
-from engine.storage import Memory, UntypedStorage
+from engine import dtypes
+from engine.dispatch import composite, promotion
+from engine.storage import Memory, UntypedStorage, registered
 from engine.tensor import Tensor
 
 
 @composite(method=False)
-def numel(input: Tensor):
+def numel(input: Tensor) -> int:
     """The number of elements.  input (*)."""
     return input.numel()
 
 
 @composite(method=False)
-def is_floating_point(input: Tensor):
+def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a floating point one.  input (*)."""
     return input.is_floating_point()
 
 
 @composite(method=False)
-def is_complex(input: Tensor):
+def is_complex(input: Tensor) -> bool:
     """Whether the dtype is complex.  input (*)."""
     return input.is_complex()
 
 
 @composite(method=False)
-def is_signed(input: Tensor):
+def is_signed(input: Tensor) -> bool:
     """Whether the dtype has negative numbers.  input (*)."""
     return input.is_signed()
 
 
 @composite(method=False)
-def is_conj(input: Tensor):
+def is_conj(input: Tensor) -> bool:
     """False: conjugation is never lazy.  input (*)."""
     return input.is_conj()
 
 
 @composite(method=False)
-def is_neg(input: Tensor):
+def is_neg(input: Tensor) -> bool:
     """False: negation is never lazy.  input (*)."""
     return input.is_neg()
 
 
 @composite(method=False)
-def is_inference(input: Tensor):
+def is_inference(input: Tensor) -> bool:
     """False: inference mode makes ordinary tensors.  input (*)."""
     return input.is_inference()
 
 
 @composite(method=True)
-def is_nonzero(input: Tensor):
+def is_nonzero(input: Tensor) -> bool:
     """Whether the one element is not zero.  RuntimeError unless there is exactly one."""
     return bool(input)
 
 
 @composite(method=True)
-def is_same_size(input: Tensor, other: Tensor):
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same sizes."""
     return input._array.shape == other._array.shape
 
 
 @composite(method=False)
-def is_storage(obj):
+def is_storage(obj) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage)
 
 
 @composite(method=False)
-def promote_types(type1, type2):
+def promote_types(type1, type2) -> dtypes.dtype:
     """The smallest dtype that both convert to."""
     return dtypes.promote_types(type1, type2)
 
 
 @composite(method=False)
-def can_cast(from_, to):
+def can_cast(from_, to) -> bool:
     """Whether a result of dtype `from_` may be stored in `to`."""
     return dtypes.can_cast(from_, to)
 
 
 @composite(method=False)
-def result_type(tensor1, tensor2):
+def result_type(tensor1, tensor2) -> dtypes.dtype:
     """The dtype of an operation on two tensors or numbers."""
     for i, x in enumerate((tensor1, tensor2)):
         if not isinstance(x, Tensor) and not promotion.is_number(x):
@@ -95,13 +94,13 @@ def result_type(tensor1, tensor2):
 
 
 @composite(method=False)
-def set_flush_denormal(mode):
+def set_flush_denormal(mode) -> bool:
     """False: numpy gives no control over denormal numbers."""
     return False
 
 
 @composite(method=False)
-def compiled_with_cxx11_abi():
+def compiled_with_cxx11_abi() -> bool:
     """True, for code that asks."""
     return True
 
@@ -137,7 +136,7 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
 def share_memory_(self: Tensor) -> Tensor:
     """Move the memory, and every tensor over it, to where other processes can map it; nothing on CUDA.  (*) -> (*)."""
     if not self.is_cuda:
-        importlib.import_module("engine.multiprocessing.reductions").share(Memory.of(self._array), self)
+        registered.share(Memory.of(self._array), self)
     return self
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from engine import backends, dtypes
 from engine import random as source
 from engine._checks import broadcast_shapes, size_of
-from engine.arguments import argument_error, sizes_of
 from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
+from engine.dispatch.arguments import argument_error, sizes_of
 from engine.ops._draw import (
     below,
     fill_normal,
@@ -213,9 +213,8 @@ def bernoulli_tensor(xp, input, *, generator=None):
         raise NotImplementedError(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{_scalar_name(input.dtype)}'")
     if type(input) is np.ndarray and input.size and not ((input >= 0) & (input <= 1)).all():
         raise RuntimeError(
-            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  "
-            "If so, "
-            "please report an enhancement request to PyTorch.)"
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If "
+            "so, please report an enhancement request to PyTorch.)"
         )
     return below(xp, generator_of(generator, input), input.shape, input).astype(input.dtype)
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim
-from engine.arguments import argument_error, by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.arguments import argument_error, by_name, sizes_of
 from engine.ops.along import index_select
 from engine.ops.creation import zeros
 from engine.ops.gathering import zeros_of

@@ -11,10 +11,10 @@ from engine import dtypes
 from engine._checks import numel, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
+from engine.dispatch.runtime import SMALL
 from engine.dtypes import NATIVE
-from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import keep_where
-from engine.runtime import SMALL
+from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
+from engine.ops.pointwise.arithmetic import keep_where
 from engine.tensor import Tensor
 
 KEEP = {"axis": "dim", "keepdims": "keepdim"}  # numpy's names, which torch accepts
@@ -117,7 +117,9 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, laid=True, several=((1, 2), (2, 5)))
+@op(
+    node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, channels_last=True, several=((1, 2), (2, 5))
+)
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -231,7 +233,12 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
     return cast_back(spread(share, input_shape, dim, keepdim), input_dtype)
 
 
-@op(node={"dim is None": "MeanBackward0", "": "MeanBackward1"}, aliases=KEEP, laid=True, several=((1, 3), (2, 5)))
+@op(
+    node={"dim is None": "MeanBackward0", "": "MeanBackward1"},
+    aliases=KEEP,
+    channels_last=True,
+    several=((1, 3), (2, 5)),
+)
 @derivative(input=_mean_backward)
 @array_derivative(
     input=lambda grad, input_shape, dim, keepdim: _spread_array(
@@ -344,7 +351,7 @@ def prod_all(xp, input, *, dtype=None):
     return _product(xp, input, None, False, dtype)
 
 
-@op(form="prod", node="ProdBackward1")
+@op(form="prod", node="ProdBackward1", blocks="rows")
 @derivative(input=_prod_dim_backward)
 @samples(lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)])
 def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
@@ -411,7 +418,7 @@ def _moment_samples(t: Any) -> list[Any]:
     return [(t(3, 4),), (t(3, 4), 1), (t(2, 3, 4), (0, 2), 0, True), (t.complex(3, 2), 0)]
 
 
-@op(form="var", node="VarBackward0")
+@op(form="var", node="VarBackward0", blocks="rows")
 @derivative(input=_var_backward)
 @samples(_moment_samples)
 def var_of(xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1, keepdim: bool = False):
@@ -419,7 +426,7 @@ def var_of(xp, input, dim: int | tuple[int, ...] | None = None, correction: comp
     return _moments(xp, input, dim, correction, keepdim)[0]
 
 
-@op(form="std", node="StdBackward0")
+@op(form="std", node="StdBackward0", blocks="rows")
 @derivative(input=_std_backward)
 @samples(_moment_samples)
 def std_of(xp, input, dim: int | tuple[int, ...] | None = None, correction: complex | None = 1, keepdim: bool = False):
@@ -491,7 +498,7 @@ def var_mean(
     keepdim: bool = False,
     *,
     correction: complex | None = None,
-):
+) -> tuple[Tensor, Tensor]:
     """(variance, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("var_mean", dim, unbiased, keepdim, correction)
     _check_moments("var_mean", input)
@@ -507,7 +514,7 @@ def std_mean(
     keepdim: bool = False,
     *,
     correction: complex | None = None,
-):
+) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`, see `var`.  input (*) -> (* without dim), (* without dim)."""
     dim, correction, keepdim = _moment_arguments("std_mean", dim, unbiased, keepdim, correction)
     _check_moments("std_mean", input)
@@ -523,7 +530,7 @@ def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, k
     return grad * _conj((input - result).exp())
 
 
-@op(promote="float", names=("special_logsumexp",), aliases=KEEP)
+@op(promote="float", names=("special_logsumexp",), aliases=KEEP, blocks="rows")
 @derivative(input=_logsumexp_backward)
 @samples(
     lambda t: [

@@ -21,7 +21,7 @@ from engine import backends
 from engine.dispatch import derivative, op, samples
 from engine.ops.copying import zeros_like_array
 from engine.ops.random import generator_of
-from engine.ops.special_gamma import digamma_of
+from engine.ops.special.gamma import digamma_of
 from engine.tensor import Tensor
 
 _DRAW = "a draw: it has no samples to compare"

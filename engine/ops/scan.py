@@ -11,8 +11,8 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.extremes import add_along
-from engine.ops.pointwise import conj_if_complex as _conj
-from engine.ops.pointwise import not_implemented
+from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.ops.reduction import cast_back, int64_if_integer, wide
 from engine.tensor import Tensor
 
@@ -36,7 +36,7 @@ def _scan_samples(t: Any) -> list[Any]:
             (t(3), 0, {"dtype": dtypes.float64})]  # fmt: skip
 
 
-@op(inplace=True, aliases={"axis": "dim"})
+@op(inplace=True, aliases={"axis": "dim"}, blocks="rows")
 @derivative(
     input=lambda grad, input_dtype, dim: cast_back(
         grad if not grad._array.ndim else grad.flip(dim).cumsum(dim).flip(dim), input_dtype
@@ -76,7 +76,7 @@ def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: 
     return cast_back(PUBLIC["cat"](pieces, dim), input_dtype)
 
 
-@op(inplace=True, aliases={"axis": "dim"})
+@op(inplace=True, aliases={"axis": "dim"}, blocks="rows")
 @derivative(input=_cumprod_backward)
 @samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
 def cumprod(xp, input, dim: int, *, dtype=None):

@@ -15,12 +15,12 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
-from engine.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
+from engine.dispatch.runtime import MISSING, store
 from engine.layouts import restride, view_strides
-from engine.runtime import MISSING, store
-from engine.tensor import Tensor, wrap
+from engine.tensor import Size, Tensor, wrap
 
 _ALL = slice(None)
 PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
@@ -299,8 +299,7 @@ def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int
     if len(source) != len(destination):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same "
-            "number of "
-            f"dims as destination ({list(destination)} dims)"
+            f"number of dims as destination ({list(destination)} dims)"
         )
     ndim = input._array.ndim
     from_, to = [wrap_dim(d, ndim) for d in source], [wrap_dim(d, ndim) for d in destination]
@@ -392,10 +391,9 @@ def expand(xp, input, size):
     extra = len(size) - len(shape)
     if extra < 0:
         raise RuntimeError(
-            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): "
-            "the number "
-            f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
+            f"expand({dtypes.tensor_type(dtypes.from_numpy(input.dtype))}{{{list(shape)}}}, size={list(size)}): the "
+            f"number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
+            f"tensor ({len(shape)})"
         )
     if size[extra:] == shape and (not extra or builtins.min(size[:extra]) >= 0):  # new leading dims only
         return restride(xp, input, size, (0,) * extra + strides)
@@ -416,8 +414,7 @@ def expand(xp, input, size):
         else:
             raise RuntimeError(
                 f"The expanded size of the tensor ({n}) must match the existing size ({have}) at non-singleton "
-                "dimension "
-                f"{d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
+                f"dimension {d}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
             )
     return restride(xp, input, tuple(sizes), tuple(steps))
 
@@ -438,7 +435,7 @@ def broadcast_to(input: Tensor, size: tuple[int, ...]):
 
 
 @composite(method=False)
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors) -> tuple[Tensor, ...]:
     """Views of all tensors in their common shape; those that have it themselves.  tensors (*a), (*b) ... -> (*), ..."""
     from engine._checks import broadcast_shapes
 
@@ -449,10 +446,9 @@ def broadcast_tensors(*tensors):
 
 
 @composite(method=False)
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes) -> Size:
     """The shape that all shapes broadcast to, as a Size."""
     from engine import _checks
-    from engine.tensor import Size
 
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     try:
@@ -483,7 +479,7 @@ def last_step(index: tuple[Any, ...]) -> type | None:
         "_s is None": "AliasBackward0",
         "": "SliceBackward0",
     },
-    plain=("index",),
+    not_tensors=("index",),
 )
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, index))
 @samples(
@@ -498,7 +494,7 @@ def basic_index(xp, input, index):
     return input[index]
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", plain=("index",))
+@op(view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, (index, ...)))
 @samples(lambda t: [(t(3, 4), 1), (t(3), -1)])
 def item_index(xp, input, index):
@@ -509,13 +505,12 @@ def item_index(xp, input, index):
         if not input.ndim:
             raise IndexError(
                 "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to "
-                "convert a "
-                "0-dim tensor to a number"
+                "convert a 0-dim tensor to a number"
             ) from None
         raise IndexError(f"index {index} is out of bounds for dimension 0 with size {input.shape[0]}") from None
 
 
-@op(public=False, method=False, node="SelectBackwardBackward0", plain=("index",))
+@op(public=False, method=False, node="SelectBackwardBackward0", not_tensors=("index",))
 @derivative(grad_output=lambda grad, index: basic_index(grad, index))
 @samples(lambda t: [(t(2), (3, 4), (slice(1, 3), 2, ...)), (t(), (3,), (1, ...))])
 def place(xp, grad_output, shape, index):
@@ -525,7 +520,7 @@ def place(xp, grad_output, shape, index):
     return result
 
 
-@op(view=True, plain=("index",))
+@op(view=True, not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim: int, index: int):

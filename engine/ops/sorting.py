@@ -7,10 +7,10 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
+from engine.dispatch.runtime import store
 from engine.ops.extremes import at_index, put_along
-from engine.ops.pointwise import keep_where, refuse
+from engine.ops.pointwise.arithmetic import keep_where, refuse
 from engine.ops.reduction import KEEP, nonempty
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 
@@ -32,7 +32,7 @@ def _sort_samples(t: Any) -> list[Any]:
             (t.integers(0, 3, 9), 0, True), (t.boolean(4),)]  # fmt: skip
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), several=((1, 4), (2, 5)))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), several=((1, 4), (2, 5)), blocks="rows")
 @derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
 @samples(_sort_samples)
 def sort(xp, input, dim: int = -1, descending: bool = False, stable: bool | None = False):
@@ -49,7 +49,7 @@ def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
     return put_along(grad, index, shape, dim) if shape else grad
 
 
-@op(several=((1, 3), (2, 5)))
+@op(several=((1, 3), (2, 5)), blocks="rows")
 @samples(_sort_samples)
 def argsort(xp, input, dim: int = -1, descending: bool = False, stable: bool = False):
     """The indices that sort `input` along `dim`.  input (*) -> (*) int64."""
@@ -207,12 +207,7 @@ def _median_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(
-    form="median",
-    returns=("values", "indices"),
-    nondifferentiable=("indices",),
-    node="MedianBackward1",
-)
+@op(form="median", returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1", blocks="rows")
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def median_dim(xp, input, dim: int, keepdim: bool = False):
@@ -230,14 +225,14 @@ def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
     return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
 
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None):
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """`median` of what is not nan.  input (*) -> (* without dim)."""
     return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
@@ -289,7 +284,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-):
+) -> Any:
     """The distinct elements, or slices along `dim`, in order; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
@@ -318,7 +313,7 @@ def _with_dims(array: Any, dim: int | None) -> None:
 @samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-):
+) -> Any:
     """The elements (or slices along `dim`) without equal neighbours; with the inverse and the counts if asked.
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).

@@ -14,7 +14,7 @@ import numpy as np
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.ops.blas import cpp_name, scalar_name
+from engine.ops.linalg.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
 
 _FORWARD = ("backward", "ortho", "forward")
@@ -162,9 +162,8 @@ def _reflected(x: Tensor, pad: int, mode: str) -> Tensor:
     if mode == "reflect":
         if n == 0:
             raise RuntimeError(
-                "Expected 2D or 3D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
-                "for input, "
-                f"but got: [1, 1, {n}]"
+                "Expected 2D or 3D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+                f"input, but got: [1, 1, {n}]"
             )
         if pad >= n:
             shape = [1] * (3 - x._array.ndim) + list(x._array.shape)
@@ -315,10 +314,8 @@ def istft(
     def text() -> str:
         return (
             f"istft(CPU{scalar_name(array)}Type{list(array.shape)}, n_fft={n_fft}, hop_length={hop}, "
-            f"win_length={size}, "
-            f"window={_window_text(window)}, center={int(center)}, normalized={int(normalized)}, "
-            f"onesided={_flag(onesided)}, "
-            f"length={length}, return_complex={int(return_complex)})"
+            f"win_length={size}, window={_window_text(window)}, center={int(center)}, normalized={int(normalized)}, "
+            f"onesided={_flag(onesided)}, length={length}, return_complex={int(return_complex)})"
         )
 
     def refuse(reason: str) -> None:
@@ -348,8 +345,7 @@ def istft(
     elif n_fft != array.shape[-2]:
         refuse(
             "expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when "
-            "onesided=False, but "
-            f"got {array.shape[-2]}"
+            f"onesided=False, but got {array.shape[-2]}"
         )
     if not 0 < hop <= size:
         refuse("expected 0 < hop_length <= win_length")

@@ -20,8 +20,8 @@ def _dims(name: str, input: Tensor, signal_ndim: int, pairs: bool) -> tuple[int,
     if ndim < signal_ndim:
         least = signal_ndim + pairs
         raise RuntimeError(
-            f"Given signal_ndim={signal_ndim}, expected an input tensor of at least {least}D"
-            f"{' (complex input adds an extra dimension)' if pairs else ''}, but got input={list(input.shape)}"
+            f"Given signal_ndim={signal_ndim}, expected an input tensor of at least "
+            f"{least}D{' (complex input adds an extra dimension)' if pairs else ''}, but got input={list(input.shape)}"
         )
     if pairs and input._array.shape[-1] != 2:
         raise RuntimeError(

@@ -10,11 +10,11 @@ from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.extremes import take_along
-from engine.ops.norms import linalg_vector_norm
-from engine.ops.pointwise import not_implemented, refuse
+from engine.ops.linalg.norms import linalg_vector_norm
+from engine.ops.pointwise.arithmetic import not_implemented, refuse
 from engine.ops.sorting import sort
-from engine.runtime import store
 from engine.tensor import Tensor, wrap
 
 # --- norms
@@ -67,8 +67,8 @@ def dist(input: Tensor, other: Tensor, p: complex = 2):
     gap = input - other
     if gap._array.dtype.kind in "iub":
         raise RuntimeError(
-            "norm(): input dtype should be either floating point or complex. Got "
-            f"{dtypes.scalar_name(gap.dtype)} instead."
+            f"norm(): input dtype should be either floating point or complex. Got {dtypes.scalar_name(gap.dtype)} "
+            "instead."
         )
     return name_node(linalg_vector_norm(gap, p), "DistBackward0")
 
@@ -171,7 +171,7 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
     out=None,
-):
+) -> Any:
     """(hist, bin_edges): counts, or a density, in `bins` equal intervals or between given edges.
 
     input (*) -> (bins), (bins + 1).
@@ -182,8 +182,8 @@ def histogram(
     if isinstance(bins, Tensor) and bins.dim() != 1:
         if bins.dim() or bins.dtype.category >= dtypes.FLOATING:
             raise RuntimeError(
-                "torch.histogramdd(): bins tensor should have one dimension, but got "
-                f"{bins.dim()} dimensions in the bins tensor for dimension 0"
+                f"torch.histogramdd(): bins tensor should have one dimension, but got {bins.dim()} dimensions in the "
+                "bins tensor for dimension 0"
             )
         bins = int(bins)
     if isinstance(bins, int) and bins <= 0:
@@ -219,7 +219,7 @@ def histogram(
         (t.constant(t(9, 2)), 2, {"range": [-1, 1, -2, 2], "density": True}),
     ]
 )
-def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False):
+def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None, density: bool = False) -> Any:
     """(hist, bin_edges): points counted, or their density, in a grid of intervals.
 
     input (*, n), bins n numbers or one, or n tensors of edges -> (bins 0, ..., bins n - 1), n of (bins + 1).
@@ -358,8 +358,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     """
     if input._array.ndim > 2:
         raise RuntimeError(
-            "cov(): expected input to have two or fewer dimensions but got an input with "
-            f"{input._array.ndim} dimensions"
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input._array.ndim} "
+            "dimensions"
         )
     if input._array.dtype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")

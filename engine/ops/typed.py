@@ -64,7 +64,7 @@ PUBLIC.update({name: typed(d) for name, d in NAMES.items()})
 
 
 @composite(method=False)
-def set_default_tensor_type(t):
+def set_default_tensor_type(t) -> None:
     """The default dtype and device by a legacy type or its name.  TypeError unless it is a floating one."""
     if isinstance(t, str):
         dtype, where = type_named(t)

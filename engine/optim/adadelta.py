@@ -27,7 +27,7 @@ class Adadelta(BlockOptimizer):
     """
 
     sparse_message = "Adadelta does not support sparse gradients"
-    late = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
+    newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
 
     def __init__(
         self, params: Iterable, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6,

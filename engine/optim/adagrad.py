@@ -26,7 +26,7 @@ class Adagrad(BlockOptimizer):
     """
 
     sparse_message = None  # type: ignore[assignment]
-    late = {"foreach": None, "maximize": False, "differentiable": False, "fused": None}
+    newer_options = {"foreach": None, "maximize": False, "differentiable": False, "fused": None}
 
     def __init__(
         self, params: Iterable, lr: float | Tensor = 1e-2, lr_decay: float = 0, weight_decay: float = 0,

@@ -28,7 +28,7 @@ class Adam(BlockOptimizer):
     """
 
     sparse_message = "Adam does not support sparse gradients, please consider SparseAdam instead"
-    late = {
+    newer_options = {
         "amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
         "decoupled_weight_decay": False, "fused": None,
     }  # fmt: skip

@@ -28,7 +28,7 @@ class Adamax(BlockOptimizer):
     """
 
     sparse_message = "Adamax does not support sparse gradients"
-    late = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
+    newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
 
     def __init__(
         self, params: Iterable, lr: float | Tensor = 2e-3, betas: tuple = (0.9, 0.999), eps: float = 1e-8,

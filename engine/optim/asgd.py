@@ -27,7 +27,7 @@ class ASGD(BlockOptimizer):
     """
 
     sparse_message = "ASGD does not support sparse gradients"
-    late = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
+    newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
     counters = ("step", "eta", "mu")
     counted = "params, mus, etas, and state_steps"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine import dtypes
 from engine.grad_mode import enable_grad, no_grad
-from engine.ops.blas_add import addmm
+from engine.ops.linalg.products_add import addmm
 from engine.optim.optimizer import Optimizer, check_rate, dense_real, number, zeros_like
 from engine.tensor import Tensor
 

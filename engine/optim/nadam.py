@@ -28,7 +28,7 @@ class NAdam(BlockOptimizer):
     """
 
     sparse_message = "NAdam does not support sparse gradients"
-    late = {
+    newer_options = {
         "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
         "decoupled_weight_decay": False,
     }  # fmt: skip

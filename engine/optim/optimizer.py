@@ -340,8 +340,8 @@ class Optimizer:
             if ("param_names" in param_group) != ("param_names" in group):
                 kind = "with names" if "param_names" in param_group else "without names"
                 raise ValueError(
-                    "all optimizer param groups should be with/without names. "
-                    f"cannot add param group {kind} to the optimizer"
+                    f"all optimizer param groups should be with/without names. cannot add param group {kind} to the "
+                    "optimizer"
                 )
         if not seen.isdisjoint(params):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -445,7 +445,7 @@ class BlockOptimizer(Optimizer):
     """
 
     sparse_message = ""  # error for a sparse gradient; None: made dense
-    late: dict[str, Any] = {}  # options that old state dicts lack
+    newer_options: dict[str, Any] = {}  # those that old state dicts lack, and their defaults
     counters: tuple[str, ...] = ("step",)
     temporaries = 2
     counted = "params and state_steps"
@@ -453,7 +453,7 @@ class BlockOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, value in self.late.items():
+            for name, value in self.newer_options.items():
                 group.setdefault(name, value)
             for p in group["params"]:
                 found = self.state.get(p)

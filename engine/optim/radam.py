@@ -28,7 +28,7 @@ class RAdam(BlockOptimizer):
     """
 
     sparse_message = "RAdam does not support sparse gradients"
-    late = {
+    newer_options = {
         "foreach": None, "maximize": False, "differentiable": False, "decoupled_weight_decay": False,
         "capturable": False,
     }  # fmt: skip

@@ -27,7 +27,7 @@ class RMSprop(BlockOptimizer):
     """
 
     sparse_message = "RMSprop does not support sparse gradients"
-    late = {
+    newer_options = {
         "momentum": 0, "centered": False, "foreach": None, "maximize": False, "differentiable": False,
         "capturable": False,
     }  # fmt: skip

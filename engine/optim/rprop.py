@@ -25,7 +25,7 @@ class Rprop(BlockOptimizer):
     """
 
     sparse_message = "Rprop does not support sparse gradients"
-    late = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
+    newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
 
     def __init__(
         self, params: Iterable, lr: float | Tensor = 1e-2, etas: tuple = (0.5, 1.2),

@@ -18,7 +18,7 @@ class SGD(BlockOptimizer):
     """
 
     sparse_message = None  # type: ignore[assignment]
-    late = {"nesterov": False, "maximize": False, "foreach": None, "differentiable": False, "fused": False}
+    newer_options = {"nesterov": False, "maximize": False, "foreach": None, "differentiable": False, "fused": False}
     counters = ()
 
     def __init__(

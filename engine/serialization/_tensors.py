@@ -14,7 +14,7 @@ from engine.tensor import _INTERNAL, Size, Tensor, wrap
 from .errors import CallerError, UnpicklingError, shown
 from .pickler import Global, Persistent, Reduce, Token
 from .records import RawStorage, numpy_dtype
-from .writers import Plan
+from .writers import ArchiveLayout
 
 __all__ = ["LocatedStorage", "TensorBuilder", "default_restore_location", "rename", "substitute"]
 
@@ -173,7 +173,7 @@ class TensorBuilder:
 # -- writing -------------------------------------------------------------------------------------------
 
 
-def host_array(plan: Plan, tensor: Tensor) -> tuple[np.ndarray, str]:
+def host_array(plan: ArchiveLayout, tensor: Tensor) -> tuple[np.ndarray, str]:
     """The tensor as a host array and its device tag; tensors that share device memory share the host copy."""
     where = tensor.device
     if where.type == "cpu":
@@ -191,7 +191,7 @@ def host_array(plan: Plan, tensor: Tensor) -> tuple[np.ndarray, str]:
     return array, f"cuda:{where.index or 0}"
 
 
-def substitute(plan: Plan, obj: Any) -> Token | None:
+def substitute(plan: ArchiveLayout, obj: Any) -> Token | None:
     """How torch's pickles write a tensor, parameter, storage, dtype, device or size; None for other objects."""
     if isinstance(obj, Tensor):
         return _tensor_token(plan, obj)
@@ -209,14 +209,14 @@ def substitute(plan: Plan, obj: Any) -> Token | None:
     return None
 
 
-def _storage_token(plan: Plan, root: np.ndarray, name: str) -> Persistent:
+def _storage_token(plan: ArchiveLayout, root: np.ndarray, name: str) -> Persistent:
     token, first = plan.storage(root, name)
     if first != name and numpy_dtype(first).itemsize != numpy_dtype(name).itemsize:
         token, _ = plan.storage(root.copy(), name)
     return token
 
 
-def _tensor_token(plan: Plan, tensor: Tensor) -> Reduce:
+def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
     from engine.nn.parameter import Parameter
 
     state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}

@@ -115,9 +115,8 @@ def read(
             if kind == "unknown":
                 raise _unknown(source)
             raise RuntimeError(
-                "mmap can only be used with files saved with "
-                "`torch.save(_use_new_zipfile_serialization=True), please torch.save your checkpoint with this option "
-                "in order to use mmap."
+                "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True), please "
+                "torch.save your checkpoint with this option in order to use mmap."
             )
         if mmap is None and kind in ("legacy", "tar"):
             source.unmapped()  # their storages are not aligned: read them, so that memory holds them once
@@ -199,7 +198,7 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
     Raises UnpicklingError for a bad file, ValueError for a format or key that is not there, TypeError (safetensors) or
     pickle.PicklingError (legacy) for a dtype that the new format lacks.
     """
-    from .writers import Plan, opened, write_legacy, write_zip
+    from .writers import ArchiveLayout, opened, write_legacy, write_zip
 
     if format is None:
         suffix = os.path.splitext(os.fsdecode(os.fspath(target)))[1].lower() if is_path(target) else ""
@@ -220,7 +219,7 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
 
     obj, count = _entry(read(source, TensorBuilder("cpu")), key), 0
 
-    def counted(plan: Plan, value: Any) -> Any:
+    def counted(plan: ArchiveLayout, value: Any) -> Any:
         nonlocal count
         count += isinstance(value, Tensor)
         return substitute(plan, value)

@@ -132,7 +132,7 @@ class Source:
             if (self.start + offset) % _NEEDED == 0:
                 return np.frombuffer(self.data[offset : offset + nbytes], np.uint8)
         copy = aligned_empty(nbytes)
-        if self._fd_owner is None:
+        if self._fd_owner is None or not hasattr(os, "preadv"):  # Windows has none: by way of the mapping
             copy[:] = np.frombuffer(self.data[offset : offset + nbytes], np.uint8) if nbytes else copy
             return copy
         target, done, fd = memoryview(copy), 0, self._fd_owner.fileno()

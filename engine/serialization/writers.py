@@ -1,6 +1,6 @@
 """Files that torch opens: the zip archive of 1.6 and later, and the run of pickles before it.
 
-What to write comes from a `Plan`: a pickle of the object and the storages it refers to.
+What to write comes from a `ArchiveLayout`: a pickle of the object and the storages it refers to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .readers import LEGACY_MAGIC, LEGACY_VERSION
 from .records import STORAGE_NAMES, numpy_dtype, root_of
 from .source import ALIGNMENT, is_path
 
-__all__ = ["Plan", "opened", "write_legacy", "write_zip"]
+__all__ = ["ArchiveLayout", "opened", "write_legacy", "write_zip"]
 
 _STORAGE_OF = {element: name for name, element in STORAGE_NAMES.items() if "Untyped" not in name}
 _CHUNK = 1 << 26  # bytes per write call
@@ -32,7 +32,7 @@ ZIP64_LIMIT = 0xFFFFFFFF  # sizes and offsets from here on go into zip64 fields
 
 
 @dataclass
-class Plan:
+class ArchiveLayout:
     """The storages of the objects being saved: each block of memory once, under a running number.
 
     legacy: whether persistent ids get the sixth part of the old format.
@@ -203,18 +203,18 @@ class _ZipWriter:
         self._write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, count, count, size, start, 0))
 
 
-def _pickler(plan: Plan, substitute: Callable[[Plan, Any], Token | None], rename: Any) -> Pickler:
+def _pickler(plan: ArchiveLayout, substitute: Callable[[ArchiveLayout, Any], Token | None], rename: Any) -> Pickler:
     return Pickler(lambda obj: substitute(plan, obj), rename)
 
 
 def write_zip(
-    obj: Any, f: Any, substitute: Callable[[Plan, Any], Token | None], rename: Any, root: str = "archive"
+    obj: Any, f: Any, substitute: Callable[[ArchiveLayout, Any], Token | None], rename: Any, root: str = "archive"
 ) -> int:
     """Write `obj` as the zip archive that torch >= 1.6 reads; returns the number of bytes.
 
     substitute(plan, obj) turns tensors into Tokens; rename gives the names of classes and functions.
     """
-    plan = Plan()
+    plan = ArchiveLayout()
     data = _pickler(plan, substitute, rename).dump(obj)
     out = _ZipWriter(f)
     out.add(f"{root}/data.pkl", data)
@@ -227,9 +227,9 @@ def write_zip(
     return out.at
 
 
-def write_legacy(obj: Any, f: Any, substitute: Callable[[Plan, Any], Token | None], rename: Any) -> int:
+def write_legacy(obj: Any, f: Any, substitute: Callable[[ArchiveLayout, Any], Token | None], rename: Any) -> int:
     """Write `obj` in the format before torch 1.6; returns the number of bytes."""
-    plan = Plan(legacy=True)
+    plan = ArchiveLayout(legacy=True)
     info = {
         "protocol_version": LEGACY_VERSION,
         "little_endian": sys.byteorder == "little",

@@ -4,20 +4,30 @@ Imported at first use: `utils.data`, `utils.checkpoint`, `utils.dlpack`, `utils.
 """
 
 import importlib as _importlib
+from typing import TYPE_CHECKING
 
 _MODULES = frozenset(["_pytree", "checkpoint", "cpp_extension", "data", "dlpack", "hooks", "tensorboard"])
 
+if TYPE_CHECKING:
+    from engine.utils import _pytree as _pytree
+    from engine.utils import checkpoint as checkpoint
+    from engine.utils import cpp_extension as cpp_extension
+    from engine.utils import data as data
+    from engine.utils import dlpack as dlpack
+    from engine.utils import hooks as hooks
+    from engine.utils import tensorboard as tensorboard
+else:
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return _importlib.import_module(f"engine.utils.{name}")
-    if name == "model_zoo":  # lives elsewhere: only under the torch names
-        import sys
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return _importlib.import_module(f"engine.utils.{name}")
+        if name == "model_zoo":  # lives elsewhere: only under the torch names
+            import sys
 
-        alias = sys.modules.get("engine.torch_alias")
-        if alias is not None and alias.installed():
-            return _importlib.import_module("torch.utils.model_zoo")
-    raise AttributeError(f"module 'engine.utils' has no attribute '{name}'")
+            alias = sys.modules.get("engine.torch_alias")
+            if alias is not None and alias.installed():
+                return _importlib.import_module("torch.utils.model_zoo")
+        raise AttributeError(f"module 'engine.utils' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

@@ -11,8 +11,8 @@ CUDA_HOME = None
 
 def _refuse(name: str) -> Any:
     raise NotImplementedError(
-        f"torch.utils.cpp_extension.{name} is not supported: extensions compile against torch's C++ library; "
-        "use framework='torch'"
+        f"torch.utils.cpp_extension.{name} is not supported: extensions compile against torch's C++ library; use "
+        "framework='torch'"
     )
 
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubcli import settings, store
+from hubcli import settings
+from hubcli.cache import store
+from hubcli.cache.store import CachedRepo, Checkout
 from hubcli.commands import _options
 from hubcli.errors import HubError, UsageError
 from hubcli.spec import RepoSpec
-from hubcli.store import CachedRepo, Checkout
 
 if TYPE_CHECKING:
-    from hubcli.broker import Broker
     from hubcli.commands._options import Arguments, Execution
-    from hubcli.hubconf import HubConf
-    from hubcli.invoke import Result
-    from hubcli.jobs import Job
-    from hubcli.sandbox import Mechanism
+    from hubcli.confined.broker import Broker
+    from hubcli.confined.jobs import Job
+    from hubcli.confined.sandbox import Mechanism
+    from hubcli.reading.hubconf import HubConf
+    from hubcli.running.invoke import Result
 
     Confined = tuple[Job, Mechanism, Broker]
 
@@ -62,16 +63,16 @@ def read(
             if value is not None:
                 raise UsageError(f"{option} is for --exec; nothing is run without it")
         return conf(checkout)
-    from hubcli import jobs
-    from hubcli import sandbox as sandboxes
     from hubcli import trust as gate
-    from hubcli.broker import Broker
+    from hubcli.confined import jobs
+    from hubcli.confined import sandbox as sandboxes
+    from hubcli.confined.broker import Broker
 
     gate.require(checkout, "hubconf.py", trust)
     framework = framework or settings.current().framework
     chosen = sandboxes.choose(sandbox, default=True, local=checkout.kind == "local", framework=framework)
     if chosen.name == "none":
-        from hubcli import invoke
+        from hubcli.running import invoke
 
         return invoke.listing(checkout, framework=framework, command=True)
     job = jobs.Job("list", checkout, framework=framework)
@@ -80,7 +81,7 @@ def read(
 
 def conf(checkout: Checkout) -> HubConf:
     """The hubconf, read statically; errors name the spec."""
-    from hubcli import hubconf
+    from hubcli.reading import hubconf
 
     try:
         return hubconf.read(checkout.path)
@@ -100,7 +101,7 @@ def allowed(spec: str, entrypoint: str, execution: Execution) -> Checkout:
 
 def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execution) -> Result:
     """Call the entrypoint in this process."""
-    from hubcli import invoke
+    from hubcli.running import invoke
 
     return invoke.call(
         checkout,
@@ -124,9 +125,9 @@ def confined(
     """What a sandboxed call needs, for the functions of `jobs`; None without a sandbox."""
     if execution.sandbox in (None, "off"):
         return None
-    from hubcli import sandbox
-    from hubcli.broker import Broker
-    from hubcli.jobs import Job
+    from hubcli.confined import sandbox
+    from hubcli.confined.broker import Broker
+    from hubcli.confined.jobs import Job
 
     chosen = sandbox.choose(
         execution.sandbox,

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubcli import output, paths, store
+from hubcli import output, paths
+from hubcli.cache import store
 from hubcli.commands import _quantities, _repository
 from hubcli.errors import ExitStatus, HubError, NotFoundError, UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.maintenance import Verified
+    from hubcli.cache.maintenance import Verified
 
 _FILTER = re.compile(r"(size|used)\s*([<>])\s*(.+)\Z", re.S)
 
@@ -62,7 +63,7 @@ def ls(sort: str, conditions: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Remove a repository's ref, all its refs (SPEC without ref), or a weight file."""
-    from hubcli import weights
+    from hubcli.cache import weights
 
     known = {weight.file for weight in weights.list_blobs()}
     files = [target for target in targets if target in known]
@@ -101,7 +102,7 @@ def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
 
     With --max-size also the least recently used repositories and weights, until the rest fits.
     """
-    from hubcli import maintenance
+    from hubcli.cache import maintenance
 
     pruned = maintenance.prune(grace=grace, max_size=max_size, dry_run=dry_run)
     verb = "would free" if dry_run else "freed"
@@ -118,7 +119,7 @@ def verify(repair: bool) -> None:
 
     With --repair trees are written anew, weights fetched anew or dropped; status 1 if that failed.
     """
-    from hubcli import maintenance
+    from hubcli.cache import maintenance
 
     found = maintenance.verify(repair=repair)
     out = output.Output.current()
@@ -188,7 +189,7 @@ def _repos() -> list[_Item]:
 
 
 def _weights() -> list[_Item]:
-    from hubcli import weights
+    from hubcli.cache import weights
 
     now = time.time()
     return [

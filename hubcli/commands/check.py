@@ -60,9 +60,9 @@ def check(
     if junit is not None and not junit.parent.is_dir():
         raise UsageError(f"--junit {str(junit)!r}: there is no folder {junit.parent}")
     from hubcli import check as checks
-    from hubcli import sandbox
+    from hubcli.confined import sandbox
 
-    plan = checks.Plan(
+    plan = checks.CheckPlan(
         given.args,
         given.kwargs,
         execution.framework,

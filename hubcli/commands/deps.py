@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from hubcli import dependencies, output, settings, store
+from hubcli import output, settings
+from hubcli.cache import store
 from hubcli.commands import _repository
-from hubcli.dependencies import Report
 from hubcli.errors import ExitStatus
+from hubcli.reading import dependencies
+from hubcli.reading.dependencies import Report
 from hubcli.spec import RepoSpec
 
 

@@ -51,6 +51,7 @@ def env() -> None:
             **{name: _first(distributions) for name, distributions in _BACKENDS.items()},
             "onednn": _onednn(),
         },
+        "processor": _processor(),
         "libraries": {"git": _git(), **{name: _version(name) for name in _LIBRARIES}},
     }
     output.Output.current().result(document, lambda: _table(document))
@@ -60,10 +61,14 @@ def _table(document: dict[str, Any]) -> str:
     rows = []
     for key, value in document.items():
         if isinstance(value, dict):
-            rows += [(f"{key}.{name}", str(item or "-")) for name, item in value.items()]
+            rows += [(f"{key}.{name}", _cell(item)) for name, item in value.items()]
         else:
             rows.append((key, str(value)))
     return output.table(rows)
+
+
+def _cell(item: Any) -> str:
+    return (", ".join(item) if isinstance(item, list) else str(item or "")) or "-"
 
 
 def _version(distribution: str) -> str | None:
@@ -85,8 +90,21 @@ def _onednn() -> str:
     return onednn.describe()
 
 
+def _processor() -> dict[str, Any]:
+    """Its newest vector instructions, those that oneDNN uses, and the kernels that it lacks with them."""
+    from engine.backends import onednn
+    from engine.backends.cpu import processor
+
+    found: dict[str, Any] = {"instructions": processor.instructions(), "onednn": None, "left_to_numpy": []}
+    if onednn.is_available():
+        from engine.backends.onednn import served
+
+        found |= {"onednn": served.instructions(), "left_to_numpy": list(served.declined())}
+    return found
+
+
 def _git() -> str | None:
-    from hubcli import git
+    from hubcli.net import git
 
     try:
         return git.version()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from hubcli import output, store
+from hubcli import output
+from hubcli.cache import store
 from hubcli.commands import _options, _repository
-from hubcli.hubconf import EntryPoint
+from hubcli.reading.hubconf import EntryPoint
 from hubcli.spec import RepoSpec
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hubcli import output, store
+from hubcli import output
+from hubcli.cache import store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.hubconf import EntryPoint, HubConf
+    from hubcli.reading.hubconf import EntryPoint, HubConf
 
 
 @click.command("list", cls=_options.Executing)

@@ -45,7 +45,8 @@ def load(
     confined = _repository.confined(
         "load", checkout, entrypoint, given, execution, device=device, save=save is not None
     )
-    from hubcli import invoke, jobs
+    from hubcli.confined import jobs
+    from hubcli.running import invoke
 
     if confined is not None:
         invoke.check_save(save)

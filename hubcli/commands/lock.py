@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
-from hubcli import hubconf, lockfile, output, settings, store
+from hubcli import lockfile, output, settings
+from hubcli.cache import store
 from hubcli.commands import _options
 from hubcli.commands.pull import fetch_weights
 from hubcli.errors import LockMismatchError, UsageError
 from hubcli.lockfile import Lock
+from hubcli.reading import hubconf
 from hubcli.spec import RepoSpec
 
 

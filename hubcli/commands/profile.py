@@ -48,7 +48,9 @@ def profile(
     for option, file in (("--trace", trace), ("--html", html)):
         if file is not None and not file.parent.is_dir():
             raise UsageError(f"{option} {str(file)!r}: there is no folder {file.parent}")
-    from hubcli import check, jobs, profiling
+    from hubcli import check
+    from hubcli.confined import jobs
+    from hubcli.running import profiling
 
     wanted = {
         "shapes": [check.shape(text) for text in shapes],
@@ -67,7 +69,7 @@ def profile(
         text = output.visible_json(json.dumps(measured.chrome_trace(), ensure_ascii=False))
         paths.write_atomically(trace, text.encode())
     if html is not None:
-        from hubcli import profile_page
+        from hubcli.running import profile_page
 
         what = f"{', '.join(shapes)} on {device or 'cpu'}, {execution.framework}"
         what += ", forward and backward" if backward else ", forward"

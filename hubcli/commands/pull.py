@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubcli import hubconf, output, settings, store
+from hubcli import output, settings
+from hubcli.cache import store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
+from hubcli.reading import hubconf
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.weights import Weight
+    from hubcli.cache.weights import Weight
 
 
 @click.command(cls=_options.Executing)
@@ -104,7 +106,8 @@ def fetch_weights(
     execution: _options.Execution,
 ) -> Sequence[Weight]:
     """Call the entrypoint, pretrained where it knows the word and nothing else was said."""
-    from hubcli import jobs, trust
+    from hubcli import trust
+    from hubcli.confined import jobs
 
     trust.require(checkout, entrypoint, execution.trust)
     kwargs = dict(given.kwargs)

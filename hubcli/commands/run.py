@@ -57,7 +57,7 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli import inference, invoke
+    from hubcli.running import inference, invoke
 
     names = inference.read_labels(labels)
     picture = inference.Picture.of(preset, resize, crop, mean, std)
@@ -66,7 +66,7 @@ def run(
     checkout = _repository.allowed(spec, entrypoint, execution)
     confined = _repository.confined("run", checkout, entrypoint, given, execution, device=device)
     if confined is not None:
-        from hubcli import jobs
+        from hubcli.confined import jobs
 
         passed = jobs.run(*confined, inputs)
     else:

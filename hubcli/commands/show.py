@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from hubcli import hubconf, output, paths, store
+from hubcli import output, paths
+from hubcli.cache import store
+from hubcli.reading import hubconf
 from hubcli.spec import RepoSpec
 
 
@@ -15,7 +17,8 @@ from hubcli.spec import RepoSpec
 @click.argument("spec")
 def show(spec: str) -> None:
     """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust."""
-    from hubcli import trust, weights
+    from hubcli import trust
+    from hubcli.cache import weights
 
     checkout = store.ensure(RepoSpec.parse(spec))
     conf = hubconf.read(checkout.path)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from hubcli import output, store
+from hubcli import output
 from hubcli import trust as records
+from hubcli.cache import store
 from hubcli.errors import UsageError
 from hubcli.spec import RepoSpec
 from hubcli.trust import Trusted

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import engine
-import engine.ops.deformable  # families that `late` leaves out
+import engine.ops.deformable  # families that `lazy` leaves out
 import engine.ops.detection
-import engine.ops.late  # every other op
+import engine.ops.lazy  # every other op
 from engine.dispatch import COMPOSITES, OPS
 from engine.tensor import Tensor, wrap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import engine
-from engine._names import FOREACH, FOREACH_BINARY, FOREACH_TERNARY, FOREACH_UNARY
+from engine.torch_names._names import FOREACH, FOREACH_BINARY, FOREACH_TERNARY, FOREACH_UNARY
 
 
 def tensors(shift: float = 0.0) -> list[engine.Tensor]:

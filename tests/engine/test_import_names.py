@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import engine
+from engine.torch_names import home
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,11 +64,11 @@ def test_the_name_exists(name: str) -> None:
     found = engine
     for i, part in enumerate(path):
         try:
-            found = importlib.import_module(".".join(["engine", *path[: i + 1]]))
+            found = importlib.import_module(home(".".join(["torch", *path[: i + 1]])))
         except ModuleNotFoundError:
             found = getattr(found, part)
     if not hasattr(found, last):
-        importlib.import_module(f"engine.{name}")
+        importlib.import_module(home(f"torch.{name}"))
 
 
 def test_the_hubs_names() -> None:

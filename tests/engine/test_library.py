@@ -363,7 +363,7 @@ def test_the_form_of_2023() -> None:
 
 
 def test_dispatch_keys() -> None:
-    from engine._C import DispatchKey, DispatchKeySet
+    from engine.torch_names._C import DispatchKey, DispatchKeySet
 
     both = DispatchKeySet(DispatchKey.CPU) | DispatchKeySet(DispatchKey.CUDA)
     assert repr(both) == "DispatchKeySet(CPU, CUDA)" and both.has(DispatchKey.CPU) and str(DispatchKey.CPU)

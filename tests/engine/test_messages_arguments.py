@@ -22,8 +22,8 @@ import engine.fft
 import engine.linalg
 import engine.nn.functional as F
 import engine.special
-from engine.arguments import Arguments, check_arguments, checked, kind
 from engine.dispatch import COMPOSITES, OPS
+from engine.dispatch.arguments import Arguments, check_arguments, checked, kind
 from engine.tensor import Tensor
 
 ROWS = json.loads((Path(__file__).parent / "data" / "messages_arguments.json").read_text())
@@ -201,7 +201,7 @@ def test_nothing_is_written_by_a_refused_operation(refused: Any) -> None:
 
 
 def test_what_numpy_raises_in_a_kernel_names_function_shapes_and_dtypes() -> None:
-    from engine.runtime import refused
+    from engine.dispatch.runtime import refused
 
     with pytest.raises(RuntimeError) as caught:
         refused(OPS["mm"], ValueError("cannot reshape array of size 6 into shape (4,)"), np.ones((2, 3)))
@@ -215,12 +215,12 @@ def test_what_numpy_raises_in_a_kernel_names_function_shapes_and_dtypes() -> Non
 
 def test_what_the_engine_raised_is_not_taken_for_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the engine lies: `/home/me/numpy-models/engine` says nothing."""
-    from engine import runtime
+    from engine.dispatch import runtime
 
     def kernel() -> None:
         raise ValueError("min_val cannot be greater than max_val")
 
-    moved = kernel.__code__.replace(co_filename="/home/me/numpy-models/engine/ops/activation.py")
+    moved = kernel.__code__.replace(co_filename="/home/me/numpy-models/engine/ops/nn/activation.py")
     monkeypatch.setattr(kernel, "__code__", moved)
     with pytest.raises(ValueError) as ours:
         kernel()

@@ -18,7 +18,8 @@ import pytest
 import engine
 import engine.fft
 import engine.linalg
-from engine.ops import blas, distance
+from engine.ops import distance
+from engine.ops.linalg import products as blas
 from engine.tensor import wrap
 
 ROWS = json.loads((Path(__file__).parent / "data" / "messages_linalg.json").read_text())

@@ -11,13 +11,15 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import engine
-from engine import lowering, nn
+from engine import nn
 from engine.nn import functional as F
-from engine.plan import OptimizedModule
+from engine.plan import OptimizedModule, lowering
 
+pytestmark = pytest.mark.onednn
 Pair = namedtuple("Pair", "first second")
 
 
@@ -172,9 +174,19 @@ def test_residual_blocks(inplace: bool, batch: int, kernels: str) -> None:
     module = nn.Sequential(Block(inplace), Block(inplace, 2), Block(inplace))
     module = nn.Sequential(module, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
     compiled = planned(settled(module), engine.randn(batch, 6, 9, 9))
-    if kernels == "onednn":
+    if kernels == "onednn" and adds_in_its_own_pass(6):
         assert "add" not in names(compiled) and "relu" not in names(compiled)
         assert "convolution+sum+eltwise" in names(compiled)
+
+
+def adds_in_its_own_pass(channels: int) -> bool:
+    """Whether a convolution of oneDNN takes a residual sum and an activation along on this processor."""
+    from engine.backends.onednn import _abi, prepared, served
+
+    x, window = served.maps(1, channels, 9, 9), ((1, 1), (1, 1), (1, 1))
+    weight = np.ones((channels, channels, 3, 3), "float32")
+    post = (("binary", _abi.BINARY_ADD), ("eltwise", _abi.RELU, 0.0, 0.0))
+    return bool(prepared.convolution(x, weight, None, x.copy("K"), *window, 1, post))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +416,7 @@ def test_hooks_run() -> None:
 
 
 def test_the_first_call_of_a_process_is_traced_whole() -> None:
-    """Ops are compiled, and written anew for the first laid tensor, while the trace watches them."""
+    """Ops are compiled, and written anew for the first converted tensor, while the trace watches them."""
     code = (
         "import engine; from engine import nn;"
         "m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3)).eval();"

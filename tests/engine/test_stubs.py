@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import engine
-import engine.ops.late  # every op
+import engine.ops.lazy  # every op
 from engine.dispatch import PUBLIC
 
 ROOT = Path(__file__).parents[2]

@@ -193,7 +193,7 @@ def asks_and_never_listens():
 
 def swaps(what):
     """Leave something else than the tensors that were asked for."""
-    from hubcli import invoke
+    from hubcli.running import invoke
 
     def save(result, path):
         if what == "link":

@@ -182,6 +182,7 @@ SCHEMAS: dict[str, Schema] = {
         platform=TEXT,
         paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT),
         backends=mapping(maybe(TEXT)),
+        processor=record(instructions=maybe(TEXT), onednn=maybe(TEXT), left_to_numpy=each(TEXT)),
         libraries=mapping(maybe(TEXT)),
     ),
 }

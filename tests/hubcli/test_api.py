@@ -39,6 +39,10 @@ def test_signatures():
         "repo_or_dir", "model", "args", "source", "force_reload", "trust_repo", "verbose",
         "skip_validation", "framework", "kwargs",
     ]  # fmt: skip
+    assert load["repo_or_dir"].default is load["model"].default is inspect.Parameter.empty
+    for function in (hubcli.list, hubcli.help, hubcli.pull, hubcli.load_state_dict_from_url):
+        for parameter in inspect.signature(function).parameters.values():
+            assert parameter.default in (inspect.Parameter.empty, None, True, False, "github", "auto")
     assert load["source"].default == "github"
     assert load["trust_repo"].default is None
     assert load["framework"].default == "auto"

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import leases, maintenance, paths, reftable, store, trees, weights
+from hubcli import paths
+from hubcli.cache import leases, maintenance, reftable, store, trees, weights
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 from tests.torture import may_mount
 
-ROOT = Path(store.__file__).parents[1]
+ROOT = Path(store.__file__).parents[2]
 HUBCONF = """
 def net():
     import later
@@ -149,7 +150,7 @@ def test_whose_a_plain_file_is_does_not_depend_on_the_clock(tmp_path: Path, monk
 
 USER = """
 import sys
-from hubcli import store
+from hubcli.cache import store
 from hubcli.spec import RepoSpec
 print(store.ensure(RepoSpec.parse("o/r:v1")).path, flush=True)
 sys.stdin.read()
@@ -190,7 +191,7 @@ def test_a_lease_of_a_dead_process_holds_nothing(server: Served, hub_root: Path)
 
 WITHOUT_LOCKS = """
 import contextlib, sys
-from hubcli import cli, store
+from hubcli import cli; from hubcli.cache import store
 store.exclusive = lambda *_: contextlib.nullcontext()
 cli.hub.main(["--json", *sys.argv[1:]])
 """

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, git, http, store
+from hubcli import cli
+from hubcli.cache import store
+from hubcli.net import git, http
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, git_server, scripted_server, send
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import lockfile, settings, store, weights
+from hubcli import lockfile, settings
+from hubcli.cache import store, weights
 from hubcli.errors import IntegrityError, LockMismatchError, OfflineError, UsageError
 from hubcli.lockfile import Lock
 from hubcli.spec import RepoSpec

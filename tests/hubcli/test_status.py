@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from hubcli import cli, paths, store
+from hubcli import cli, paths
+from hubcli.cache import store
 from hubcli.errors import ExitStatus
 from tests.hubcli.schemas import SCHEMAS
 from tests.servers import Repository, dead_server, git_server, silent_server

@@ -8,7 +8,8 @@ import warnings
 
 import pytest
 
-from hubcli import store, torch_hub, trust
+from hubcli import torch_hub, trust
+from hubcli.cache import store
 from hubcli.errors import NetworkError, NotFoundError
 from hubcli.spec import RepoSpec
 from tests.servers import dead_server

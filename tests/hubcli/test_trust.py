@@ -8,10 +8,11 @@ import warnings
 
 import pytest
 
-from hubcli import settings, store, trust
+from hubcli import settings, trust
+from hubcli.cache import store
+from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, NotFoundError, UntrustedError, UsageError
 from hubcli.spec import RepoSpec
-from hubcli.store import Checkout
 
 
 @pytest.fixture

@@ -60,15 +60,8 @@ def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direc
     """The result, or None where the kernel must see whole arrays."""
     places = [i for i, a in enumerate(args) if a.__class__ is np.ndarray and a.ndim]
     arrays = [args[i] for i in places]
-    if not arrays:
-        return None
-    shape = arrays[0].shape
-    if any(a.shape != shape for a in arrays):
-        try:
-            shape = np.broadcast_shapes(*[a.shape for a in arrays])
-        except ValueError:
-            return None  # the kernel says it better
-    if math.prod(shape) * max(a.itemsize for a in arrays) < LARGE:
+    shape = _shape(arrays)
+    if shape is None:
         return None
     if into is not None:
         # an error in a later block must not leave a half-written target: floats have none
@@ -78,17 +71,7 @@ def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direc
     order = _order(next((a for a in arrays if a.shape == shape), None), shape)
     if order is None:
         return None
-    sizes = shape
-    if order != list(range(len(shape))):
-        arrays = [np.broadcast_to(a, shape) if a.shape != shape else a for a in arrays]
-        arrays = [a.transpose(order) for a in arrays]
-        sizes = tuple([shape[d] for d in order])
-    flat = all(a.shape == sizes and a.flags.c_contiguous for a in arrays)
-    if flat:
-        arrays = [a.reshape(-1) for a in arrays]
-        sizes = (math.prod(sizes),)
-    else:
-        arrays = [np.broadcast_to(a, sizes) if a.shape != sizes else a for a in arrays]
+    arrays, sizes, flat = _in_order(arrays, shape, order)
     target = arrays.pop() if into is not None else None
     slices = _slices(sizes)
     args_of = list(args)
@@ -131,6 +114,33 @@ def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direc
 
     threads.run(work, rest)
     return result
+
+
+def _shape(arrays: list[np.ndarray]) -> tuple[int, ...] | None:
+    """The shape of the result; None where there is nothing to cut."""
+    if not arrays:
+        return None
+    shape = arrays[0].shape
+    if any(a.shape != shape for a in arrays):
+        try:
+            shape = np.broadcast_shapes(*[a.shape for a in arrays])
+        except ValueError:
+            return None  # the kernel says it better
+    return shape if math.prod(shape) * max(a.itemsize for a in arrays) >= LARGE else None
+
+
+def _in_order(
+    arrays: list[np.ndarray], shape: tuple[int, ...], order: list[int]
+) -> tuple[list[np.ndarray], tuple[int, ...], bool]:
+    """The arrays with dims from the outermost to the innermost, their sizes, and whether all are one run of memory."""
+    sizes = shape
+    if order != list(range(len(shape))):
+        arrays = [np.broadcast_to(a, shape) if a.shape != shape else a for a in arrays]
+        arrays = [a.transpose(order) for a in arrays]
+        sizes = tuple([shape[d] for d in order])
+    if all(a.shape == sizes and a.flags.c_contiguous for a in arrays):
+        return [a.reshape(-1) for a in arrays], (math.prod(sizes),), True
+    return [np.broadcast_to(a, sizes) if a.shape != sizes else a for a in arrays], sizes, False
 
 
 def _apart(target: np.ndarray, operands: list[np.ndarray]) -> bool:

@@ -10,23 +10,21 @@ from typing import Any
 import numpy as np
 
 from engine.backends import Backend
-from engine.backends.cuda.flags import (  # noqa: F401  # torch.backends.cuda's names
-    can_use_efficient_attention,
-    can_use_flash_attention,
-    cudnn_sdp_enabled,
-    cufft_plan_cache,
-    enable_cudnn_sdp,
-    enable_flash_sdp,
-    enable_math_sdp,
-    enable_mem_efficient_sdp,
-    flash_sdp_enabled,
-    is_built,
-    math_sdp_enabled,
-    matmul,
-    mem_efficient_sdp_enabled,
-    preferred_linalg_library,
-    sdp_kernel,
-)
+from engine.backends.cuda.flags import can_use_efficient_attention as can_use_efficient_attention
+from engine.backends.cuda.flags import can_use_flash_attention as can_use_flash_attention
+from engine.backends.cuda.flags import cudnn_sdp_enabled as cudnn_sdp_enabled
+from engine.backends.cuda.flags import cufft_plan_cache as cufft_plan_cache
+from engine.backends.cuda.flags import enable_cudnn_sdp as enable_cudnn_sdp
+from engine.backends.cuda.flags import enable_flash_sdp as enable_flash_sdp
+from engine.backends.cuda.flags import enable_math_sdp as enable_math_sdp
+from engine.backends.cuda.flags import enable_mem_efficient_sdp as enable_mem_efficient_sdp
+from engine.backends.cuda.flags import flash_sdp_enabled as flash_sdp_enabled
+from engine.backends.cuda.flags import is_built as is_built
+from engine.backends.cuda.flags import math_sdp_enabled as math_sdp_enabled
+from engine.backends.cuda.flags import matmul as matmul
+from engine.backends.cuda.flags import mem_efficient_sdp_enabled as mem_efficient_sdp_enabled
+from engine.backends.cuda.flags import preferred_linalg_library as preferred_linalg_library
+from engine.backends.cuda.flags import sdp_kernel as sdp_kernel
 from engine.device import device
 
 
@@ -68,8 +66,8 @@ def load() -> CudaBackend:
         import cupy
     except ImportError:
         raise RuntimeError(
-            "device 'cuda' needs CuPy, which is not installed: pip install 'hubcli[cuda13]' (or cuda12), "
-            "or use device='cpu'"
+            "device 'cuda' needs CuPy, which is not installed: pip install 'hubcli[cuda13]' (or cuda12), or use "
+            "device='cpu'"
         ) from None
     if device_count() == 0:
         raise RuntimeError(

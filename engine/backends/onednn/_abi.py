@@ -12,6 +12,7 @@ typedef int64_t dims_t[12];
 typedef struct { int major, minor, patch; const char *hash; unsigned cpu_runtime, gpu_runtime; } version_t;
 typedef struct { int arg; void *memory; } exec_arg_t;
 const version_t *dnnl_version(void);
+int dnnl_get_effective_cpu_isa(void);
 int dnnl_engine_create(void **engine, int kind, size_t index);
 int dnnl_stream_create(void **stream, void *engine, unsigned flags);
 int dnnl_stream_wait(void *stream);
@@ -91,6 +92,19 @@ void omp_set_num_threads(int count);
 """
 
 CPU, IN_ORDER = 1, 1
+INSTRUCTIONS = {  # dnnl_cpu_isa_t: the name that ONEDNN_MAX_CPU_ISA takes
+    0x1: "SSE41",
+    0x3: "AVX",
+    0x7: "AVX2",
+    0xF: "AVX2_VNNI",
+    0x1F: "AVX2_VNNI_2",
+    0x27: "AVX512_CORE",
+    0x67: "AVX512_CORE_VNNI",
+    0xE7: "AVX512_CORE_BF16",
+    0x1EF: "AVX512_CORE_FP16",
+    0xFEF: "AVX512_CORE_AMX",
+    0x1FEF: "AVX512_CORE_AMX_FP16",
+}
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 256: "OpenCL", 512: "SYCL"}
 F32, ANY = 3, 1
 TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA = 64, 96, 128, 160

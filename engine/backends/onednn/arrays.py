@@ -13,8 +13,8 @@ import numpy as np
 from engine.backends.onednn import _abi, library
 from engine.backends.onednn.primitives import (
     Desc,
-    Plan,
     Primitive,
+    PrimitiveDesc,
     activation_desc,
     address,
     attributes,
@@ -93,7 +93,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | Non
         if bias is not None:
             descs[_abi.BIAS] = _desc(bias)
         return Primitive(
-            Plan(
+            PrimitiveDesc(
                 "matmul",
                 x,
                 w,
@@ -130,7 +130,7 @@ def batch_norm(
         flags = _abi.USE_SCALE | _abi.USE_SHIFT | (_abi.GLOBAL_STATS if given else 0)
         source, target, each = activation_desc(x), activation_desc(out), desc_of(mean.shape, (1,))
         mode = _abi.INFERENCE if given else _abi.TRAINING
-        plan = Plan("batch_normalization_forward", mode, source, target, eps, flags, attributes())
+        plan = PrimitiveDesc("batch_normalization_forward", mode, source, target, eps, flags, attributes())
         descs = {_abi.SRC: source, _abi.DST: target}
         descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE, _abi.SHIFT), each)
         return Primitive(plan, descs)
@@ -152,11 +152,11 @@ def batch_norm_backward(
     def make() -> Primitive:
         flags = _abi.USE_SCALE | _abi.USE_SHIFT
         source, each = activation_desc(x), desc_of(mean.shape, (1,))
-        hint = Plan(
+        hint = PrimitiveDesc(
             "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
         )  # fmt: skip
         of_source, of_target = activation_desc(of_x), activation_desc(grad)
-        plan = Plan(
+        plan = PrimitiveDesc(
             "batch_normalization_backward", _abi.BACKWARD, of_source, of_target, source, eps, flags, hint,
             attributes(),
         )  # fmt: skip
@@ -188,7 +188,7 @@ def layer_norm(
         source = target = _rows(mean.size, scale.size)
         stat, each = _line(mean), _line(scale)
         flags = _abi.USE_SCALE | _abi.USE_SHIFT
-        plan = Plan(
+        plan = PrimitiveDesc(
             "layer_normalization_forward", _abi.TRAINING, source, target, stat, eps, flags, attributes()
         )  # fmt: skip
         descs = {_abi.SRC: source, _abi.DST: target, _abi.MEAN: stat, _abi.VARIANCE: stat}
@@ -211,10 +211,10 @@ def layer_norm_backward(
     def make() -> Primitive:
         source = of_target = of_source = _rows(mean.size, scale.size)
         stat, each, flags = _line(mean), _line(scale), _abi.USE_SCALE | _abi.USE_SHIFT
-        hint = Plan(
+        hint = PrimitiveDesc(
             "layer_normalization_forward", _abi.TRAINING, source, source, stat, eps, flags, attributes(), hint=True
         )  # fmt: skip
-        plan = Plan(
+        plan = PrimitiveDesc(
             "layer_normalization_backward", _abi.BACKWARD, of_source, of_target, source, stat, eps, flags, hint,
             attributes(),
         )  # fmt: skip
@@ -267,7 +267,7 @@ def pooling(
         source, target = activation_desc(x), activation_desc(out)
         mode = _abi.TRAINING if keep else _abi.INFERENCE
         windows = _windows(x, out, kernel, stride, padding, dilation)
-        plan = Plan("pooling_forward", mode, algorithm, source, target, *windows, attributes())
+        plan = PrimitiveDesc("pooling_forward", mode, algorithm, source, target, *windows, attributes())
         descs = {_abi.SRC: source, _abi.DST: target}
         if keep:
             descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
@@ -295,10 +295,10 @@ def pooling_backward(
     def make() -> Primitive:
         source, target = activation_desc(of_x), activation_desc(grad)
         windows = _windows(of_x, grad, kernel, stride, padding, dilation)
-        hint = Plan(
+        hint = PrimitiveDesc(
             "pooling_forward", _abi.TRAINING, algorithm, source, target, *windows, attributes(), hint=True
         )  # fmt: skip
-        plan = Plan("pooling_backward", algorithm, source, target, *windows, hint, attributes())
+        plan = PrimitiveDesc("pooling_backward", algorithm, source, target, *windows, hint, attributes())
         descs = {_abi.DIFF_DST: target, _abi.DIFF_SRC: source}
         if kept is not None:
             descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
@@ -315,20 +315,35 @@ def pooling_backward(
 # --- softmax
 
 
+_LONG = 8192  # elements a lane: of what oneDNN sums one after another, more have lost 2e-5 of the sum
+
+
+@functools.cache
+def _lanes() -> int:
+    """How many sums of a row softmax keeps side by side."""
+    name = library.instructions() or ""
+    return 16 if name.startswith("AVX512") else 8 if name.startswith("AVX2") else 4
+
+
 def softmax(x: np.ndarray, out: np.ndarray, dim: int, log: bool) -> bool:
     """out = softmax (or its logarithm) of x along `dim`."""
+    long = x.shape[dim] > _LONG * _lanes()
+    if long and (log or dim != x.ndim - 1):
+        return False
     key = ("softmax", x.shape, x.strides, out.strides, dim, log)
 
     def make() -> Primitive:
         source, target = _desc(x), _desc(out)
         kind = _abi.LOG_SOFTMAX if log else _abi.SOFTMAX
-        plan = Plan("softmax_forward", _abi.INFERENCE, kind, source, target, dim, attributes())
+        plan = PrimitiveDesc("softmax_forward", _abi.INFERENCE, kind, source, target, dim, attributes())
         return Primitive(plan, {_abi.SRC: source, _abi.DST: target})
 
     found = primitive(key, make)
     if found is None:
         return False
     found(address(x), address(out))
+    if long:
+        out /= np.add.reduce(out, axis=dim, keepdims=True)  # numpy sums pairwise
     return True
 
 
@@ -339,10 +354,10 @@ def softmax_backward(grad: np.ndarray, y: np.ndarray, out: np.ndarray, dim: int,
     def make() -> Primitive:
         result, of_result, of_source = _desc(y), _desc(grad), _desc(out)
         kind = _abi.LOG_SOFTMAX if log else _abi.SOFTMAX
-        hint = Plan(
+        hint = PrimitiveDesc(
             "softmax_forward", _abi.TRAINING, kind, of_source, result, dim, attributes(), hint=True
         )  # fmt: skip
-        plan = Plan("softmax_backward", kind, of_source, of_result, result, dim, hint, attributes())
+        plan = PrimitiveDesc("softmax_backward", kind, of_source, of_result, result, dim, hint, attributes())
         return Primitive(plan, {_abi.DST: result, _abi.DIFF_DST: of_result, _abi.DIFF_SRC: of_source})
 
     found = primitive(key, make)
@@ -366,7 +381,7 @@ def eltwise(x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, 
 
     def make() -> Primitive:
         line = _line(x)
-        plan = Plan("eltwise_forward", _abi.INFERENCE, algorithm, line, line, alpha, beta, attributes())
+        plan = PrimitiveDesc("eltwise_forward", _abi.INFERENCE, algorithm, line, line, alpha, beta, attributes())
         return Primitive(plan, {_abi.SRC: line, _abi.DST: line})
 
     found = primitive(key, make)
@@ -385,10 +400,10 @@ def eltwise_backward(
 
     def make() -> Primitive:
         line = _line(data)
-        hint = Plan(
+        hint = PrimitiveDesc(
             "eltwise_forward", _abi.TRAINING, algorithm, line, line, alpha, beta, attributes(), hint=True
         )  # fmt: skip
-        plan = Plan("eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes())
+        plan = PrimitiveDesc("eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes())
         which = _abi.DST if of_result else _abi.SRC
         return Primitive(plan, {which: line, _abi.DIFF_DST: line, _abi.DIFF_SRC: line})
 
@@ -405,7 +420,7 @@ def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> boo
 
     def make() -> Primitive:
         line = _line(a)
-        plan = Plan("binary", algorithm, line, line, line, attributes())
+        plan = PrimitiveDesc("binary", algorithm, line, line, line, attributes())
         return Primitive(plan, {_abi.SRC: line, _abi.SRC_1: line, _abi.DST: line})
 
     found = primitive(key, make)
@@ -422,7 +437,7 @@ def scale(x: np.ndarray, factor: Any, out: np.ndarray) -> bool:
 
     def make() -> Primitive:
         line, one = _line(x), _line(number)
-        plan = Plan("binary", _abi.BINARY_MUL, line, one, line, attributes())
+        plan = PrimitiveDesc("binary", _abi.BINARY_MUL, line, one, line, attributes())
         return Primitive(plan, {_abi.SRC: line, _abi.SRC_1: one, _abi.DST: line})
 
     found = primitive(key, make)
@@ -439,7 +454,7 @@ def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray, out: np.ndarray) -
     def make() -> Primitive:
         line = _line(a)
         post = (("binary", _abi.BINARY_ADD, line),)
-        plan = Plan("binary", _abi.BINARY_MUL, line, line, line, attributes(post))
+        plan = PrimitiveDesc("binary", _abi.BINARY_MUL, line, line, line, attributes(post))
         descs = {_abi.SRC: line, _abi.SRC_1: line, _abi.DST: line}
         return Primitive(plan, descs | {_abi.POST_OP | _abi.SRC_1: line})
 
@@ -459,7 +474,7 @@ def by_channel(x: np.ndarray, factor: np.ndarray, summand: np.ndarray, out: np.n
     def make() -> Primitive:
         maps, each = _desc(x), desc_of((1, x.shape[1], 1), (x.shape[1], 1, 1))
         post = (("binary", _abi.BINARY_ADD, each),)
-        plan = Plan("binary", _abi.BINARY_MUL, maps, each, maps, attributes(post))
+        plan = PrimitiveDesc("binary", _abi.BINARY_MUL, maps, each, maps, attributes(post))
         descs = {_abi.SRC: maps, _abi.SRC_1: each, _abi.DST: maps}
         return Primitive(plan, descs | {_abi.POST_OP | _abi.SRC_1: each})
 
@@ -477,7 +492,7 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
     def make() -> Primitive:
         sources, target = [_desc(a) for a in arrays], _desc(out)
         handles = library.state.ffi.new("void *[]", [s.handle for s in sources])
-        plan = Plan("concat", target, len(sources), dim, handles, attributes())
+        plan = PrimitiveDesc("concat", target, len(sources), dim, handles, attributes())
         descs = {_abi.MULTIPLE_SRC + i: s for i, s in enumerate(sources)}
         return Primitive(plan, {_abi.DST: target, **descs})
 

@@ -1,8 +1,8 @@
 """Convolution on arrays: forward, and its gradients for the input and the weight.
 
 Activations are (N, C, *size) arrays with any strides; fast are channels-last ones.  Weights are packed for each call in
-the layout oneDNN wants, unless they are laid.  The gradients return False, nothing written, where oneDNN has no fast
-kernel.
+the layout oneDNN wants, unless they are converted.  The gradients return False, nothing written, where oneDNN has no
+fast kernel.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from engine.backends.onednn import _abi
 from engine.backends.onednn.packing import Packing
 from engine.backends.onednn.primitives import (
-    Plan,
     Primitive,
+    PrimitiveDesc,
     activation_desc,
     address,
     any_desc,
@@ -26,7 +26,7 @@ from engine.backends.onednn.primitives import (
     primitive,
     strides_of,
 )
-from engine.layouts import empty_laid, lay, lies_channels_last
+from engine.layouts import empty_channels_last, lies_channels_last, to_channels_last
 
 _F32 = np.dtype("float32")
 
@@ -67,24 +67,24 @@ def work(y: np.ndarray, w: np.ndarray) -> float:
 class Forward:
     """The convolution of one geometry, called with x (N, C, *size), w (O, C/G, *kernel) and a bias (O) or None.
 
-    The result (N, O, *out) is channels-last, `laid` or of numpy's own class.  x, w and bias give the geometry; `key` is
-    what packed weights are kept under.  Raises Unsupported where oneDNN has no fast kernel.
+    The result (N, O, *out) is channels-last, `converted` or of numpy's own class.  x, w and bias give the geometry;
+    `key` is what packed weights are kept under.  Raises Unsupported where oneDNN has no fast kernel.
     """
 
-    __slots__ = ("_key", "_laid", "_lies", "_run", "_shape", "used")
+    __slots__ = ("_channels_last", "_key", "_lies", "_run", "_shape", "used")
 
     def __init__(
-        self, key: Hashable, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Sequence[int], laid: bool,
+        self, key: Hashable, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Sequence[int], converted: bool,
         stride: Any, padding: Any, dilation: Any, groups: int,
     ) -> None:  # fmt: skip
-        self.used, self._key, self._laid = True, key, laid
+        self.used, self._key, self._channels_last = True, key, converted
         self._lies = lies_channels_last(x)
         self._shape = (x.shape[0], w.shape[0], *out)
         shape, strides = _weight_view(w, groups)
-        y = empty_laid(self._shape, np.float32)
-        g = _Geometry(x if self._lies else lay(x), y, shape, stride, padding, dilation)
+        y = empty_channels_last(self._shape, np.float32)
+        g = _Geometry(x if self._lies else to_channels_last(x), y, shape, stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
-        plan = Plan(
+        plan = PrimitiveDesc(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
             null() if b is None else b, g.y, *g.windows, attributes(), work=work(y, w),
         )  # fmt: skip
@@ -95,15 +95,15 @@ class Forward:
         self._run = Primitive(plan, descs, packing=Packing(desc_of(shape, strides), packed))
 
     def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        made = empty_laid(self._shape, _F32)
+        made = empty_channels_last(self._shape, _F32)
         run = self._run
-        source = address(x if self._lies else lay(x))
+        source = address(x if self._lies else to_channels_last(x))
         weights = run.extra["packing"].place(w, self._key)
         if bias is None:
             run(source, weights, address(made))
         else:
             run(source, weights, address(made), address(np.ascontiguousarray(bias)))
-        return made if self._laid else made.view(np.ndarray)
+        return made if self._channels_last else made.view(np.ndarray)
 
 
 def backward_input(
@@ -118,7 +118,7 @@ def backward_input(
         geometry = _Geometry(out, g, shape, stride, padding, dilation)
         x, y = geometry.x, geometry.y
         hint = _hint(geometry, shape)
-        plan = Plan(
+        plan = PrimitiveDesc(
             "convolution_backward_data", _abi.CONVOLUTION_DIRECT, x, any_desc(shape), y, *geometry.windows,
             hint, attributes(), work=work(g, w),
         )  # fmt: skip
@@ -146,7 +146,7 @@ def backward_weight(
         geometry = _Geometry(x, g, shape, stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
         hint = _hint(geometry, shape)
-        plan = Plan(
+        plan = PrimitiveDesc(
             "convolution_backward_weights", _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape),
             null() if b is None else b, geometry.y, *geometry.windows, hint, attributes(), work=work(g, out),
         )  # fmt: skip
@@ -171,9 +171,9 @@ def backward_weight(
     return True
 
 
-def _hint(geometry: _Geometry, shape: Any) -> Plan:
+def _hint(geometry: _Geometry, shape: Any) -> PrimitiveDesc:
     """The forward descriptor that a backward one asks for."""
-    return Plan(
+    return PrimitiveDesc(
         "convolution_forward", _abi.TRAINING, _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape), null(),
         geometry.y, *geometry.windows, attributes(), hint=True,
     )  # fmt: skip

@@ -57,6 +57,14 @@ def describe() -> str:
     return state.reason
 
 
+def instructions() -> str | None:
+    """The instruction set that the library's kernels are written in here, as ONEDNN_MAX_CPU_ISA names it."""
+    if load() is None or not hasattr(state.library, "dnnl_get_effective_cpu_isa"):
+        return None
+    number = state.library.dnnl_get_effective_cpu_isa()
+    return _abi.INSTRUCTIONS.get(number, hex(number))
+
+
 def _search() -> bool:
     if os.environ.get("ENGINE_ONEDNN", "").lower() in _OFF:
         state.reason = "off: ENGINE_ONEDNN=0"

@@ -1,4 +1,4 @@
-"""Weights in the layout a primitive chose: packed for each call, or kept with a laid weight."""
+"""Weights in the layout a primitive chose: packed for each call, or kept with a converted weight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.backends.onednn.primitives import (
     reorder_between,
     workspace,
 )
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 
 _KEPT = 1 << 28  # bytes of packed weights that are kept
 
@@ -57,11 +57,12 @@ class Packing:
     def place(self, w: np.ndarray, key: Hashable = None) -> Any:
         """The address of `w` as the primitive wants it, packed now if need be.
 
-        `key`: packed weights are kept with a laid `w`, which is not written to without its `packed` being taken away.
+        `key`: packed weights are kept with a converted `w`, which is not written to without its `packed` being taken
+        away.
         """
         if self.reorder is None:
             return address(w)
-        if key is None or type(w) is not Laid:
+        if key is None or type(w) is not ChannelsLast:
             return self._fill(w, self.buffer())
         kept = w.packed
         if kept is None or (kept.key is not key and kept.key != key):

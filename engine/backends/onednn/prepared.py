@@ -14,8 +14,8 @@ from engine.backends.onednn import _abi
 from engine.backends.onednn.convolution import _Geometry, _weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
-    Plan,
     Primitive,
+    PrimitiveDesc,
     Unsupported,
     address,
     aligned,
@@ -29,7 +29,7 @@ from engine.backends.onednn.primitives import (
 )
 
 
-def _run(plan: Plan, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Prepared:
+def _run(plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Prepared:
     """The primitive of `plan` with weight and bias bound."""
     packed = plan.desc(_abi.WEIGHTS_MD)
     descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}
@@ -84,7 +84,7 @@ def convolution(
         shape, strides = _weight_view(weight, groups)
         g = _Geometry(x, out, shape, stride, padding, dilation)
         b = null() if bias is None else desc_of(bias.shape, (1,))
-        plan = Plan(
+        plan = PrimitiveDesc(
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
             *g.windows, attributes(_chain(post, g.y)), work=work(out, weight),
         )  # fmt: skip
@@ -104,7 +104,7 @@ def product(
         left, target = desc_of(x.shape, strides_of(x)), desc_of(out.shape, strides_of(out))
         row = None if bias is None else bias.reshape(1, -1)
         b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
-        plan = Plan(
+        plan = PrimitiveDesc(
             "matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)),
             work=out.size * x.shape[-1] / 32,
         )  # fmt: skip

@@ -175,7 +175,7 @@ def attributes(post: Sequence[tuple] = ()) -> Any:
     return library.state.ffi.gc(attr, lib.dnnl_primitive_attr_destroy)
 
 
-class Plan:
+class PrimitiveDesc:
     """A primitive descriptor: what a primitive would be.  `name` is `convolution_forward` and the like.
 
     `hint`: only asked for by the descriptor of a backward, so its own speed does not matter.  `reference`: what is
@@ -191,7 +191,7 @@ class Plan:
         self.work = work
         use_threads(work)
         function = f"dnnl_{name}_primitive_desc_create"
-        handles = [a.handle if isinstance(a, Desc | Plan) else a for a in args]
+        handles = [a.handle if isinstance(a, Desc | PrimitiveDesc) else a for a in args]
         if name == "reorder":
             handle = _create(function, *handles)
         else:
@@ -231,7 +231,7 @@ class Primitive:
         "used",
     )
 
-    def __init__(self, plan: Plan, descs: dict[int, Desc], **extra: Any) -> None:
+    def __init__(self, plan: PrimitiveDesc, descs: dict[int, Desc], **extra: Any) -> None:
         lib, ffi = library.state.library, library.state.ffi
         self.plan, self.extra = plan, extra
         self.used = True
@@ -339,7 +339,7 @@ def address(array: np.ndarray) -> Any:
 def reorder_between(source: Desc, target: Desc) -> Primitive:
     """The copy from one layout to another."""
     engine = library.state.engine
-    plan = Plan("reorder", source, engine, target, engine, attributes())
+    plan = PrimitiveDesc("reorder", source, engine, target, engine, attributes())
     return Primitive(plan, {_abi.SRC: source, _abi.DST: target})
 
 

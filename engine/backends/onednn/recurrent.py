@@ -14,8 +14,8 @@ from engine.backends.onednn import _abi
 from engine.backends.onednn.packing import Packing
 from engine.backends.onednn.primitives import (
     Desc,
-    Plan,
     Primitive,
+    PrimitiveDesc,
     address,
     any_desc,
     attributes,
@@ -23,7 +23,7 @@ from engine.backends.onednn.primitives import (
     null,
     primitive,
 )
-from engine.layouts import Laid
+from engine.layouts import ChannelsLast
 
 _OFTEN = 8  # rows that pay for packing weights
 _LARGE = 1 << 16  # of as many elements
@@ -60,7 +60,7 @@ def _run(
     if not all(a.flags.c_contiguous for a in (x, *states, weight_ih, weight_hh, out, *last)):
         return False
     (length, count, features), size = x.shape, out.shape[2]
-    kept = type(weight_ih) is type(weight_hh) is Laid
+    kept = type(weight_ih) is type(weight_hh) is ChannelsLast
     if length * count < _OFTEN and gates * size * (features + size) > _LARGE and not kept:
         return False
     key = (kind, x.shape, size, reverse)
@@ -84,7 +84,7 @@ class _Layer:
         chosen = [any_desc((1, 1, n, gates, size)) for n in widths]
         if cells:
             chosen += [null()] * 2  # no peepholes, no projection
-        plan = Plan(
+        plan = PrimitiveDesc(
             f"{kind}_forward", _abi.INFERENCE, _abi.BACKWARDS if reverse else _abi.FORWARDS, source, *states, *chosen,
             bias, target, *states, 0, attributes(), work=count * size * size / 2,
             reference=True,

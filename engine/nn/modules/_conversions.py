@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import engine
 from engine.grad_mode import no_grad
@@ -18,7 +18,7 @@ class Conversions:
     _buffers: dict[str, Any]
     children: Callable[[], Iterator[Any]]
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         if recurse:
             for module in self.children():
                 module._apply(fn)
@@ -37,46 +37,46 @@ class Conversions:
                 self._buffers[key] = fn(buf)
         return self
 
-    def apply(self, fn: Callable[[Any], None]) -> Any:
+    def apply(self, fn: Callable[[Any], None]) -> Self:
         """Call `fn` on every descendant, then on this module; returns self."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
-    def cuda(self, device: Any = None) -> Any:
+    def cuda(self, device: Any = None) -> Self:
         """Move everything to a GPU, in place."""
         return self._apply(lambda t: t.cuda(device))
 
-    def cpu(self) -> Any:
+    def cpu(self) -> Self:
         """Move everything to the CPU, in place."""
         return self._apply(lambda t: t.cpu())
 
-    def type(self, dst_type: Any) -> Any:
+    def type(self, dst_type: Any) -> Self:
         """Cast everything to `dst_type`, in place."""
         return self._apply(lambda t: t.type(dst_type))
 
-    def float(self) -> Any:
+    def float(self) -> Self:
         """Cast floating parameters and buffers to float32, in place."""
         return self._apply(lambda t: t.float() if t.is_floating_point() else t)
 
-    def double(self) -> Any:
+    def double(self) -> Self:
         """Cast floating parameters and buffers to float64, in place."""
         return self._apply(lambda t: t.double() if t.is_floating_point() else t)
 
-    def half(self) -> Any:
+    def half(self) -> Self:
         """Cast floating parameters and buffers to float16, in place."""
         return self._apply(lambda t: t.half() if t.is_floating_point() else t)
 
-    def bfloat16(self) -> Any:
+    def bfloat16(self) -> Self:
         """Cast floating parameters and buffers to bfloat16, in place."""
         return self._apply(lambda t: t.bfloat16() if t.is_floating_point() else t)
 
-    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
         """Uninitialised parameters and buffers of the same shapes on `device`."""
         return self._apply(lambda t: engine.empty_like(t, device=device), recurse=recurse)
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`, `to(memory_format=...)`, in place."""
         device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
         if dtype is not None:
@@ -105,7 +105,7 @@ class Conversions:
 
         return self._apply(convert)
 
-    def share_memory(self) -> Any:
+    def share_memory(self) -> Self:
         """Move everything to memory that other processes can map."""
         return self._apply(lambda t: t.share_memory_())
 

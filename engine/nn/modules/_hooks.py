@@ -215,8 +215,8 @@ class BackwardHook:
                 out = (out,)
             if len(out) != self.n_outputs:
                 raise RuntimeError(
-                    "Backward pre hook returned an invalid number of grad_output, "
-                    f"got {len(out)}, but expected {self.n_outputs}"
+                    f"Backward pre hook returned an invalid number of grad_output, got {len(out)}, but expected "
+                    f"{self.n_outputs}"
                 )
             self.grad_outputs = out
         outputs = self.grad_outputs
@@ -269,10 +269,9 @@ def warn_non_full(inputs: Any, result: Any, grad_fn: Any) -> None:
         inputs = (inputs,)
     elif not (isinstance(inputs, tuple) and all(isinstance(i, Tensor) for i in inputs)):
         tell(
-            "Using non-full backward hooks on a Module that does not take as input a single Tensor or "
-            "a tuple of Tensors "
-            "is deprecated and will be removed in future versions. This hook will be missing some of the grad_input. "
-            "Please use register_full_backward_hook to get the documented behavior."
+            "Using non-full backward hooks on a Module that does not take as input a single Tensor or a tuple of "
+            "Tensors is deprecated and will be removed in future versions. This hook will be missing some of the "
+            "grad_input. Please use register_full_backward_hook to get the documented behavior."
         )
         return
     out = {r.grad_fn for r in result if r.grad_fn is not None}
@@ -289,8 +288,7 @@ def warn_non_full(inputs: Any, result: Any, grad_fn: Any) -> None:
         )
     elif {i.grad_fn for i in inputs if i.grad_fn is not None} != {n[0] for n in grad_fn.next_functions}:
         tell(
-            "Using a non-full backward hook when the forward contains multiple autograd Nodes is "
-            "deprecated and will be "
-            "removed in future versions. This hook will be missing some grad_input. Please use "
+            "Using a non-full backward hook when the forward contains multiple autograd Nodes is deprecated and will "
+            "be removed in future versions. This hook will be missing some grad_input. Please use "
             "register_full_backward_hook to get the documented behavior."
         )

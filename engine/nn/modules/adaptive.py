@@ -92,8 +92,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         low, high = int(target.min()), int(target.max())
         if low < 0 or high >= self.n_classes:
             raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] "
-                "were found. "
+                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] were "
+                "found. "
             )
         in_head = target
         parts, rows = [], []

@@ -7,7 +7,7 @@ import warnings
 from collections import OrderedDict, abc
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Self
 
 from engine.nn.modules._state import typename
 from engine.nn.modules.module import Module, _addindent
@@ -98,7 +98,7 @@ class Sequential(Module):
         self._check_other(other)
         return Sequential(*self, *other)
 
-    def __iadd__(self, other: Sequential) -> Any:
+    def __iadd__(self, other: Sequential) -> Self:
         self._check_other(other)
         return self.extend(list(other))
 
@@ -108,7 +108,7 @@ class Sequential(Module):
 
     __rmul__ = __mul__
 
-    def __imul__(self, other: int) -> Any:
+    def __imul__(self, other: int) -> Self:
         _check_times(self, other)
         return self.extend(list(self) * (other - 1))
 
@@ -124,12 +124,12 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns self."""
         self.add_module(str(len(self)), module)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module) -> Self:
         """Add a module at `index`; returns self."""
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: {Module}")
@@ -139,7 +139,7 @@ class Sequential(Module):
         _shift(self, index + n if index < 0 else index, module)
         return self
 
-    def extend(self, sequential: Iterable[Module]) -> Any:
+    def extend(self, sequential: Iterable[Module]) -> Self:
         """Add modules at the end; returns self."""
         for layer in sequential:
             self.append(layer)
@@ -198,7 +198,7 @@ class ModuleList(_Indexed):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._modules.values())
 
-    def __iadd__(self, modules: Iterable[Module]) -> Any:
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
@@ -223,7 +223,7 @@ class ModuleList(_Indexed):
         """Add a module at `index`."""
         _shift(self, index, module)
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns self."""
         self.add_module(str(len(self)), module)
         return self
@@ -234,7 +234,7 @@ class ModuleList(_Indexed):
         del self[key]
         return v
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns self."""
         if not isinstance(modules, abc.Iterable):
             raise TypeError("ModuleList.extend should be called with an iterable, but got " + type(modules).__name__)
@@ -353,17 +353,17 @@ class ParameterList(_Indexed):
     def __iter__(self) -> Iterator[Any]:
         return iter(self[i] for i in range(len(self)))
 
-    def __iadd__(self, parameters: Iterable[Any]) -> Any:
+    def __iadd__(self, parameters: Iterable[Any]) -> Self:
         return self.extend(parameters)
 
-    def append(self, value: Any) -> Any:
+    def append(self, value: Any) -> Self:
         """Add a value at the end; returns self."""
         new_idx = len(self)
         self._size += 1
         self[new_idx] = value
         return self
 
-    def extend(self, values: Iterable[Any]) -> Any:
+    def extend(self, values: Iterable[Any]) -> Self:
         """Add values at the end; returns self."""
         if not isinstance(values, abc.Iterable) or isinstance(values, Tensor):
             raise TypeError("ParameterList.extend should be called with an iterable, but got " + type(values).__name__)
@@ -500,6 +500,6 @@ class ParameterDict(Module):
         copy.update(self)
         return copy
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Self:
         self.update(other)
         return self

@@ -186,8 +186,8 @@ class _ConvTransposeNd(_ConvNd):
             output_size = output_size[lead:]
         if len(output_size) != n:
             raise ValueError(
-                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {lead + n} elements "
-                f"(got {len(output_size)})"
+                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {lead + n} elements (got "
+                f"{len(output_size)})"
             )
         dilation = (1,) * n if dilation is None else dilation
         least = [
@@ -197,9 +197,8 @@ class _ConvTransposeNd(_ConvNd):
         most = [m + s - 1 for m, s in zip(least, stride)]
         if any(not a <= size <= b for size, a, b in zip(output_size, least, most)):
             raise ValueError(
-                f"requested an output size of {output_size}, but valid sizes range from {least} to {most} "
-                "(for an input "
-                f"of {input.size()[2:]})"
+                f"requested an output size of {output_size}, but valid sizes range from {least} to {most} (for an "
+                f"input of {input.size()[2:]})"
             )
         return [size - a for size, a in zip(output_size, least)]
 

@@ -44,8 +44,8 @@ class Unflatten(Module):
         for i, elem in enumerate(input):
             if not isinstance(elem, int):
                 raise TypeError(
-                    "unflattened_size must be tuple of ints, "
-                    f"but found element of type {type(elem).__name__} at pos {i}"
+                    f"unflattened_size must be tuple of ints, but found element of type {type(elem).__name__} at pos "
+                    f"{i}"
                 )
 
     def forward(self, input: Tensor) -> Tensor:

@@ -60,10 +60,10 @@ class _InstanceNorm(_NormBase):
                 names, klass = " and ".join(f'"{k}"' for k in keys), type(self).__name__
                 error_msgs.append(
                     f"Unexpected running stats buffer(s) {names} for {klass} with track_running_stats=False. If "
-                    "state_dict is a checkpoint saved before 0.4.0, this may be expected because "
-                    f"{klass} does not track running stats by default since 0.4.0. Please remove these keys from "
-                    "state_dict. If the running stats are actually needed, instead set track_running_stats=True in "
-                    f"{klass} to enable them. See the documentation of {klass} for details."
+                    f"state_dict is a checkpoint saved before 0.4.0, this may be expected because {klass} does not "
+                    "track running stats by default since 0.4.0. Please remove these keys from state_dict. If the "
+                    f"running stats are actually needed, instead set track_running_stats=True in {klass} to enable "
+                    f"them. See the documentation of {klass} for details."
                 )
                 for key in keys:
                     state_dict.pop(key)
@@ -79,9 +79,8 @@ class _InstanceNorm(_NormBase):
                     f"expected input's size at dim={dim} to match num_features ({self.num_features}), but got: {size}."
                 )
             warnings.warn(
-                f"input's size at dim={dim} does not match num_features. You can silence this warning by "
-                "not passing in "
-                "num_features, which is not used because affine=False",
+                f"input's size at dim={dim} does not match num_features. You can silence this warning by not passing "
+                "in num_features, which is not used because affine=False",
                 stacklevel=2,
             )
         if input.dim() == self._get_no_batch_dim():

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from engine.autograd.graph import requires_grad_of  # noqa: F401
 from engine.hooks import RemovableHandle
@@ -99,9 +99,13 @@ class Module(Conversions, StateDict):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    def forward(self, *input: Any) -> Any:
-        """What a call computes; subclasses define it."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+    if TYPE_CHECKING:
+        forward: Callable[..., Any]  # each module has arguments of its own
+    else:
+
+        def forward(self, *input: Any) -> Any:
+            """What a call computes; subclasses define it."""
+            raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # --- registration
 
@@ -141,8 +145,8 @@ class Module(Conversions, StateDict):
             if param.grad_fn:
                 raise ValueError(
                     f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
-                    "explicitly. "
-                    f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
+                    f"explicitly. To express '{name}' as a function of another Tensor, compute the value in the "
+                    "forward() method."
                 )
             for hook in _hooks.parameter_registration.values():
                 output = hook(self, name, param)
@@ -236,9 +240,8 @@ class Module(Conversions, StateDict):
     def _set_full(self, value: bool) -> None:
         if self._is_full_backward_hook is (not value):
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
-                "use only one "
-                "of them."
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
+                "one of them."
             )
         self._is_full_backward_hook = value
 
@@ -453,9 +456,8 @@ class Module(Conversions, StateDict):
             self.register_buffer(name, value)
         else:
             raise RuntimeError(
-                "Registering a non-persistent buffer on a Module subclass that implements "
-                "register_buffer() without the "
-                "persistent argument is not allowed."
+                "Registering a non-persistent buffer on a Module subclass that implements register_buffer() without "
+                "the persistent argument is not allowed."
             )
 
     def __delattr__(self, name: str) -> None:
@@ -549,7 +551,7 @@ class Module(Conversions, StateDict):
 
     # --- mode, gradients
 
-    def train(self, mode: bool = True) -> Any:
+    def train(self, mode: bool = True) -> Self:
         """Set training mode (dropout on, batch statistics) here and below; returns self."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
@@ -558,11 +560,11 @@ class Module(Conversions, StateDict):
             module.train(mode)
         return self
 
-    def eval(self) -> Any:
+    def eval(self) -> Self:
         """Set evaluation mode; returns self."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set `requires_grad` of every parameter; returns self."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)

@@ -92,9 +92,8 @@ class RNNBase(Module):
             )
         if dropout > 0 and self.num_layers == 1:
             warnings.warn(
-                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
-                "expects num_layers "
-                f"greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
                 stacklevel=4,
             )
         for name in ("bias", "batch_first"):
@@ -383,8 +382,8 @@ class LSTM(RNNBase):
         if hx[0].dim() != n or hx[1].dim() != n:
             kind = "batched" if batched else "unbatched"
             raise RuntimeError(
-                f"For {kind} {n}-D input, hx and cx should also be {n}-D but got ({hx[0].dim()}-D, "
-                f"{hx[1].dim()}-D) tensors"
+                f"For {kind} {n}-D input, hx and cx should also be {n}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) "
+                "tensors"
             )
         return hx if batched else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
 

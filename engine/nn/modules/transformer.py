@@ -16,7 +16,7 @@ from engine.nn.modules.dropout import Dropout
 from engine.nn.modules.linear import Linear
 from engine.nn.modules.module import Module
 from engine.nn.modules.normalization import LayerNorm
-from engine.ops.dropout import plus_dropped
+from engine.ops.nn.dropout import plus_dropped
 from engine.tensor import Tensor
 
 __all__ = [

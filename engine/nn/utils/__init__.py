@@ -1,5 +1,7 @@
 """Tools round modules: gradient clipping, packing of sequences, reparametrisation, parameter vectors."""
 
+from typing import TYPE_CHECKING
+
 from engine.nn.utils import parametrizations, parametrize, rnn, stateless
 from engine.nn.utils.clip_grad import _clip_grads_with_norm_ as clip_grads_with_norm_
 from engine.nn.utils.clip_grad import _get_total_norm as get_total_norm
@@ -27,10 +29,13 @@ __all__ = [
     "skip_init", "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
+if TYPE_CHECKING:
+    from engine.nn.utils import prune as prune
+else:
 
-def __getattr__(name: str) -> object:
-    if name == "prune":
-        import importlib
+    def __getattr__(name: str) -> object:
+        if name == "prune":
+            import importlib
 
-        return importlib.import_module("engine.nn.utils.prune")
-    raise AttributeError(f"module 'torch.nn.utils' has no attribute '{name}'")
+            return importlib.import_module("engine.nn.utils.prune")
+        raise AttributeError(f"module 'torch.nn.utils' has no attribute '{name}'")

@@ -135,9 +135,8 @@ class ParametrizationList(ModuleList):
                 raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
             if len(value) != self.ntensors:
                 raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a "
-                    "sequence of length "
-                    f"{len(value)}."
+                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of "
+                    f"length {len(value)}."
                 )
             for i, tensor in enumerate(value):
                 own = getattr(self, f"original{i}")
@@ -149,8 +148,7 @@ class ParametrizationList(ModuleList):
                 if own.dtype != tensor.dtype:
                     raise ValueError(
                         f"Tensor {i} returned by `right_inverse` has dtype {tensor.dtype} while `original{i}` has "
-                        "dtype "
-                        f"{own.dtype}"
+                        f"dtype {own.dtype}"
                     )
                 _set(own, tensor)
 
@@ -240,8 +238,8 @@ def _check_another(module: Module, tensor_name: str, parametrization: Module) ->
         if getattr(Z, label) != getattr(Y, label):
             raise ValueError(
                 f"The tensor returned by parametrization.right_inverse must have the same {label} as "
-                f"module.{tensor_name}, "
-                f"unless the `unsafe` flag is enabled.\nmodule.{tensor_name}.{label}: {getattr(Y, label)}\n"
+                f"module.{tensor_name}, unless the `unsafe` flag is enabled.\n"
+                f"module.{tensor_name}.{label}: {getattr(Y, label)}\n"
                 f"returned {label}: {getattr(Z, label)}"
             )
 
@@ -267,8 +265,8 @@ def register_parametrization(
         module.parametrizations[tensor_name] = parametrizations
     else:
         raise ValueError(
-            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with "
-            f"name '{tensor_name}'"
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
+            f"'{tensor_name}'"
         )
     return module
 
@@ -296,9 +294,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         original = Parameter(t.detach()) if t.requires_grad else t
     else:
         raise ValueError(
-            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
-            "terms of a sequence "
-            "of tensors."
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a "
+            "sequence of tensors."
         )
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]

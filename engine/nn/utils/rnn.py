@@ -109,10 +109,9 @@ def _packed_sequence_init_args(
     if batch_sizes is not None:
         if batch_sizes.device.type != "cpu":
             raise ValueError(
-                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created "
-                "manually. They "
-                "should be instantiated by functions like pack_sequence and pack_padded_sequences in nn.utils.rnn. "
-                "https://pytorch.org/docs/stable/nn.html#torch.nn.utils.rnn.pack_sequence"
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created manually. "
+                "They should be instantiated by functions like pack_sequence and pack_padded_sequences in "
+                "nn.utils.rnn. https://pytorch.org/docs/stable/nn.html#torch.nn.utils.rnn.pack_sequence"
             )
         return data, batch_sizes, sorted_indices, unsorted_indices
     if not (isinstance(data, list | tuple) and len(data) == 2):
@@ -142,8 +141,8 @@ def pack_padded_sequence(
         lengths = engine.as_tensor(lengths, dtype=engine.int64)
     elif lengths.device.type != "cpu":
         raise RuntimeError(
-            "'lengths' argument should be a 1D CPU int64 tensor, but got "
-            f"{lengths.dim()}D {lengths.device} {engine.dtypes.scalar_name(lengths.dtype)} tensor"
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} "
+            f"{engine.dtypes.scalar_name(lengths.dtype)} tensor"
         )
     else:
         lengths = lengths.to(dtype=engine.int64)
@@ -174,9 +173,8 @@ def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> 
     if counts != sorted(counts, reverse=True):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
-            "requirement if you do "
-            "not need ONNX exportability."
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you "
+            "do not need ONNX exportability."
         )
     if counts[0] > steps:
         raise RuntimeError(f"Expected `len(lengths)` <= {steps}, but got {counts[0]}")

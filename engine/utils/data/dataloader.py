@@ -170,8 +170,8 @@ class DataLoader(Generic[_T]):
                 methods = multiprocessing.get_all_start_methods()
                 if context not in methods:
                     raise ValueError(
-                        "multiprocessing_context option should specify a valid start method in "
-                        f"{methods!r}, but got multiprocessing_context={context!r}"
+                        f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "
+                        f"multiprocessing_context={context!r}"
                     )
                 context = multiprocessing.get_context(context)
             elif not isinstance(context, multiprocessing.context.BaseContext):

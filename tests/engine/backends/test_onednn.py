@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from engine.backends import onednn
-from engine.layouts import Laid, lies_channels_last
-from engine.ops import _conv, _pool
+from engine.layouts import ChannelsLast, lies_channels_last
+from engine.ops.nn import _conv, _pool
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 
 
@@ -110,11 +111,11 @@ def test_convolution(geometry: Any) -> None:
     )
     wanted = _conv.forward(np, x, w, b, *window, groups)
     assert ready()
-    for laid in (True, False):
+    for converted in (True, False):
         for given in (np.ascontiguousarray(x), x):
-            run = convolution.Forward("key", given, w, b, wanted.shape[2:], laid, *window, groups)
+            run = convolution.Forward("key", given, w, b, wanted.shape[2:], converted, *window, groups)
             y = run(given, w, b)
-            assert (type(y) is Laid) == laid and lies_channels_last(y)
+            assert (type(y) is ChannelsLast) == converted and lies_channels_last(y)
             close(y, wanted)
     g = channels_last(*wanted.shape)
     of_x = np.empty_like(x)
@@ -145,16 +146,16 @@ def test_convolution_with_what_follows() -> None:
 def test_slow_reference_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain image into a channels-last result: oneDNN has it, a thousand times slower than it should be."""
     from engine.backends.onednn import prepared
-    from engine.backends.onednn.primitives import Plan, address
+    from engine.backends.onednn.primitives import PrimitiveDesc, address
 
     names = []
 
-    class Recorded(Plan):
+    class Recorded(PrimitiveDesc):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             names.append(self.implementation)
 
-    monkeypatch.setattr(prepared, "Plan", Recorded)
+    monkeypatch.setattr(prepared, "PrimitiveDesc", Recorded)
     x, w = rand(1, 3, 32, 32), rand(16, 3, 7, 7)
     y = np.empty_like(channels_last(1, 16, 16, 16))
     run = prepared.convolution(x, w, None, y, (2, 2), (3, 3), (1, 1), 1)
@@ -228,16 +229,40 @@ def test_pooling_and_softmax() -> None:
     where = _pool.window_argmax(np, x, y, *window)
     close(of_x, _pool.put_back(np, g, where, (7, 7), *window))
 
+
+@needs_library
+def test_softmax() -> None:
+    from engine.backends.onednn import arrays
+    from engine.backends.onednn.served import implementations
+
     x = rand(6, 40)
     y, of_x, g = np.empty_like(x), np.empty_like(x), rand(40, 6).T.copy()
     assert arrays.softmax(x, y, 1, False)
     e = np.exp(x)
     wanted = e / e.sum(1, keepdims=True)
     close(y, wanted)
-    assert arrays.softmax_backward(g, y, of_x, 1, False)
-    close(of_x, wanted * (g - (g * wanted).sum(1, keepdims=True)))
+    served = arrays.softmax_backward(g, y, of_x, 1, False)
+    assert served == (implementations()["softmax_backward"] is not None)
+    if served:
+        close(of_x, wanted * (g - (g * wanted).sum(1, keepdims=True)))
     assert arrays.softmax(x, y, 1, True)
     close(y, np.log(wanted))
+    served = arrays.softmax_backward(g, y, of_x, 1, True)
+    assert served == (implementations()["log_softmax_backward"] is not None)
+    if served:
+        close(of_x, g - wanted * g.sum(1, keepdims=True))
+
+
+@needs_library
+def test_probabilities_of_very_many_classes_are_summed_as_exactly_as_those_of_few() -> None:
+    from engine.backends.onednn import arrays
+
+    x = np.random.default_rng(1).standard_normal((2, 300_000)).astype("float32") * 4
+    y = np.empty_like(x)
+    assert arrays.softmax(x, y, 1, False)
+    e = np.exp(x.astype("float64"))
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), 5e-6)
+    assert not arrays.softmax(x, y, 1, True)  # numpy's
 
 
 # --- threads and forks
@@ -317,7 +342,7 @@ def test_off_and_on_by_torchs_names() -> None:
     with mkldnn.flags(enabled=False):
         assert not usable(x) and mkldnn.set_flags() == (False,)
         w, image = engine.ones(4, 3, 3, 3), engine.ones(1, 3, 9, 9)
-        assert engine.conv2d(image, w)._laid is None
+        assert engine.conv2d(image, w)._channels_last is None
     mkldnn.enabled = False
     assert not usable(x)
     mkldnn.enabled = True

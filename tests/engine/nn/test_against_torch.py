@@ -12,6 +12,7 @@ import pytest
 import engine
 from tests.engine.nn import record
 
+pytestmark = pytest.mark.onednn
 TOLERANCE = {"float32": 3e-5, "float16": 2e-2, "complex64": 3e-5}
 
 

@@ -9,6 +9,7 @@ import pytest
 import engine
 from engine.nn import functional as F
 
+pytestmark = pytest.mark.onednn
 INF, NAN = math.inf, math.nan
 ODD = [
     NAN,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import engine
-import engine.ops.late  # every op
+import engine.ops.lazy  # every op
 from engine.autograd.graph import AccumulateGrad, accumulate_arrays
 from engine.dispatch import OPS
-from engine.runtime import SMALL
+from engine.dispatch.runtime import SMALL
 from tests.engine.samples import Case, cases, tensors_of
 
 OF_ARRAYS = [c for c in cases() if c.op is not None and c.op.array_formulas is not None]

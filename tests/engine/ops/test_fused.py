@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import engine
-import engine.ops.late  # every op
+import engine.ops.lazy  # every op
 from engine import nn
 from engine.backends import onednn
 from engine.dispatch import OPS
 from engine.nn import functional as F
-from engine.ops.dropout import plus_dropped
+from engine.ops.nn.dropout import plus_dropped
 
+pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import engine
-from engine import binder
-from engine.dispatch import OPS
+from engine.dispatch import OPS, binder
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
 
+pytestmark = pytest.mark.onednn
 LEAVES = {  # name: (shapes of the leaves, function)
     "conv1d": ([(2, 6, 50), (8, 3, 5), (8,)], lambda x, w, b: F.conv1d(x, w, b, 2, 2, 1, 2)),
     "conv2d": ([(2, 6, 15, 14), (8, 6, 3, 3), (8,)], lambda x, w, b: F.conv2d(x, w, b, 1, 1)),

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import engine
-import engine.ops.late  # every op
-from engine import backends, binder
+import engine.ops.lazy  # every op
+from engine import backends
 from engine.autograd.gradcheck import gradcheck, gradgradcheck
-from engine.dispatch import COMPOSITES, OPS
+from engine.dispatch import COMPOSITES, OPS, binder
 from engine.tensor import Tensor, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
 from tests.engine.standin import StandIn
@@ -253,10 +253,11 @@ def _float32(value: Any) -> Any:
     return mapped(value, lambda t: t._array.astype("float32") if t.dtype is engine.float64 else t._array)
 
 
+@pytest.mark.onednn
 @every(lambda c: is_op(c) and binder.onednn_kernels() and "onednn" in c.op.kernels)
 def test_kernel_variants_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's kernel of an op, where it takes the sample, against the op's own; test_onednn.py has larger ones."""
-    from engine.ops import onednn_blas
+    from engine.ops.onednn import blas as onednn_blas
 
     monkeypatch.setattr(onednn_blas, "_PRODUCT", 0)
     args, kwargs = case.seeded()

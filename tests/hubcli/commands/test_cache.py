@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, store
+from hubcli import cli
+from hubcli.cache import store
 from hubcli.spec import RepoSpec
 from tests.servers import Repository
 

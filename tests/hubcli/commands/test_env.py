@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hubcli import __version__, cli, git
+from hubcli import __version__, cli
 from hubcli.errors import HubError
+from hubcli.net import git
 
 
 def test_document(hub_root: Path) -> None:
@@ -22,11 +23,15 @@ def test_document(hub_root: Path) -> None:
         "platform",
         "paths",
         "backends",
+        "processor",
         "libraries",
     ]
     assert made["hubcli"] == __version__ and made["paths"]["hub_dir"] == str(hub_root)
     assert made["backends"]["cpu"].startswith("numpy ")
     assert made["backends"]["onednn"].startswith(("oneDNN 3.", "off: "))
+    found = made["processor"]
+    assert (found["onednn"] is not None) == made["backends"]["onednn"].startswith("oneDNN")
+    assert found["onednn"] or not found["left_to_numpy"]
     assert made["libraries"]["git"] and made["libraries"]["click"]
     assert not hub_root.exists()
 
@@ -34,6 +39,7 @@ def test_document(hub_root: Path) -> None:
 def test_for_people() -> None:
     result = CliRunner().invoke(cli.hub, ["env"])
     assert result.exit_code == 0 and "libraries.click" in result.stdout
+    assert "processor.instructions" in result.stdout
 
 
 def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_force_reload_fetches_weights_anew(model, files):
 )
 def test_failures(model, monkeypatch, tmp_path, arguments, status, message):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hubcli.http.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("hubcli.net.http.time.sleep", lambda seconds: None)
     result = hub("--json", "load", str(model.folder), *arguments)
     assert result.exit_code == status, result.output
     assert message in json.loads(result.stdout)["error"]["message"]

@@ -8,7 +8,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli, hubconf, scaffold
+from hubcli import cli, scaffold
+from hubcli.reading import hubconf
 
 
 def hub(*arguments: str):

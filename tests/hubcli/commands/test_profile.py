@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli, profile_page, profiling, sandbox
+from hubcli import cli
+from hubcli.confined import sandbox
 from hubcli.errors import RepositoryCodeError
+from hubcli.running import profile_page, profiling
 
 HUBCONF = '''
 import torch

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from hubcli import cli, inference
+from hubcli import cli
 from hubcli.errors import UsageError
-from hubcli.inference import Output, Picture
+from hubcli.running import inference
+from hubcli.running.inference import Output, Picture
 from tests.hubcli.models import HUBCONF
 
 

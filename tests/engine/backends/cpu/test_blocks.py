@@ -9,13 +9,13 @@ import pytest
 
 import engine
 from engine.backends.cpu import blocks, fast, reduce, threads
-from engine.ops import large
+from engine.ops import blocks as kernels
 from tests.engine.samples import Case, cases, mapped
 
 CASES = cases()
 LAYOUTS = ["contiguous", "transposed", "channels last", "sliced", "expanded", "reversed"]
-POINTWISE = [c for c in CASES if c.op is not None and (c.op.broadcast or c.name in large.POINTWISE)]
-REDUCING = [c for c in CASES if c.name in large.ROWS or c.name in large._REDUCTIONS]
+POINTWISE = [c for c in CASES if c.op is not None and c.op.blocks == "elements"]
+REDUCING = [c for c in CASES if c.op is not None and (c.op.blocks == "rows" or "blocks" in c.op.kernels)]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def both(case: Case) -> tuple[object, object]:
             wanted = case.op.kernel(np, *args, **kwargs)
         except (TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
             pytest.skip(f"the kernel alone refuses: {error}")
-        return large.kernel_of(case.op)(np, *args, **kwargs), wanted
+        return kernels.kernel_of(case.op)(np, *args, **kwargs), wanted
 
 
 @pytest.mark.parametrize("case", POINTWISE, ids=str)
@@ -61,9 +61,9 @@ def test_pointwise(case: Case, tiny: None) -> None:
 
 @pytest.mark.parametrize("how", LAYOUTS)
 def test_clone(how: str, tiny: None) -> None:
-    x = laid((3, 4, 2, 5), how)
+    x = strided((3, 4, 2, 5), how)
     record = engine.dispatch.OPS["clone"]
-    found, wanted = large.kernel_of(record)(np, x), record.kernel(np, x)
+    found, wanted = kernels.kernel_of(record)(np, x), record.kernel(np, x)
     assert np.array_equal(found, x) and not np.shares_memory(found, x) and found.flags.writeable
     assert found.strides == wanted.strides
 
@@ -73,11 +73,11 @@ def test_reductions_and_rows(case: Case, tiny: None) -> None:
     same(*both(case))
 
 
-def test_names() -> None:
-    """Every name stands for an op."""
-    known = {c.name for c in CASES}
-    for names in (large.POINTWISE, large.ROWS, large.DIRECT, frozenset(large._REDUCTIONS)):
-        assert not names - known
+def test_options() -> None:
+    """What an op says of its blocks is one of the few words, and only elementwise ops write as they go."""
+    records = [c.op for c in CASES if c.op is not None]
+    assert {record.blocks for record in records} == {"", "elements", "rows", "copy"}
+    assert not [record.name for record in records if record.direct and record.blocks != "elements"]
 
 
 @pytest.mark.parametrize("case", [c for c in POINTWISE if c.op.inplace and c.op.promote != "compare"], ids=str)
@@ -93,13 +93,13 @@ def test_in_place(case: Case, tiny: None) -> None:
     if wanted.shape != args[0].shape or wanted.dtype != args[0].dtype:
         pytest.skip("does not fit the target")
     target = args[0].copy()
-    found = large.kernel_of(case.op)(np, target, *args[1:], into=target, **kwargs)
+    found = kernels.kernel_of(case.op)(np, target, *args[1:], into=target, **kwargs)
     if found is not target:  # left to the caller
         target[...] = found
     same(target, wanted)
 
 
-def laid(shape: tuple[int, ...], how: str) -> np.ndarray:
+def strided(shape: tuple[int, ...], how: str) -> np.ndarray:
     values = np.random.default_rng(3).standard_normal(shape)
     if how == "transposed":
         return np.ascontiguousarray(values.T).T
@@ -118,24 +118,24 @@ def laid(shape: tuple[int, ...], how: str) -> np.ndarray:
 @pytest.mark.parametrize("first", LAYOUTS)
 def test_layouts(first: str, second: str, tiny: None) -> None:
     shape = (3, 4, 2, 5)
-    x = laid(shape, first)
+    x = strided(shape, first)
     parts = {"channel": (4, 1, 1), "row": (5,), "one": (1, 1, 1, 1)}
-    y = 2.5 if second == "number" else laid(parts[second], "") if second in parts else laid(shape, second)
-    kernel = large.kernel_of(engine.dispatch.OPS["sub"])
+    y = 2.5 if second == "number" else strided(parts[second], "") if second in parts else strided(shape, second)
+    kernel = kernels.kernel_of(engine.dispatch.OPS["sub"])
     found = kernel(np, x, y)
     assert np.array_equal(found, x - y)
     if first not in ("expanded", "reversed", "sliced"):
         assert found.strides == x.strides
     if second not in parts and first != "expanded":
-        target = laid(shape, first)
+        target = strided(shape, first)
         assert kernel(np, target, y, into=target) is not None
-        assert np.array_equal(laid(shape, first) - y, x - y)
+        assert np.array_equal(strided(shape, first) - y, x - y)
 
 
 def test_in_place_with_an_operand_that_overlaps(tiny: None) -> None:
     """A row of the target among the operands: every element sees the old values."""
     x = engine.arange(12.0).view(4, 3)
-    kernel = large.kernel_of(engine.dispatch.OPS["add"])
+    kernel = kernels.kernel_of(engine.dispatch.OPS["add"])
     target = x.numpy().copy()
     wanted = target + target[1]
     found = kernel(np, target, target[1], into=target)
@@ -143,13 +143,13 @@ def test_in_place_with_an_operand_that_overlaps(tiny: None) -> None:
 
 
 def test_outer_shapes_and_errors(tiny: None) -> None:
-    kernel = large.kernel_of(engine.dispatch.OPS["mul"])
+    kernel = kernels.kernel_of(engine.dispatch.OPS["mul"])
     a, b = np.arange(5.0)[:, None], np.arange(3.0)
     assert np.array_equal(kernel(np, a, b), a * b)
     with pytest.raises(ValueError, match="broadcast"):
         kernel(np, np.zeros(3), np.zeros(4))
     with pytest.raises(RuntimeError, match="Boolean inputs not supported for relu"):
-        large.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
+        kernels.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"])

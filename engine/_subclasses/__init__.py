@@ -1,5 +1,0 @@
-"""torch._subclasses' names: no tensor is without values, so nothing is a FakeTensor."""
-
-from engine._subclasses.fake_tensor import FakeTensor
-
-__all__ = ["FakeTensor"]

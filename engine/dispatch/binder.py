@@ -1,0 +1,620 @@
+"""The binder: writes, per op, the Python source of its public function and of its node's `apply`.
+
+What the text of every public function does, in this order: take the arrays of its tensor arguments (promoting where
+types differ), call the kernel, make the result Tensors and, if grad mode is on and an input requires grad, a node with
+the edges to the inputs and exactly what the needed formulas read.  Equal texts share one code object.
+
+Note [Floating point warnings]
+torch never warns of a division by zero or an overflow; numpy does, through Python's warnings.  `engine/__init__`
+silences them for the engine's own modules only (the user's numpy keeps its settings: np.errstate round each call would
+cost three times a small op).  Where the user made warnings errors, the kernel is run again under np.errstate.
+
+To read the text of an op: `print(engine.dispatch.binder.source(engine.dispatch.OPS["mul"]))`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+from types import CodeType, FunctionType
+from typing import Any
+
+from engine.autograd.graph import Node, named, registered
+from engine.dispatch import Op, providers
+from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
+from engine.dispatch.runtime import SHARED
+from engine.tensor import Tensor
+
+_codes: dict[str, CodeType] = {}
+
+
+def compile_into(
+    function: FunctionType, record: Op, namespace: dict[str, Any], inplace: bool, unsupported: Any
+) -> None:
+    """Give the stub `function` its real code, and its namespace what that code reads."""
+    if record.node is None and record.differentiable:
+        record.node = node_class(record)
+    text = source(record, inplace)
+    code = _compiled(text, record.name + "_" * inplace)
+    namespace.update(SHARED)
+    namespace["large"] = cpu_kernel(record, large_kernel(record))
+    namespace.update(
+        _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
+        _Result=record.result_type, _self=function, _inplace=inplace,
+    )  # fmt: skip
+    for i, (test, name) in enumerate(record.node_names.items()):
+        namespace[f"_Node{i}"] = record.node and named(record.node, name)
+        known = inspect.unwrap(record.kernel).__globals__  # the op's module may hold what the tests call
+        for used in compile(test, record.name, "eval").co_names:
+            if used in known and used not in SHARED:
+                namespace[used] = known[used]
+    for name, value in record.defaults.items():
+        namespace["_d_" + name] = value
+    scope: dict[str, Any] = {}
+    exec(code, namespace, scope)
+    made = scope["call"]
+    function.__defaults__ = made.__defaults__
+    function.__kwdefaults__ = made.__kwdefaults__
+    function.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__name__)
+    record.namespaces.append(namespace)
+
+
+def begin_conversion() -> None:
+    """The first converted tensor: the ops that keep layouts are written again, so that they ask for them."""
+    from engine.dispatch import OPS
+
+    for record in [r for r in OPS.values() if r.channels_last]:
+        namespaces, record.namespaces = record.namespaces, []
+        for namespace in namespaces:
+            compile_into(
+                namespace["_self"],
+                record,
+                namespace,
+                namespace["_inplace"],
+                namespace["_unsupported"],
+            )
+
+
+registered.begin_conversion = begin_conversion
+
+
+def cpu_kernel(record: Op, base: Any = None) -> Any:
+    """The kernel CPU calls use now: `base` (the op's own), or a profiler's wrapper round it."""
+    base = base or record.kernel
+    for wrapper in wrappers:
+        base = wrapper(record, base)
+    return base
+
+
+def large_kernel(record: Op) -> Any:
+    """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
+    blocks.
+
+    `into`: the target of an in-place op; a kernel that has written there returns it.
+    """
+    blocks: Any = None
+
+    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+        nonlocal blocks
+        if onednn_kernels():
+            variant = record.kernels.get("onednn")
+            if variant is not None:
+                if into is not None and "into" in variant.__code__.co_varnames:
+                    found = variant(xp, *args, into=into, **kwargs)
+                else:
+                    found = variant(xp, *args, **kwargs)
+                if found is not NotImplemented:
+                    return found
+        if record.large_by and args[0].size < Op.large:  # few elements of much work
+            return record.kernel(xp, *args, **kwargs)
+        if blocks is None:
+            blocks = providers["blocks"](record)
+        return blocks(xp, *args, into=into, **kwargs)
+
+    return kernel
+
+
+@functools.cache
+def onednn_kernels() -> bool:
+    """Whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
+    from engine.backends import onednn
+
+    if onednn.is_available():
+        providers["onednn"]()
+    return onednn.is_available()
+
+
+wrappers: list[Any] = []  # f(record, kernel) -> kernel; see `instrument`
+
+
+def instrument() -> None:
+    """Apply the present `wrappers` to every compiled op (profilers, kernel variants)."""
+    from engine.dispatch import OPS
+
+    for record in OPS.values():
+        for namespace in record.namespaces:
+            namespace["kernel"] = cpu_kernel(record)
+            namespace["large"] = cpu_kernel(record, large_kernel(record))
+
+
+def _compiled(text: str, label: str) -> CodeType:
+    code = _codes.get(text)
+    if code is None:
+        filename = f"<engine op {label}>"
+        code = _codes[text] = compile(text, filename, "exec")
+        linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    return code
+
+
+# --- the public function
+
+
+def _header(record: Op, inplace: bool) -> str:
+    parts = []
+    for p in record.positional:
+        if p == record.varargs:
+            parts.append("*_v_" + p)
+        else:
+            other = "=MISSING" if p in record.aliases.values() else ""
+            parts.append(f"{p}=_d_{p}" if p in record.defaults else p + other)
+    keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
+    if record.varargs:  # the same sizes by keyword
+        keyword.append(f"{record.varargs}=MISSING")
+    if record.out and not inplace:
+        keyword.append("out=None")
+    keyword += [f"{alias}=MISSING" for alias in record.aliases]
+    if keyword:
+        parts += keyword if record.varargs else ["*", *keyword]
+    return f"def call({', '.join(parts)}):"
+
+
+def _array_of(record: Op, tensor: str) -> str:
+    """The array of a tensor; for ops that know of layouts as it lies (Note [Channels-last tensors]), once a tensor is
+    converted.
+    """
+    if record.channels_last and "_array" in Tensor.__dict__:
+        return f"{tensor}._array if (_l := {tensor}._channels_last) is None else _l"
+    return f"{tensor}._array"
+
+
+def _checking(record: Op) -> str:
+    return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
+
+
+def source(record: Op, inplace: bool = False) -> str:
+    """The Python text of the public function (or of the in-place twin) of an op."""
+    w = Text()
+    w(_header(record, inplace))
+    w.depth = 1
+    plan = FormulaReads(record)
+    _take_arguments(w, record, inplace)
+    _take_arrays(w, record, plan)
+    if inplace:
+        w(f"_w = {_array_of(record, 'input')}")
+        w("if _r_input or 0 in _w.strides: check_writable(input)")
+        for p in record.tensors[1:]:
+            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
+    _choose_module(w, record, plan)
+    if inplace and plan.saved and "input" in plan.saved:
+        w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
+    _compute(w, record, plan, inplace)
+    if inplace:
+        _finish_inplace(w, record, plan)
+    elif record.many or record.outputs:
+        _several(w, record, plan)
+    else:
+        _finish(w, record, plan)
+    return w.text()
+
+
+def _first(record: Op) -> str | None:
+    """The text of the first operand's array; None for an op that takes none."""
+    if record.lists:
+        return f"_a_{record.lists[0]}[0]"
+    return f"_a_{record.tensors[0]}" if record.tensors else None
+
+
+def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
+    """Numpy's names, separate ints, `out=`, and the check of every argument."""
+    for alias, p in record.aliases.items():
+        w(f"if {alias} is not MISSING: {p} = {alias}")
+    if record.varargs:
+        v = record.varargs
+        w(f"try: {v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
+        w(f"except TypeError: raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None")
+    if record.out and not inplace:
+        arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
+        arguments += [f"{p}={p}" for p in record.keyword]
+        w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
+    tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
+    if tests and record.called == record.name:  # else the function that picks the form has looked
+        w(f"if {' or '.join(tests)}: {', '.join(record.params)}, = {_checking(record)}")
+
+
+def _choose_module(w: Text, record: Op, plan: FormulaReads) -> None:
+    """`_xp`, the array module of the operands."""
+    first = _first(record)
+    if first is None:
+        w("_xp = np")
+    elif record.lists:
+        w(f"_xp = xp_of({first})")
+    else:
+        converted = f" or {first}.__class__ is ChannelsLast" * (record.channels_last and "_array" in Tensor.__dict__)
+        found = f"xp_for({', '.join('_a_' + p for p in record.tensors)})" if plan.mixed else f"xp_of({first})"
+        w(f"_xp = np if {first}.__class__ is ndarray{converted} else {found}")
+
+
+def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
+    """`_r`, what the kernel gives; its errors in torch's words."""
+    tensors, lists, first = record.tensors, record.lists, _first(record)
+    inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
+    inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
+    call = f"({', '.join(['_xp', *inner])})"
+    pick = "kernel" if first is None else _pick(record, plan, first, inplace)
+    if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
+        w("with np.errstate(all='ignore'):")
+        w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
+    else:
+        _call_kernel(w, f"{pick}{call}")
+        if tensors:
+            w("except (TypeError, ValueError, NotImplementedError) as _e:")
+            if record.broadcast and len(tensors) > 1:
+                w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
+            if inplace and plan.mixed and record.promote != "compare":
+                w("check_cast(_w, _a_input)", 1)
+            w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
+            w("raise", 1)
+
+
+def _finish_inplace(w: Text, record: Op, plan: FormulaReads) -> None:
+    """The result into the target; its version and its node."""
+    if record.channels_last:
+        w("_w = raw_array(input)")
+        w("if _w.__class__ is ChannelsLast: _w.packed = None")
+    w("write(_name, _w, _r)")
+    w("input._vc[0] += 1")
+    _record(w, record, plan, inplace=True)
+    w("return input")
+
+
+def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
+    """A Tensor of the result, a view of `input` where the op gives one, and its node."""
+    tensors, first = record.tensors, _first(record)
+    deep = 0
+    if record.channels_last:
+        w("_t = new(Tensor)")
+        w(f"if _r.__class__ is not ndarray or {first}.__class__ is ChannelsLast: _r = hold(_t, _xp, _r, {first})")
+        w("else:")
+        deep = 1
+    else:
+        w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
+    if record.broadcast and len(tensors) > 1 and not record.view:
+        arrays = ", ".join("_a_" + p for p in tensors)
+        other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
+        w(
+            f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: "
+            f"_r = laid_out(_r, {arrays})",
+            deep,
+        )
+    if not record.channels_last:
+        w("_t = new(Tensor)")
+    w("_t._array = _r", deep)
+    if record.view:
+        w("_v = _t._vc = input._vc")
+        w("_t._base = input if input._base is None else input._base")
+        w("_t._edge = None")
+    else:
+        w("_t._vc = [0]")
+    _record(w, record, plan, inplace=False)
+    if record.view:
+        w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
+        w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")
+    else:
+        w("_t._requires_grad = False")
+        w("_t._edge = None")
+    w("return _t")
+
+
+def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
+    """Which kernel the call takes: the op's own, that for large (and converted) arrays, or that of another backend."""
+    size = f"{first}.size"
+    if record.large_by:
+        size = " * ".join(f"_a_{p}.size" for p in record.large_by)
+    small = f"{size} < {record.large}"
+    converted = record.channels_last and "_array" in Tensor.__dict__
+    if plan.mixed:  # the first operand may be a number; then the second is the array
+        small = f"{small} if {first}.__class__ is ndarray else _xp is np"
+        if len(record.tensors) == 2:
+            second = f"_a_{record.tensors[1]}"
+            if converted and record.broadcast:  # numpy gives the result the order that both operands have
+                alike = f"{second}.__class__ is not ndarray and {size} < {record.large}"
+                small += f" and ({alike} if {first}.__class__ is ChannelsLast else {second}.size < {record.large})"
+            else:
+                small += f" and {first}.__class__ is not ChannelsLast" * converted
+                small += f" and {second}.size < {record.large}"
+        else:
+            small += f" and {first}.__class__ is not ChannelsLast" * converted
+        small = f"({small})"
+    elif record.view:
+        small = f"{first}.__class__ is ndarray"
+    elif converted and _pointwise(record):
+        small = f"_xp is np and {small}"
+    else:
+        small = f"{first}.__class__ is ndarray and {small}"
+    large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
+    return f"(kernel if {small} else {large} if _xp is np else _op.choose(kind_of(_xp)))"
+
+
+def _pointwise(record: Op) -> bool:
+    """Whether each element of the result depends on that of the one operand, so that the result has its layout."""
+    return record.blocks == "elements"
+
+
+def _call_kernel(w: Text, call: str) -> None:
+    w("try:")
+    w(f"_r = {call}", 1)
+    w("except (RuntimeWarning, MemoryError) as _e:")  # Note [Floating point warnings]
+    w("if _e.__class__ is not RuntimeWarning: make_room(_e)", 1)
+    w("with np.errstate(all='ignore'):", 1)
+    w(f"_r = {call}", 2)
+
+
+def _step(record: Op) -> str:
+    arguments = [f"*{p}" if p == record.varargs else p for p in record.params if p != "input"]
+    inner = ", ".join(arguments)
+    return f"(input._view, _self, ({inner}{',' if inner else ''}))"
+
+
+def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
+    tensors, lists = record.tensors, record.lists
+    for p in lists:
+        w(f"{p} = list_of(_op, _name, {p})")
+        if record.promote is not None:
+            w(f"_a_{p} = promoted_list(_op, {p})")
+        else:
+            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]")
+        w(f"_r_{p} = any_requires_grad({p})")
+    if record.promote is None:
+        for p in tensors:
+            if p in record.optional:
+                w(f"if {p} is None:")
+                w(f"_a_{p} = None; _r_{p} = False", 1)
+                w(f"elif isinstance({p}, Tensor):")
+            else:
+                w(f"if isinstance({p}, Tensor):")
+            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
+            w("else:")
+            w(_checking(record), 1)
+        required = [p for p in tensors if p not in record.optional]
+        for p in required[1:]:
+            w(f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})")
+    elif len(tensors) == 1:
+        p = tensors[0]
+        w(f"if isinstance({p}, Tensor):")
+        w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
+        w("else:")
+        w(_checking(record), 1)
+        if record.promote == "float":
+            w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
+    elif tensors:
+        arrays = ", ".join(f"_a_{p}" for p in tensors)
+        flags = ", ".join(f"_c_{p}" for p in tensors)
+        w(f"if {' and '.join(f'isinstance({p}, Tensor)' for p in tensors)}:")
+        for p in tensors:
+            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
+        a0 = tensors[0]
+        w(f"_d = _a_{a0}.dtype", 1)
+        tests = [f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__" for p in tensors[1:]]
+        if record.promote == "float":
+            tests.append("_d is not F32 and _d not in INEXACT")
+        w(f"if {' or '.join(tests)}:", 1)
+        w(f"({arrays}), ({flags}) = promote_arrays(_op, [{arrays}])", 2)
+        if len(tensors) == 2 and (
+            record.numbers is True or tensors[1] in record.numbers
+        ):  # a tensor and a Python number of its own kind
+            plain = "plain_float_number" if record.promote == "float" else "plain_number"
+            p, q = tensors
+            w(f"elif isinstance({p}, Tensor) and {plain}(_a_{p} := ({_array_of(record, p)}), {q}):")
+            w(f"_r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
+            w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
+        w("else:")
+        w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)
+        w("if _p is NotImplemented: return _p", 1)
+        w(f"({', '.join(tensors)}), ({arrays}), ({flags}) = _p", 1)
+        for p in tensors:
+            w(f"_r_{p} = {p}._requires_grad if isinstance({p}, Tensor) else False", 1)
+
+
+def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> None:
+    """Lines that fill node.saved and node.args (after the results exist)."""
+    saved: list[str] = []
+    conditions: list[str] = []
+    for p in plan.saved:
+        cond = plan.condition(p)
+        name = "_old" if inplace and p == "input" else p
+        if p in record.lists:
+            saved += [
+                f"tuple({p}) if {cond} else None",
+                f"tuple([_x._vc[0] for _x in {p}]) if {cond} else None",
+            ]
+            conditions.append(cond)
+            continue
+        if plan.mixed or p in record.optional:
+            w(f"_k_{p} = ({cond}) and isinstance({p}, Tensor)", deep)
+            cond = f"_k_{p}"
+        elif record.differentiable == (p,):
+            cond = "True"
+        saved += [f"{name} if {cond} else None", f"{name}._vc[0] if {cond} else None"]
+        conditions.append(cond)
+    if inplace:
+        # the target as saved above was read before the write; the version it is compared with must be the old one
+        saved = [s.replace("input._vc[0]", "(input._vc[0] - 1)") for s in saved]
+        for p in plan.saved:
+            if p != "input" and p not in record.lists:
+                saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
+    for name in plan.results:
+        cond = plan.condition(name)
+        nr = int(name[6:] or 0)
+        if inplace:
+            holder = "new_tuple(SavedResult, (_w, input._vc, input._vc[0], 0))"
+        elif record.many:
+            raise TypeError(f"op {record.name}: results of a list-valued op cannot be saved")
+        elif record.outputs:
+            holder = f"new_tuple(SavedResult, (_r[{nr}], _ts[{nr}]._vc, _ts[{nr}]._vc[0], {nr}))"
+        else:
+            holder = "new_tuple(SavedResult, (_r, _t._vc, _t._vc[0], 0))"
+        saved.append(holder if len(record.differentiable) == 1 else f"{holder} if {cond} else None")
+        conditions.append("True" if len(record.differentiable) == 1 else cond)
+    if not saved:
+        w("_n.saved = ()", deep)
+    elif "True" in conditions:
+        w(f"_n.saved = ({', '.join(saved)},)", deep)
+    else:
+        w(f"_n.saved = ({', '.join(saved)},) if {' or '.join(conditions)} else ()", deep)
+    args = [f"None if isinstance({p}, Tensor) else {p}" for p in plan.saved if plan.mixed]
+    args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"_a_{p}.shape if {p} is not None else None"
+             if p in record.optional else f"_a_{p}.shape" for p in plan.shapes]  # fmt: skip
+    args += [
+        f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype" for p in plan.dtypes
+    ]
+    args += plan.plain
+    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [f"_c_{p}" for p in plan.back]
+    w(f"_n.args = ({', '.join(args)}{',' if args else ''})", deep)
+
+
+def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
+    diff = record.differentiable
+    w(f"if ({' or '.join('_r_' + p for p in diff)}) and _mode.enabled:")
+    for p in diff:
+        if p not in record.lists:
+            w(f"if _r_{p} is MAYBE: _r_{p} = requires_grad_of({p})", 1)
+    test = " or ".join(f"_r_{p}" for p in diff)
+    if record.saves_integer:
+        test = f"({test}) and _r.dtype in INEXACT"
+    w(f"if {test}:", 1)
+    choice = [f"_Node{i} if {test} else " for i, test in enumerate(record.node_names)]
+    w(f"_n = new({''.join(choice)}_Node)", 2)
+    w("_n._extra = None", 2)
+    edges = []
+    for p in diff:
+        if p in record.lists:
+            edges.append(f"*edges_of({p})")
+        else:
+            edge = f"{p}._edge or edge_of({p})"
+            if inplace and p == "input":  # a view's is replaced by its base's (CopySlices)
+                edge = "None if input._view is not None else " + edge
+            edges.append(edge if len(diff) == 1 else f"({edge}) if _r_{p} else None")
+    w(f"_n.next_edges = ({', '.join(edges)},)", 2)
+    w("_n.sequence_nr = next_seq()", 2)  # edge_of may have made nodes: Note [Passes without a plan]
+
+
+def _record(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
+    if not record.differentiable:
+        if inplace:
+            name = "".join(f"{name!r} if {test} else " for test, name in record.node_names.items())
+            w("if _r_input and _mode.enabled and requires_grad_of(input):")
+            w(f"rebase_constant(input, {name}{record.node_name!r})", 1)
+        return
+    _begin_record(w, record, inplace)
+    _save(w, record, plan, 2, inplace)
+    w("if anomaly.enabled: record_traceback(_n)", 2)
+    if inplace:
+        w("if input._view is None:", 2)
+        w("input._edge = (_n, 0); input._requires_grad = True", 3)
+        w("else:", 2)
+        w("rebase(input, _n)", 3)
+        return
+    w("_t._requires_grad = True", 2)
+    if record.view:
+        w(f"_t._view = View((_n, 0), _v[0], {_step(record)}, True)", 2)
+    else:
+        w("_t._edge = (_n, 0)", 2)
+    w("return _t", 2)
+
+
+def _several(w: Text, record: Op, plan: FormulaReads) -> None:
+    """Several outputs: a named tuple, or a list ("many")."""
+    file, make = ("as_result", "rewrap") if record.channels_last else ("as_array", "wrap")
+    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]")
+    w(f"_ts = [{make}(_x) for _x in _r]")
+    if record.view:
+        w("_base = input if input._base is None else input._base")
+        w("for _t in _ts: _t._base = _base; _t._vc = input._vc")
+    if record.differentiable:
+        _begin_record(w, record)
+        _save(w, record, plan, 2, False)
+        w("if anomaly.enabled: record_traceback(_n)", 2)
+        if record.many:
+            w("_n.n_outputs = len(_ts)", 2)
+        w("for _i, _t in enumerate(_ts):", 2)
+        skip = sorted(i for i, n in enumerate(record.outputs) if n in record.nondifferentiable)
+        if skip:
+            w(f"if _i in {tuple(skip)}: continue", 3)
+        w("_t._requires_grad = True", 3)
+        if record.view:
+            w(f"_t._view = View((_n, _i), _t._vc[0], {_many_step(record)}, True, True)", 3)
+        else:
+            w("_t._edge = (_n, _i)", 3)
+        if record.view:
+            w("return tuple(_ts)", 2)
+    if record.view:
+        w("for _i, _t in enumerate(_ts):")
+        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, _mode.enabled, False)", 1)
+        w("_t._requires_grad = _r_input or (MAYBE if _t._array.dtype in INEXACT else False)", 1)
+    w("return tuple(_ts)" if record.many else "return _Result(*_ts)")
+
+
+def _many_step(record: Op) -> str:
+    arguments = [p for p in record.params if p != "input"]
+    inner = ", ".join(arguments)
+    return f"(input._view, pick(_self, _i), ({inner}{',' if inner else ''}))"
+
+
+# --- the node
+
+
+def _shown(shows: Any) -> Any:
+    def next_functions(self: Node) -> Any:
+        """(node, output_nr) for each input, as of torch's nodes."""
+        more = self._more()
+        if more.shown is None:
+            more.shown = tuple((None, 0) if e is None else e for e in shows(self.name(), *self.next_edges))
+        return more.shown
+
+    return next_functions
+
+
+def node_class(record: Op) -> type[Node]:
+    """The Node subclass of an op, with its compiled `apply`."""
+    text = apply_source(record)
+    code = _compiled(text, record.name + " backward")
+    namespace = dict(SHARED)
+    for p in record.differentiable:
+        formula = record.joint[1] if record.joint else record.formulas[p]
+        label = f"{record.node_name}.{p}"
+        if not record.joint:
+            formula = FunctionType(
+                formula.__code__.replace(co_name=label, co_qualname=label), formula.__globals__, label,
+                formula.__defaults__, formula.__closure__,
+            )  # fmt: skip
+        namespace[f"_f_{p}"] = formula
+    exec(code, namespace)
+    if record.array_formulas is not None:
+        for p in record.differentiable:
+            namespace[f"_fa_{p}"] = record.array_formulas.get(p, record.formulas[p])
+        exec(_compiled(arrays_source(record), record.name + " backward of arrays"), namespace)
+    slots = ("n_outputs",) if record.many else ()
+    attributes: dict[str, Any] = {
+        "__slots__": slots,
+        "apply": namespace["apply"],
+        "__module__": "engine",
+        "op": record,
+    }
+    if record.outputs:
+        attributes["n_outputs"] = len(record.outputs)
+    if record.array_formulas is not None:
+        attributes["arrays"] = namespace["arrays"]
+    if record.shows is not None:
+        attributes["next_functions"] = property(_shown(record.shows))
+    return type(record.node_name, (Node,), attributes)

@@ -1,0 +1,119 @@
+"""How ops run on large CPU arrays: in blocks, on a few threads, results in memory from a cache.
+
+Imported at the first large array.  Which ops may be cut, and how, they say themselves: `@op(blocks=..., direct=...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine._checks import wrap_dims
+from engine.backends.cpu.blocks import pointwise
+from engine.backends.cpu.fast import Steps, fast
+from engine.backends.cpu.reduce import reduced, rows
+from engine.dispatch import Op, kernel
+from engine.layouts import ChannelsLast, in_torch_order
+from engine.ops import extremes, reduction
+from engine.ops.reduction import int64_if_integer, summed_dims, wide
+
+__all__ = ["kernel_of"]
+
+
+def kernel_of(record: Op) -> Callable[..., Any]:
+    """The kernel of an op for large arrays: `kernel(xp, *args, into=None, **options)`.
+
+    `into` is the target of an in-place op; a kernel that writes there returns it.
+    """
+    if record.blocks == "copy":
+        return _copying(record)
+    if record.blocks == "elements":
+        return pointwise(record.kernel, fast, record.direct)
+    special = record.kernels.get("blocks")
+    in_rows = record.blocks == "rows"
+
+    def large(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
+        found = NotImplemented
+        if special is not None and args[0].ndim:
+            given = [a.view(np.ndarray) if type(a) is ChannelsLast else a for a in args]
+            found = special(xp, *given, **options)
+            if found is not NotImplemented:
+                return found
+        if not record.channels_last or "onednn" in record.kernels:
+            args = tuple([[in_torch_order(x) for x in a] if type(a) is list else in_torch_order(a) for a in args])
+            options = {name: in_torch_order(value) for name, value in options.items()}
+        if in_rows:
+            found = _in_rows(record, args, options)
+        return record.kernel(fast, *args, **options) if found is NotImplemented else found
+
+    return large
+
+
+def _copying(record: Op) -> Callable[..., Any]:
+    copied = pointwise(lambda xp, input: input if isinstance(xp, Steps) else record.kernel(xp, input), fast)
+
+    def copy(xp: Any, input: Any, *, memory_format: Any = None, into: Any = None) -> Any:
+        if memory_format is not None:
+            return record.kernel(fast, input, memory_format=memory_format)
+        return copied(xp, input)
+
+    return copy
+
+
+def _in_rows(record: Op, args: tuple, options: dict) -> Any:
+    dim = options.get("dim", record.defaults.get("dim"))
+    if "dim" in record.positional:
+        at = record.positional.index("dim")
+        dim = args[at] if at < len(args) else dim
+    ndim = args[0].ndim
+    if dim is None or dim == ():
+        return NotImplemented
+    try:
+        dims = tuple(wrap_dims(dim, ndim))
+    except (IndexError, RuntimeError, TypeError):
+        return NotImplemented  # the kernel says it better
+    return rows(record.kernel, fast, args, options, dims)
+
+
+@kernel(reduction.sum, "blocks")
+def _sum(xp: Any, input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Any:
+    if dtype is not None or wide(input) is not None:
+        return NotImplemented
+    dims = None if dim is None else tuple(wrap_dims(dim, input.ndim))
+    return reduced(np.add, input, dims, keepdim, int64_if_integer(input))
+
+
+@kernel(reduction.mean, "blocks")
+def _(xp: Any, input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Any:
+    if dtype is not None or wide(input) is not None or input.dtype.kind not in "fc":
+        return NotImplemented
+    found = _sum(xp, input, dim, keepdim)
+    return np.true_divide(found, found.dtype.type(input.size // max(1, found.size)))
+
+
+@kernel(reduction.sum_to_size, "blocks")
+def _(xp: Any, input: Any, size: Any) -> Any:
+    if wide(input) is not None:
+        return NotImplemented
+    lead, ones = summed_dims(input.shape, size)
+    if not lead and not ones:
+        return NotImplemented
+    to = input.dtype if int64_if_integer(input) else None
+    return reduced(np.add, input, lead + ones, True, to).reshape(size)
+
+
+def _extreme(function: Any, ufunc: np.ufunc) -> None:
+    @kernel(function, "blocks")
+    def extreme(xp: Any, input: Any, dim: Any = None, keepdim: Any = False) -> Any:
+        if input.dtype.kind == "c":
+            return NotImplemented
+        dims = None if dim is None or dim == () else tuple(wrap_dims(dim, input.ndim))
+        return reduced(ufunc, input, dims, keepdim)
+
+
+_extreme(extremes.amax, np.maximum)
+_extreme(extremes.amin, np.minimum)
+_extreme(extremes.max_all, np.maximum)
+_extreme(extremes.min_all, np.minimum)

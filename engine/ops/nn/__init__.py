@@ -1,0 +1,25 @@
+"""What networks are made of: activations, convolution, pooling, normalization, losses, recurrence, attention.
+
+Files with a leading underscore hold the arithmetic over arrays that the ops of a family share.
+"""
+
+from engine.ops.nn import (  # noqa: F401
+    activation,
+    attention,
+    conv,
+    cross_entropy,
+    ctc,
+    dropout,
+    embedding,
+    local_response,
+    loss,
+    norm,
+    norm_groups,
+    padding,
+    pooling,
+    resample,
+    rnn,
+    softmax,
+    vision,
+    weight_norm,
+)

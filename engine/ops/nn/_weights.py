@@ -1,0 +1,29 @@
+"""Weights whose packed form is kept: see Note [Channels-last tensors] in layouts.py."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from engine import backends
+from engine.dispatch.binder import onednn_kernels
+from engine.layouts import ChannelsLast
+from engine.tensor import Tensor, hold_converted
+
+
+def lay_weight(weight: Tensor, worth: int) -> None:
+    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a converted one is kept.
+
+    It is converted in its own memory, unless somebody else holds its array or a part of it, or it has fewer than
+    `worth` elements.
+    """
+    array = weight._array
+    if (
+        type(array) is np.ndarray and array.size >= worth and array.dtype == np.float32 and array.flags.c_contiguous
+        # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
+        and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
+        and (array.shape[2:] == (3, 3) or onednn_kernels())
+    ):  # fmt: skip
+        hold_converted(weight, array.view(ChannelsLast))
+        del weight._array

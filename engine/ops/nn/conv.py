@@ -1,0 +1,558 @@
+"""Convolutions and transposed convolutions, with forward, backward-data and backward-weight as ops of their own."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterable
+
+from engine import dtypes
+from engine.autograd.graph import name_node
+from engine.dispatch import composite, joint_derivative, op, samples
+from engine.grad_mode import mode
+from engine.layouts import follow, in_torch_order
+from engine.ops.nn import _conv
+from engine.ops.nn._weights import lay_weight
+from engine.tensor import Tensor
+
+_WORTH = 64  # elements of a weight from which packing it for every use is felt
+
+
+def _conj(tensor):
+    return tensor.conj() if tensor.is_complex() else tensor
+
+
+def _channel_sum(grad):
+    return grad.sum((0, *range(2, grad.dim())))
+
+
+def _cropped(tensor, size):
+    """`tensor` without what it has beyond `size` (an output padding wider than the stride)."""
+    for d, (have, want) in enumerate(zip(tensor.shape, size)):
+        if have != want:
+            tensor = tensor.narrow(d, 0, want)
+    return tensor
+
+
+def _convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
+    geometry = (stride, padding, dilation, groups)
+    of_input = of_weight = None
+    if needs[0]:
+        factor = _conj(weight)
+        if transposed:
+            of_input = convolution(grad, factor, None, stride, padding, dilation, False, output_padding, groups)
+            of_input = _cropped(of_input, input.shape)
+        else:
+            of_input = convolution_backward_input(grad, factor, tuple(input.shape), *geometry)
+    if needs[1]:
+        factor = _conj(input)
+        pair = (factor, grad) if transposed else (grad, factor)
+        of_weight = convolution_backward_weight(*pair, tuple(weight.shape), *geometry)
+    return of_input, of_weight, _channel_sum(grad) if needs[2] else None
+
+
+def _wide(xp, *arrays):
+    """Half precision arrays as float32; others as they are."""
+    return [a.astype("float32") if a is not None and a.dtype.itemsize == 2 and a.dtype.kind in "fV" else a
+            for a in arrays]  # fmt: skip
+
+
+def _narrow(array, dtype):
+    return array if array.dtype == dtype else array.astype(dtype)
+
+
+def _cross(sizes):
+    return "(" + " x ".join(map(str, sizes)) + ")"
+
+
+def _named(label, values):
+    names = ("depth", "height", "width")[-len(values) :]
+    return " ".join(f"{label}_{n}: {v}" for n, v in zip(names, values))
+
+
+def _check_types(input, weight, bias, transposed):
+    """torch's errors for a weight or a bias of another type."""
+    a, b = dtypes.from_numpy(input.dtype), dtypes.from_numpy(weight.dtype)
+    c = a if bias is None else dtypes.from_numpy(bias.dtype)
+    if not transposed and c is not a:
+        raise RuntimeError(f"Input type ({dtypes.cpp_name(a)}) and bias type ({dtypes.cpp_name(c)}) should be the same")
+    if a is dtypes.bool or (transposed and input.dtype == "int32"):
+        label = "slow_conv_transpose2d_out_cpu" if transposed else "slow_conv2d_cpu"
+        raise NotImplementedError(f"\"{label}\" not implemented for '{dtypes.scalar_name(a)}'")
+    if a is b is c:
+        return
+    if a is b and input.ndim == 4:
+        raise RuntimeError(
+            f"result type {dtypes.scalar_name(c)} can't be cast to the desired output type {dtypes.scalar_name(a)}"
+        )
+    b = c if a is b else b
+    if a.is_complex or a is dtypes.bfloat16:
+        dense = " or input should be a MKLDNN tensor and weight is a dense tensor" * (not a.is_complex)
+        raise RuntimeError(f"Input type ({_legacy(a)}) and weight type ({_legacy(b)}) should be the same{dense}")
+    raise RuntimeError(f"expected scalar type {dtypes.scalar_name(a)} but found {dtypes.scalar_name(b)}")
+
+
+def _legacy(dtype):
+    """The name of a dtype among the tensor types of torch 0.4, or how torch 2 calls one that is younger."""
+    if dtype.is_complex or dtype is dtypes.bfloat16 or dtype is dtypes.bool:
+        return f"CPU{dtypes.scalar_name(dtype)}Type"
+    return dtypes.tensor_type(dtype)
+
+
+def _check_empty(size, n):
+    if 0 in size[2:] and size[0] and size[1]:
+        whole = [*size[:2], *(1,) * (n == 1), *size[2:]]
+        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {whole}")
+
+
+def check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    shape, size = weight.shape, input.shape
+    n = _dims_of(weight)
+    for label, values in (
+        ("stride", stride), ("padding", padding), ("dilation", dilation), ("output_padding", output_padding)
+    ):  # fmt: skip
+        _each(tuple(values), n, label)
+    if any(p < 0 for p in padding):
+        raise RuntimeError("negative padding is not supported")
+    if any(p < 0 for p in output_padding):
+        raise RuntimeError("negative output_padding is not supported")
+    if any(s <= 0 for s in stride):
+        raise RuntimeError("non-positive stride is not supported")
+    if any(d <= 0 for d in dilation):
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if len(size) != n + 2:
+        raise RuntimeError(
+            f"Expected {n + 2}-dimensional input for {n + 2}-dimensional weight {list(shape)}, but got "
+            f"{len(size)}-dimensional input of size {list(size)} instead"
+        )
+    if shape[0] < groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
+            f"{list(shape)} instead"
+        )
+    if shape[0] % groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
+            f"size [{list(shape)}] instead"
+        )
+    outputs, label = (shape[1] * groups, "transposed=1") if transposed else (shape[0], f"groups={groups}")
+    wanted = shape[0] if transposed else shape[1] * groups
+    if size[1] != wanted:
+        raise RuntimeError(
+            f"Given {label}, weight of size {list(shape)}, expected input{list(size)} to have {wanted} channels, but "
+            f"got {size[1]} channels instead"
+        )
+    if bias is not None and (bias.ndim != 1 or bias.shape[0] != outputs):
+        which = "Given transposed=1, weight" if transposed else "Given weight"
+        raise RuntimeError(
+            f"{which} of size {list(shape)}, expected bias to be 1-dimensional with {outputs} elements, but got bias "
+            f"of size {list(bias.shape)} instead"
+        )
+    _check_types(input, weight, bias, transposed)
+    kernel = shape[2:]
+    if not all(kernel):
+        shown = f" {_named('kernel', (1,) * (n == 1) + kernel)}"
+        if n == 3:
+            shown = f": {_cross(kernel)[1:-1]} (TxHxW)"
+        raise RuntimeError(f"kernel size should be greater than zero, but got{shown}")
+    if transposed:
+        if any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation)):
+            raise RuntimeError(
+                "output padding must be smaller than either stride or dilation, but got "
+                f"{_named('output_padding', output_padding)} {_named('stride', stride)} {_named('dilation', dilation)}"
+            )
+        _check_empty(size, n)
+        return
+    reach = [n + 2 * p for n, p in zip(size[2:], padding)]
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
+    if any(n < k for n, k in zip(reach, spans)):
+        raise RuntimeError(
+            f"Calculated padded input size per channel: {_cross(reach)}. Kernel size: {_cross(spans)}. Kernel size "
+            "can't be greater than actual input size"
+        )
+    _check_empty(size, n)
+
+
+def transposed_shape(input, weight, stride, padding, dilation, output_padding, groups):
+    """The shape of a transposed convolution.  RuntimeError where nothing would be left."""
+    size, kernel = input.shape[2:], weight.shape[2:]
+    out = tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+        for n, s, p, d, k, o in zip(size, stride, padding, dilation, kernel, output_padding)
+    )
+    if any(n < 1 for n in out):
+        raise RuntimeError(
+            f"Given input size per channel: {_cross(size)}. Calculated output size per channel: {_cross(out)}. Output "
+            "size is too small"
+        )
+    return (input.shape[0], weight.shape[1] * groups, *out)
+
+
+def _geometries(t):
+    """(spatial dims, kernel, stride, padding, dilation, groups, C/G, O) of the samples."""
+    return [
+        ((7, 6), (3, 2), (1, 1), (1, 0), (1, 1), 1, 2, 3),
+        ((7, 8), (3, 3), (2, 2), (1, 1), (1, 2), 2, 2, 4),
+        ((5, 5), (1, 1), (2, 2), (0, 0), (1, 1), 1, 3, 2),
+        ((6, 6), (3, 3), (2, 1), (1, 1), (1, 1), 3, 1, 6),
+        ((9,), (4,), (3,), (2,), (1,), 1, 2, 2),
+        ((4, 4, 5), (2, 1, 3), (1, 2, 1), (0, 0, 1), (1, 1, 1), 1, 1, 2),
+    ]
+
+
+def _zeros(values):
+    return (0,) * len(values)
+
+
+@op(out=False, node="ConvolutionBackward0", method=False, channels_last=True, large=256)
+@joint_derivative("input", "weight", "bias", by=_convolution_grads)
+@samples(
+    lambda t: (
+        [
+            (t(2, cg * g, *n), t(o, cg, *k), t(o), s, p, d, False, _zeros(n), g)
+            for n, k, s, p, d, g, cg, o in _geometries(t)
+        ]
+        + [
+            (
+                t(2, o, *_conv.output_size(n, k, s, p, d)),
+                t(o, cg, *k),
+                t(cg * g),
+                s,
+                p,
+                d,
+                True,
+                _zeros(n),
+                g,
+            )
+            for n, k, s, p, d, g, cg, o in _geometries(t)
+        ]
+        + [
+            (t(1, 2, 3, 3), t(2, 3, 3, 3), None, (2, 2), (1, 1), (1, 1), True, (1, 0), 1),
+            (t(1, 2, 4), t(2, 1, 3), None, (1,), (0,), (2,), True, (1,), 1),
+            (t(0, 2, 5), t(3, 2, 3), t(3), (1,), (0,), (1,), False, (0,), 1),
+        ]
+    )
+)
+def convolution(
+    xp, input, weight, bias=None, stride: tuple[int, ...] = (1,), padding: tuple[int, ...] = (0,),
+    dilation: tuple[int, ...] = (1,), transposed: bool = False,
+                output_padding: tuple[int, ...] = (0,), groups: int = 1):  # fmt: skip
+    """Cross-correlation, or (transposed) its gradient with respect to the input, in any number of dims.
+
+    input (N, C, *size), weight (O, C/groups, *kernel), bias (O) -> (N, O, *out); transposed: weight
+    (C, O/groups, *kernel).  out = floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, transposed
+    out = (size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1.
+    """
+    stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
+    check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    x, w, b = _wide(xp, input, weight, bias)
+    if not transposed:
+        x = in_torch_order(x)
+        result = _conv.forward(xp, x, w, b, stride, padding, dilation, groups)
+        return _narrow(follow(xp, result, input, weight), input.dtype)
+    whole = transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
+    result = _conv.backward_input(xp, x, w, whole, stride, padding, dilation, groups)
+    if b is not None:
+        result += b.reshape(-1, *(1,) * len(stride))
+    return _narrow(follow(xp, result, input, weight), input.dtype)
+
+
+@op(out=False, public=False, method=False, channels_last=True, large=256)
+@joint_derivative(
+    "grad_output", "weight",
+    by=lambda grad, grad_output, weight, needs, stride, padding, dilation, groups: (
+        _cropped(
+            convolution(grad, _conj(weight), None, stride, padding, dilation, False, _zeros(stride), groups),
+            grad_output.shape,
+        ) if needs[0] else None,
+        convolution_backward_weight(
+            _conj(grad_output), grad, tuple(weight.shape), stride, padding, dilation, groups
+        ) if needs[1] else None,
+    ),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(o, cg, *k), (2, cg * g, *n), s, p, d, g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+)
+def convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
+    """The gradient of a convolution with respect to its input of shape `size`.
+
+    grad_output (N, O, *out), weight (O, C/groups, *kernel) -> (N, C, *size).
+    """
+    g, w = _wide(xp, grad_output, weight)
+    result = _conv.backward_input(xp, g, w, tuple(size), stride, padding, dilation, groups)
+    return _narrow(follow(xp, result, grad_output, weight), grad_output.dtype)
+
+
+@op(out=False, public=False, method=False, channels_last=True, large=256)
+@joint_derivative(
+    "grad_output", "input",
+    by=lambda grad, grad_output, input, needs, stride, padding, dilation, groups: (
+        _cropped(
+            convolution(_conj(input), grad, None, stride, padding, dilation, False, _zeros(stride), groups),
+            grad_output.shape,
+        ) if needs[0] else None,
+        convolution_backward_input(
+            _conj(grad_output), grad, tuple(input.shape), stride, padding, dilation, groups
+        ) if needs[1] else None,
+    ),
+)  # fmt: skip
+@samples(
+    lambda t: [
+        (t(2, o, *_conv.output_size(n, k, s, p, d)), t(2, cg * g, *n), (o, cg, *k), s, p, d, g)
+        for n, k, s, p, d, g, cg, o in _geometries(t)
+    ]
+)
+def convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
+    """The gradient of a convolution with respect to its weight of shape `size`.
+
+    grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
+    """
+    g, x = _wide(xp, grad_output, input)
+    return _narrow(_conv.backward_weight(xp, g, x, tuple(size), stride, padding, dilation, groups), input.dtype)
+
+
+# --- the public functions
+
+
+def _each(value, n, label):
+    """`value` as a tuple of n ints."""
+    if value.__class__ is tuple and len(value) == n:
+        return value
+    if not isinstance(value, Iterable):
+        return (operator.index(value),) * n
+    values = tuple(map(operator.index, value))
+    if len(values) == 1:
+        return values * n
+    if len(values) != n:
+        raise RuntimeError(
+            f"expected {label} to be a single integer value or a list of {n} values to match the convolution "
+            f"dimensions, but got {label}={list(values)}"
+        )
+    return values
+
+
+def _batched(name, n, input, weight):
+    ndim = input.dim()
+    if ndim == n + 2:
+        return True
+    if ndim != n + 1:
+        raise RuntimeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
+            f"{list(input.shape)}"
+        )
+    return False
+
+
+def _dims_of(weight):
+    """The dims a weight of shape (O, C, *kernel) slides along."""
+    if weight.ndim < 3:
+        raise RuntimeError("weight should have at least three dimensions")
+    return weight.ndim - 2
+
+
+def _match(weight, n, stride):
+    if _dims_of(weight) != n:
+        raise RuntimeError(
+            f"expected stride to be a single integer value or a list of {weight.dim() - 2} values to match the "
+            f"convolution dimensions, but got stride={list(stride)}"
+        )
+
+
+def _conv_nd(name, n, input, weight, bias, stride, padding, dilation, groups):
+    batched = _batched(name, n, input, weight)
+    if not batched:
+        input = input.unsqueeze(0)
+    stride, dilation = _each(stride, n, "stride"), _each(dilation, n, "dilation")
+    _match(weight, n, stride)
+    if isinstance(padding, str):
+        input, padding = _string_padding(input, weight, padding, stride, dilation)
+    else:
+        padding = _each(padding, n, "padding")
+    if not mode.enabled and weight._channels_last is None:
+        lay_weight(weight, _WORTH)
+    result = convolution(input, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
+    return result if batched else result.squeeze(0)
+
+
+def _string_padding(input, weight, padding, stride, dilation):
+    if padding == "valid":
+        return input, (0,) * len(stride)
+    if padding != "same":
+        raise RuntimeError(f"Invalid padding string: '{padding}'")
+    if any(s != 1 for s in stride):
+        raise RuntimeError("padding='same' is not supported for strided convolutions")
+    total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
+    if all(t % 2 == 0 for t in total):
+        return input, tuple(t // 2 for t in total)
+    warnings.warn(
+        "Using padding='same' with even kernel lengths and odd dilation may require a zero-padded copy of the input be "
+        "created (Triggered internally at /__w/pytorch/pytorch/aten/src/ATen/native/Convolution.cpp:1101.)",
+        stacklevel=4,
+    )
+    from engine.ops.nn.padding import constant_pad_nd
+
+    more = [x for t in reversed(total) for x in (0, t % 2)]
+    return constant_pad_nd(input, more, 0), tuple(t // 2 for t in total)
+
+
+def _conv_transpose_nd(name, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    batched = _batched(name, n, input, weight)
+    if not batched:
+        input = input.unsqueeze(0)
+    stride = _each(stride, n, "stride")
+    _match(weight, n, stride)
+    if bias is not None and n < 3 and dtypes.can_cast(bias.dtype, input.dtype):
+        bias = bias.to(input.dtype)
+    result = convolution(
+        input, weight, bias, stride, _each(padding, n, "padding"), _each(dilation, n, "dilation"),
+        True, _each(output_padding, n, "output_padding"), groups,
+    )  # fmt: skip
+    return result if batched else result.squeeze(0)
+
+
+@composite(method=False, several=((2, 7), (2, 7)))
+@samples(lambda t: [(t(2, 3, 7), t(4, 3, 2), t(4), 2, 1), (t(2, 5), t(1, 2, 3), None, 1, "same")])
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+):
+    """Cross-correlation.  input (N, C, L) or (C, L), weight (O, C/groups, K), bias (O) -> (N, O, L')."""
+    return _conv_nd("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False, several=((2, 7), (2, 7)))
+@samples(
+    lambda t: [
+        (t(2, 3, 5, 6), t(4, 3, 3, 2), t(4), 1, (1, 0)),
+        (t(2, 5, 5), t(2, 1, 3, 3), t(2), 2, 0, 1, 2),
+        (t(1, 1, 4, 4), t(1, 1, 3, 3), None, 1, "same", 2),
+    ]
+)
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+):
+    """Cross-correlation; padding also "valid", "same".
+
+    input (N, C, H, W) or (C, H, W), weight (O, C/groups, kH, kW), bias (O) -> (N, O, H', W').
+    """
+    return _conv_nd("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False, several=((2, 7), (2, 7)))
+@samples(lambda t: [(t(1, 2, 3, 4, 4), t(2, 2, 2, 2, 2), t(2), 1, 1)])
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+):
+    """Cross-correlation.  input (N, C, D, H, W), weight (O, C/groups, kD, kH, kW), bias (O) -> (N, O, D', H', W')."""
+    return _conv_nd("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 3, 5), t(3, 2, 4), t(2), 2, 1)])
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
+):
+    """Transposed convolution.  input (N, C, L), weight (C, O/groups, K), bias (O) -> (N, O, L')."""
+    return _conv_transpose_nd(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(1, 2, 3, 3), t(2, 2, 3, 3), t(4), 2, 1, 1, 2), (t(2, 3, 3), t(2, 1, 2, 2))])
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
+):
+    """Transposed convolution.  input (N, C, H, W), weight (C, O/groups, kH, kW), bias (O) -> (N, O, H', W')."""
+    return _conv_transpose_nd(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(1, 2, 2, 2, 2), t(2, 1, 2, 2, 2), t(1), 2)])
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, ...] = 1,
+):
+    """Transposed convolution.  input (N, C, D, H, W), weight (C, O/groups, kD, kH, kW) -> (N, O, D', H', W')."""
+    return _conv_transpose_nd(
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite(method=False)
+@samples(lambda t: [(t(5, 2, 3), t(3, 3, 4), t(4), 1)])
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0):
+    """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
+    result = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return name_node(result.permute(2, 0, 1), "ConvTbcBackward0")

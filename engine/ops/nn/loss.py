@@ -1,0 +1,435 @@
+"""Losses between an input and a target, and distances, with `reduction` "mean", "sum" or "none"."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from engine import dtypes
+from engine._checks import broadcast_shapes
+from engine.autograd.graph import name_node
+from engine.dispatch import composite, derivative, op, samples
+from engine.grad_mode import no_grad
+from engine.ops.pointwise.arithmetic import not_implemented
+from engine.tensor import Tensor
+
+
+def reduced(loss, reduction):
+    """The mean, the sum or all of `loss`."""
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def _reduce(xp, loss, reduction, dtype):
+    if reduction == "mean":
+        loss = loss.mean() if loss.size else loss.sum() * float("nan")
+    elif reduction == "sum":
+        loss = loss.sum()
+    return xp.asarray(loss, dtype=dtype)
+
+
+def _share(grad, shape, reduction):
+    """What of `grad` falls to each element."""
+    if reduction != "mean":
+        return grad
+    return grad / math.prod(shape) if math.prod(shape) else grad
+
+
+def _wide(array):
+    return array.astype("float32") if array.dtype.itemsize == 2 else array
+
+
+def _floating(array, kernel):
+    found = dtypes.from_numpy(array.dtype)
+    if found.category < dtypes.FLOATING:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(found)}'")
+
+
+def _real(array, kernel):
+    """`_floating`, and not complex."""
+    _floating(array, kernel)
+    if array.dtype.kind == "c":
+        raise not_implemented(kernel, array)
+
+
+def _single(input, kernel):
+    """`_real`, and of 32 bits at least."""
+    _real(input._array, kernel)
+    if input._array.dtype.itemsize == 2:
+        raise not_implemented(kernel, input._array)
+
+
+def _pairs(t, make=None):
+    make = make or (lambda: (t(3, 4), t(3, 4)))
+    return [(*make(), how) for how in ("mean", "sum", "none")]
+
+
+def _mse_slope(grad, input, target, reduction):
+    return _share(grad, input.shape, reduction) * (input - target) * 2
+
+
+@op(public=False, out=False, method=False, promote="default", node="MseLossBackward0")
+@derivative(
+    input=lambda grad, input, target, reduction: _mse_slope(grad, input, target, reduction),
+    target=lambda grad, input, target, reduction: -_mse_slope(grad, input, target, reduction),
+)
+@samples(lambda t: _pairs(t))
+def mse_loss(xp, input, target, reduction="mean"):
+    """(input - target)^2, reduced.  input (*), target (*) -> () or (*)."""
+    _real(input, "mse_cpu")
+    difference = _wide(input) - _wide(target)
+    return _reduce(xp, difference * difference, reduction, input.dtype)
+
+
+def _smooth_slope(grad, input, target, reduction, beta):
+    return _share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1)
+
+
+@op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0")
+@derivative(
+    input=lambda grad, input, target, reduction, beta: _smooth_slope(grad, input, target, reduction, beta),
+    target=lambda grad, input, target, reduction, beta: -_smooth_slope(grad, input, target, reduction, beta),
+)
+@samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
+def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
+    """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2.  input (*), target (*) -> () or (*)."""
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    _real(input, "smooth_l1_cpu")
+    d = xp.abs(_wide(input) - _wide(target))
+    return _reduce(xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype)
+
+
+def _huber_slope(grad, input, target, reduction, delta):
+    return _share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta)
+
+
+def _check_huber(arrays):
+    input, target = (dtypes.from_numpy(a.dtype) for a in arrays)
+    if input.category < dtypes.FLOATING <= target.category:
+        raise RuntimeError(f"result type {_scalar(target)} can't be cast to the desired output type {_scalar(input)}")
+
+
+@op(
+    public=False, out=False, method=False, promote="default", node="HuberLossBackward0", check=_check_huber
+)  # fmt: skip
+@derivative(
+    input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
+    target=lambda grad, input, target, reduction, delta: -_huber_slope(grad, input, target, reduction, delta),
+)
+@samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
+def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
+    """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2).  input (*), target (*) -> () or (*)."""
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    _real(input, "huber_cpu")
+    d = xp.abs(_wide(input) - _wide(target))
+    return _reduce(xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype)
+
+
+def _soft_margin_slope(grad, input, target, reduction):
+    return -_share(grad, input.shape, reduction) * target * (-target * input).sigmoid()
+
+
+@op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0")
+@derivative(input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction))
+@samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
+def soft_margin_loss(xp, input, target, reduction="mean"):
+    """log(1 + exp(-target * input)).  input (*), target (*) of +-1 -> () or (*)."""
+    if input.dtype.kind == "b" or target.dtype.kind == "b":
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+    if input.dtype.kind in "iu":
+        name = _scalar(dtypes.from_numpy(input.dtype))
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
+    z = -_wide(target) * _wide(input)
+    return _reduce(xp, xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z))), reduction, input.dtype)
+
+
+def _check_logits(input, target):
+    _real(input, "log_sigmoid_cpu")
+    if target.dtype.kind in "iub":
+        have, want = (_scalar(dtypes.from_numpy(x.dtype)) for x in (input, target))
+        raise RuntimeError(f"result type {have} can't be cast to the desired output type {want}")
+
+
+def _bce_weighted(grad, input, weight, reduction):
+    g = _share(grad, input.shape, reduction)
+    return g if weight is None else g * weight
+
+
+@op(public=False, out=False, method=False, node="BinaryCrossEntropyBackward0")
+@derivative(
+    input=lambda grad, input, target, weight, reduction: (
+        _bce_weighted(grad, input, weight, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12)
+    ),
+    target=lambda grad, input, weight, reduction: (
+        _bce_weighted(grad, input, weight, reduction)
+        * ((1 - input).log().clamp(min=-100) - input.log().clamp(min=-100))
+    ),
+)
+@samples(
+    lambda t: [
+        (t.uniform(0.1, 0.9, 3, 4), t.uniform(0, 1, 3, 4), None, "mean"),
+        (t.uniform(0.1, 0.9, 3, 4), t.uniform(0, 1, 3, 4), t.constant(t.positive(3, 4)), "sum"),
+        (t.uniform(0.1, 0.9, 3), t.uniform(0, 1, 3), None, "none"),
+    ]
+)
+def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
+    """-weight (target log(input) + (1 - target) log(1 - input)), logs not below -100.  three (*) -> () or (*)."""
+    if input.dtype != target.dtype:
+        have, want = dtypes.from_numpy(target.dtype), dtypes.from_numpy(input.dtype)
+        raise RuntimeError(f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}")
+    _real(input, "binary_cross_entropy")
+    x, t = _wide(input), _wide(target)
+    if x.size and not bool(((x >= 0) & (x <= 1)).all()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    loss = (t - 1) * xp.maximum(xp.log1p(-x), -100) - t * xp.maximum(xp.log(x), -100)
+    return _reduce(xp, loss if weight is None else loss * _wide(weight), reduction, input.dtype)
+
+
+@op(
+    public=False,
+    out=False,
+    method=False,
+    promote="default",
+    node="BinaryCrossEntropyWithLogitsBackward0",
+    check=lambda arrays: _check_logits(*arrays),
+)
+@derivative(
+    input=lambda grad, input, target, reduction: _share(grad, input.shape, reduction) * (input.sigmoid() - target),
+    target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * input,
+)
+@samples(lambda t: _pairs(t))
+def bce_with_logits(xp, input, target, reduction="mean"):
+    """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> () or (*)."""
+    _real(input, "log_sigmoid_cpu")
+    x, t = _wide(input), _wide(target)
+    loss = (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
+    return _reduce(xp, loss, reduction, input.dtype)
+
+
+@composite(public=False, method=False)
+@samples(
+    lambda t: [
+        (t(3, 4), t.uniform(0, 1, 3, 4), None, None, "mean"),
+        (
+            t(3, 4),
+            t.uniform(0, 1, 3, 4),
+            t.constant(t.positive(4)),
+            t.constant(t.positive(4)),
+            "sum",
+        ),
+    ]
+)
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction="mean"
+):
+    """binary_cross_entropy of sigmoid(input), stably; pos_weight multiplies positive targets.  (*), (*) -> ()."""
+    if weight is None and pos_weight is None:
+        return bce_with_logits(input, target, reduction)
+    softplus = (-input).clamp(min=0) + (-input.abs()).exp().log1p()
+    if pos_weight is not None:
+        softplus = ((pos_weight - 1) * target + 1) * softplus
+    loss = (1 - target) * input + softplus
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(3), t(3), "none", True)])
+def kl_div(input: Tensor, target: Tensor, reduction="mean", log_target: bool = False):
+    """target * (log(target) - input), input in log space.  input (*), target (*) -> () or (*)."""
+    kinds = input.dtype.category, target.dtype.category
+    if dtypes.COMPLEX in kinds:
+        raise RuntimeError("kl_div: Complex inputs not supported.")
+    if min(kinds) < dtypes.FLOATING:
+        raise RuntimeError("kl_div: Integral inputs not supported.")
+    if log_target:
+        return reduced(target.exp() * (target - input), reduction)
+    return reduced(target.xlogy(target) - target * input, reduction)
+
+
+@composite(public=False, method=False)
+@samples(
+    lambda t: [
+        (t(3, 4), t.constant(t.positive(3, 4))),
+        (t.positive(3), t.constant(t.positive(3)), False, True),
+    ]
+)
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction="mean"
+):
+    """exp(input) - target * input, or input - target * log(input + eps).  input (*), target (*) -> () or (*)."""
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
+        loss = loss + stirling.masked_fill(target <= 1, 0)
+    return reduced(loss, reduction)
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t(3, 4), t.of([[1.0], [-1.0], [1.0]]), 0.5)])
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction="mean"):
+    """Hinge of input where target is -1, input where it is 1.  input (*), target (*) -> () or (*)."""
+    zero = input.new_zeros(())
+    negative = (margin - input).clamp(min=0)
+    return reduced(negative.where(target != 1, zero) + input.where(target != -1, zero), reduction)
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t.distinct(4), t.distinct(4), t.of([1.0, -1, 1, -1]), 0.33)])
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"):
+    """max(0, -target (input1 - input2) + margin).  three (*) -> () or (*)."""
+    return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 3), t(3), -1)])
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8):
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim.  x1 (*, D, *), x2 broadcast with it -> (*, *)."""
+    common = dtypes.promote_types(x1.dtype, x2.dtype)
+    if not common.is_floating_point:
+        raise RuntimeError("expected common dtype to be floating point, yet common dtype is " + _scalar(common))
+    shape = broadcast_shapes(x1.shape, x2.shape)
+    x1, x2 = x1.to(common).expand(shape), x2.to(common).expand(shape)
+    unit = []
+    for x in (x1, x2):
+        size = x.norm(2, dim=dim, keepdim=True).clone() if x.dim() else x.abs().clone()
+        with no_grad():
+            size.clamp_(min=eps)
+        unit.append(x / size)
+    return (unit[0] * unit[1]).sum(dim)
+
+
+def _scalar(dtype):
+    return dtypes.scalar_name(dtype)
+
+
+@composite(method=False)
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(3, 4), t(4), 1.0, 1e-6, True)])
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+    """p-norm of x1 - x2 + eps along the last dim.  x1 (*, D), x2 (*, D) -> (*)."""
+    return name_node((x1 - x2 + eps).norm(p, dim=-1, keepdim=keepdim), "NormBackward1")
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t(3, 4), t(3, 4), t.of([1, -1, 1]), 0.1)])
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction="mean"):
+    """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> () or (N)."""
+    if target.dim() not in (0, 1):
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    dim, shapes = target.dim(), f"{list(input1.shape)} and {list(input2.shape)}"
+    if input1.dim() != dim + 1 or input2.dim() != dim + 1:
+        kind, wanted = ("1D", "2D") if dim else ("0D", "1D")
+        raise RuntimeError(
+            f"{kind} target tensor expects {wanted} input tensors, but found inputs with sizes {shapes}."
+        )
+    eps = 1e-12
+    product = (input1 * input2).sum(dim)
+    squares = ((input1 * input1).sum(dim) + eps) * ((input2 * input2).sum(dim) + eps)
+    cos = product / squares.sqrt()
+    zero = cos.new_zeros(())
+    loss = (1 - cos).where(target == 1, zero) + (cos - margin).clamp(min=0).where(target == -1, zero)
+    return reduced(loss, reduction)
+
+
+@composite(public=False, method=False)
+@samples(
+    lambda t: [
+        (t(3, 4), t(3, 4), t(3, 4)),
+        (t(3, 4), t(3, 4), t(3, 4), 2.0, 1.0, 1e-6, True, "none"),
+    ]
+)
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction="mean",
+):
+    """max(0, |anchor - positive| - |anchor - negative| + margin).  three (N, D) -> () or (N)."""
+    dims = [x.dim() for x in (anchor, positive, negative)]
+    if len(set(dims)) > 1:
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+            f"anchor {dims[0]}D, positive {dims[1]}D, and negative {dims[2]}D inputs"
+        )
+    near, far = (
+        pairwise_distance(anchor, positive, p, eps),
+        pairwise_distance(anchor, negative, p, eps),
+    )
+    if swap:
+        far = far.minimum(pairwise_distance(positive, negative, p, eps))
+    return reduced((margin + near - far).clamp(min=0), reduction)
+
+
+@composite(public=False, method=False)
+@samples(
+    lambda t: [
+        (t(3, 4), t.of([0, 3, 1])),
+        (t(3, 4), t.of([0, 3, 1]), 2, 0.5, t.constant(t.positive(4)), "sum"),
+    ]
+)
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: complex = 1, margin: complex = 1.0, weight: Tensor | None = None, reduction="mean"
+):
+    """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> () or (N)."""
+    _single(input, "multi_margin_loss_cpu_kernel")
+    rows = input.unsqueeze(0) if input.dim() < 2 else input
+    index = target.reshape(-1)
+    if index.numel() != rows.shape[0]:
+        raise RuntimeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
+            f"size). Expected target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape "
+            f"{list(input.shape)}."
+        )
+    classes = rows.shape[1]
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
+        raise RuntimeError("target out of range")
+    column = index.unsqueeze(1)
+    loss = (margin - rows.gather(1, column) + rows).clamp(min=0)
+    if p == 2:
+        loss = loss * loss
+    if weight is not None:
+        loss = loss * weight.gather(0, index).unsqueeze(1)
+    loss = loss.scatter(1, column, 0.0).sum(1) / classes
+    loss = reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultiMarginLossBackward0")
+
+
+@composite(public=False, method=False)
+@samples(lambda t: [(t(2, 4), t.of([[1, 2, -1, 0], [3, -1, 1, 1]]))])
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
+    """Hinge between each target class (listed up to -1) and each other.  input (N, C), target (N, C) -> () or (N)."""
+    if tuple(input.shape) != tuple(target.shape):
+        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
+    _single(input, "multilabel_margin_loss_forward_out_frame")
+    rows, listed = (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
+    classes = rows.shape[1]
+    if listed.numel() and (int(listed.min()) < -1 or int(listed.max()) >= classes):
+        raise RuntimeError("argument #2 'target' is out of range")
+    valid = (listed < 0).to(dtypes.int64).cumsum(1) == 0
+    index = listed.clamp(min=0)
+    is_target = rows.detach().new_zeros(rows.shape).scatter_add(1, index, valid.to(rows.dtype)) > 0
+    scores = rows.gather(1, index)
+    loss = (1 - scores.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
+    loss = loss * (valid.unsqueeze(2) & ~is_target.unsqueeze(1)).to(rows.dtype)
+    loss = loss.sum((1, 2)) / classes
+    loss = reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    return name_node(loss, "MultilabelMarginLossBackward0")
+
+
+def warn_sizes(input, target):
+    """torch's warning where a loss broadcasts."""
+    if target.size() != input.size():
+        warnings.warn(
+            f"Using a target size ({target.size()}) that is different to the input size ({input.size()}). This will "
+            "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )

@@ -1,0 +1,98 @@
+"""softmax, log_softmax and softmin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import dtypes
+from engine._checks import wrap_dim
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.pointwise.arithmetic import not_implemented
+from engine.ops.reduction import cast_back
+from engine.tensor import Tensor
+
+PRIVATE = {"public": False, "method": False}
+
+
+def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, int]:
+    """(values to compute with, dtype of the result, axis)."""
+    if dtype is not None:
+        input = input.astype(dtypes.to_numpy(dtype))
+    axis = wrap_dim(dim, input.ndim)
+    if input.dtype.kind in "iubc":
+        raise not_implemented(f"{name}_{'lastdim_' if axis >= input.ndim - 1 else ''}kernel_impl", input)
+    if input.dtype.itemsize == 2:
+        return input.astype("float32"), input.dtype, axis
+    return input, input.dtype, axis
+
+
+@op(**PRIVATE, half=True, blocks="rows")
+@derivative(
+    grad_output=lambda grad, output, dim: softmax_backward(grad, output, dim),
+    output=lambda grad, grad_output, output, dim: _softmax_curve(grad, grad_output, output, dim),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 1), (t(), t(), 0)])
+def softmax_backward(xp, grad_output, output, dim):
+    """output * (grad_output - sum(grad_output * output)).  grad_output (*), output (*) -> (*)."""
+    weighted = xp.multiply(grad_output, output)
+    if not output.ndim:
+        return weighted - output * weighted
+    return weighted - output * weighted.sum(axis=dim, keepdims=True)
+
+
+def _softmax_curve(grad: Tensor, grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
+    inner = (grad_output * output).sum(dim, True)
+    return grad * grad_output - grad * inner - grad_output * (grad * output).sum(dim, True)
+
+
+def _soft_samples(t: Any) -> list[Any]:
+    return [(t(3, 4), 1), (t(2, 3, 4), 0), (t(3), -1), (t(), 0), (t(0, 3), 1), (t(3, 0), 1),
+            (t(3, 4), 1, {"dtype": dtypes.float64})]  # fmt: skip
+
+
+@op(names=("special_softmax",), large=512, blocks="rows")
+@derivative(input=lambda grad, result, dim, input_dtype: cast_back(softmax_backward(grad, result, dim), input_dtype))
+@samples(_soft_samples)
+def softmax(xp, input, dim: int, dtype=None):
+    """exp(input) divided by its sum along `dim`, without overflow.  input (*) -> (*)."""
+    input, kind, axis = _soft_input("softmax", input, dim, dtype)
+    if not input.ndim or not input.size:
+        return xp.ones_like(input, dtype=kind) if not input.ndim else input.astype(kind)
+    found = xp.exp(input - input.max(axis=axis, keepdims=True))
+    found /= xp.add.reduce(found, axis, keepdims=True)
+    return found if found.dtype is kind else found.astype(kind)
+
+
+@op(**PRIVATE, half=True, blocks="rows")
+@derivative(
+    grad_output=lambda grad, output, dim: grad - (grad * output.exp()).sum(dim, True),
+    output=lambda grad, grad_output, output, dim: -grad * output.exp() * grad_output.sum(dim, True),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), 1), (t(), t(), 0)])
+def log_softmax_backward(xp, grad_output, output, dim):
+    """grad_output - exp(output) * sum(grad_output).  grad_output (*), output (*) -> (*)."""
+    if not output.ndim:
+        return grad_output - xp.exp(output) * grad_output
+    return grad_output - xp.exp(output) * grad_output.sum(axis=dim, keepdims=True)
+
+
+@op(names=("special_log_softmax",), large=512, blocks="rows")
+@derivative(
+    input=lambda grad, result, dim, input_dtype: cast_back(log_softmax_backward(grad, result, dim), input_dtype)
+)
+@samples(_soft_samples)
+def log_softmax(xp, input, dim: int, dtype=None):
+    """input minus the logarithm of its sum of exp along `dim`, without overflow.  input (*) -> (*)."""
+    input, kind, axis = _soft_input("log_softmax", input, dim, dtype)
+    if not input.ndim or not input.size:
+        return xp.zeros_like(input, dtype=kind) if not input.ndim else input.astype(kind)
+    found = input - input.max(axis=axis, keepdims=True)
+    found -= xp.log(xp.exp(found).sum(axis=axis, keepdims=True))
+    return found.astype(kind, copy=False)
+
+
+@composite(**PRIVATE)
+@samples(lambda t: [(t(3, 4), 1)])
+def softmin(input, dim, dtype=None):
+    """softmax of -input.  input (*) -> (*)."""
+    return softmax(-input, dim, dtype)

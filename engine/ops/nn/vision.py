@@ -1,0 +1,512 @@
+"""Sampling on grids, sliding blocks as columns, pixel and channel shuffles."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import warnings
+from collections.abc import Iterable
+from math import prod
+
+from engine import dtypes
+from engine.autograd.graph import name_node
+from engine.dispatch import composite, derivative, op, samples
+from engine.ops.nn import _conv
+from engine.ops.pointwise.arithmetic import refuse
+from engine.tensor import Tensor
+
+# --- unfold and fold
+
+
+def _geometry(kernel_size, dilation, padding, stride):
+    return tuple(
+        (int(v),) * 2 if not isinstance(v, Iterable) else tuple(int(x) for x in v) * (2 // len(tuple(v)))
+        for v in (kernel_size, dilation, padding, stride)
+    )
+
+
+def _blocks(size, kernel_size, dilation, padding, stride):
+    return _conv.output_size(size, kernel_size, stride, padding, dilation)
+
+
+@op(public=False, out=False, method=False, node="Im2ColBackward0")
+@derivative(
+    input=lambda grad, input_shape, kernel_size, dilation, padding, stride: col2im(
+        grad, tuple(input_shape[2:]), kernel_size, dilation, padding, stride
+    )
+)
+@samples(
+    lambda t: [
+        (t(2, 3, 4, 5), (2, 3), (1, 1), (0, 1), (1, 2)),
+        (t(1, 1, 5, 5), (2, 2), (2, 1), (1, 1), (1, 1)),
+    ]
+)
+def im2col(
+    xp,
+    input,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    stride: int | tuple[int, ...],
+):
+    """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
+    x = _conv.padded(xp, input, padding)
+    out = _blocks(input.shape[2:], kernel_size, dilation, padding, stride)
+    view = _conv.windows(xp, x, kernel_size, stride, dilation, out)
+    result = xp.empty(view.shape, input.dtype)
+    result[...] = view
+    return result.reshape(input.shape[0], input.shape[1] * prod(kernel_size), prod(out))
+
+
+@op(public=False, out=False, method=False, node="Col2ImBackward0")
+@derivative(
+    input=lambda grad, kernel_size, dilation, padding, stride: im2col(grad, kernel_size, dilation, padding, stride)
+)
+@samples(
+    lambda t: [
+        (t(2, 12, 6), (4, 5), (2, 2), (1, 1), (0, 1), (2, 2)),
+        (t(1, 8, 8), (3, 9), (2, 4), (1, 1), (0, 1), (1, 2)),
+        (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
+    ]
+)
+def col2im(
+    xp,
+    input,
+    output_size: int | tuple[int, ...],
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    stride: int | tuple[int, ...],
+):
+    """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
+    out = _blocks(output_size, kernel_size, dilation, padding, stride)
+    channels = input.shape[1] // prod(kernel_size)
+    cols = input.reshape(input.shape[0], channels, *kernel_size, *out)
+    wide = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype)
+    kernel, step, n = kernel_size[-1], stride[-1], out[-1]
+    every = (slice(None), slice(None))
+    if dilation[-1] == 1 and step > 1 and kernel % step == 0:  # blocks of whole steps: `step` columns at a time
+        for at, where in _conv.taps(kernel_size[:-1], stride[:-1], dilation[:-1], out[:-1]):
+            for k in range(0, kernel, step):
+                target = wide[(*every, *where, slice(k, k + n * step))]
+                target = target.reshape(*target.shape[:-1], n, step)
+                target += xp.moveaxis(cols[(*every, *at, slice(k, k + step))], 2, -1)
+    else:
+        for at, where in _conv.taps(kernel_size, stride, dilation, out):
+            wide[(*every, *where)] += cols[(*every, *at)]
+    if not any(padding):
+        return wide
+    return xp.ascontiguousarray(wide[_conv.unpadded(output_size, padding)])
+
+
+def _check_blocks(geometry):
+    for label, values in zip(("kernel_size", "dilation", "padding", "stride"), geometry):
+        if len(values) != 2:
+            raise RuntimeError(f"It is expected {label} equals to 2, but got size {len(values)}")
+    for label, values in zip(("kernel", "dilation", "padding", "stride"), geometry):
+        if label == "padding":
+            if any(v < 0 for v in values):
+                raise RuntimeError(
+                    f"padding should be non-negative, but got pad_height: {values[0]} pad_width: {values[1]}"
+                )
+        elif any(v <= 0 for v in values):
+            raise RuntimeError(
+                f"{label} {'size ' if label == 'kernel' else ''}should be greater than zero, but got {label}_height: "
+                f"{values[0]} {label}_width: {values[1]}"
+            )
+
+
+def _listed(values):
+    return "(" + ", ".join(map(str, values)) + ")"
+
+
+@composite(public=False, method=False, form="im2col")
+@samples(lambda t: [(t(2, 3, 4, 5), 2), (t(3, 5, 5), (2, 3), 1, 1, 2)])
+def unfold_blocks(
+    input: Tensor,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
+):
+    """torch.nn.functional.unfold.  input (N, C, H, W) or (C, H, W) -> (N, C prod(kernel_size), L)."""
+    geometry = _geometry(kernel_size, dilation, padding, stride)
+    _check_blocks(geometry)
+    ndim = input.dim()
+    if ndim not in (3, 4) or 0 in tuple(input.shape[-3:]):
+        raise RuntimeError(
+            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
+            f"but got: {list(input.shape)}"
+        )
+    size = input.shape[-2:]
+    out = _blocks(size, *geometry)
+    if builtins.min(out) < 1:
+        k, d, p, _ = (_listed(v) for v in geometry)
+        raise RuntimeError(
+            f"Given input with spatial size {_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, calculated "
+            f"shape of the array of sliding blocks as {_listed(out)}, but its components must be at least one."
+        )
+    x = input if ndim == 4 else input.unsqueeze(0)
+    result = im2col(x, *geometry)
+    return result if ndim == 4 else result.squeeze(0)
+
+
+@composite(public=False, method=False, form="col2im")
+@samples(lambda t: [(t(2, 12, 12), (4, 5), 2), (t(4, 20), (5, 6), 2)])
+def fold_blocks(
+    input: Tensor,
+    output_size: int | tuple[int, ...],
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
+):
+    """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
+    geometry = _geometry(kernel_size, dilation, padding, stride)
+    _check_blocks(geometry)
+    size = (int(output_size),) * 2 if not isinstance(output_size, Iterable) else tuple(map(int, output_size))
+    ndim, kernel = input.dim(), geometry[0]
+    if ndim not in (2, 3) or 0 in tuple(input.shape[-2:]):
+        raise RuntimeError(
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for "
+            f"input, but got: {list(input.shape)}"
+        )
+    if input.shape[-2] % prod(kernel):
+        raise RuntimeError(
+            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+            f"input.size(1)={input.shape[-2]} and kernel_size={_listed(kernel)}."
+        )
+    out = _blocks(size, *geometry)
+    k, d, p, s = (_listed(v) for v in geometry)
+    given = f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, "
+    if input.shape[-1] != prod(out):
+        raise RuntimeError(
+            f"{given}expected size of input's dimension 2 to match the calculated number of sliding blocks {out[0]} * "
+            f"{out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
+        )
+    x = input if ndim == 3 else input.unsqueeze(0)
+    result = col2im(x, size, *geometry)
+    return result if ndim == 3 else result.squeeze(0)
+
+
+# --- shuffles
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 8, 3, 2), 2)])
+def pixel_shuffle(input: Tensor, upscale_factor: int):
+    """Channels spread over pixels (arXiv:1609.05158).  input (*, C r^2, H, W) -> (*, C, H r, W r)."""
+    r = upscale_factor
+    if input.dim() < 3:
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    if c % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={c} is not divisible by {r * r}"
+        )
+    n = len(lead)
+    x = input.reshape(*lead, c // (r * r), r, r, h, w)
+    x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return name_node(x.reshape(*lead, c // (r * r), h * r, w * r), "PixelShuffleBackward0")
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 2, 4, 6), 2)])
+def pixel_unshuffle(input: Tensor, downscale_factor: int):
+    """Pixels gathered into channels.  input (*, C, H r, W r) -> (*, C r^2, H, W)."""
+    r = downscale_factor
+    if input.dim() < 3:
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.dim()} "
+            "dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    for label, size, dim in (("height", h, -2), ("width", w, -1)):
+        if size % r:
+            raise RuntimeError(
+                f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but input.size({dim})={size} "
+                f"is not divisible by {r}"
+            )
+    n = len(lead)
+    x = input.reshape(*lead, c, h // r, r, w // r, r)
+    x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return name_node(x.reshape(*lead, c * r * r, h // r, w // r), "PixelUnshuffleBackward0")
+
+
+@composite(method=False, names=("native_channel_shuffle",))
+@samples(lambda t: [(t(2, 6, 3), 2)])
+def channel_shuffle(input: Tensor, groups: int):
+    """Channels (g, n) transposed to (n, g) (arXiv:1707.01083).  input (N, C, *) -> same."""
+    if input.dim() < 3:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+    if groups <= 0:
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    n, c, *rest = input.shape
+    if c % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
+    x = input.reshape(n, groups, c // groups, -1).transpose(1, 2)
+    return name_node(x.reshape(n, c, *rest), "ChannelShuffleBackward0")
+
+
+# --- grids
+
+
+def _unnormalized(coordinate, size, align_corners):
+    """Grid coordinates -1..1 as pixel indices."""
+    if align_corners:
+        return (coordinate + 1) * ((size - 1) / 2)
+    return ((coordinate + 1) * size - 1) / 2
+
+
+def _reflected(x, low, high):
+    """x mirrored at low / 2 and high / 2 until it is between them."""
+    if low == high:
+        return x * 0
+    least, span = low / 2, (high - low) / 2
+    x = (x - least).abs()
+    flips = (x.detach() / span).floor()
+    extra = x - flips * span
+    return (extra + least).where(flips % 2 == 0, span - extra + least)
+
+
+def _placed(coordinate, size, padding_mode, align_corners):
+    """Pixel indices after padding: clipped, or reflected and clipped."""
+    if padding_mode == "reflection":
+        if align_corners:
+            coordinate = _reflected(coordinate, 0, 2 * (size - 1))
+        else:
+            coordinate = _reflected(coordinate, -1, 2 * size - 1)
+    if padding_mode in ("border", "reflection"):
+        coordinate = coordinate.clamp(0, size - 1)
+    return coordinate
+
+
+@op(public=False, out=False, method=False)
+@derivative(input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:])))
+@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]))])
+def grid_gather(xp, input, indices):
+    """The elements at flat indices, 0 for -1.  input (N, C, *), indices (N, *out) -> (N, C, *out)."""
+    n, c = input.shape[:2]
+    flat = indices.reshape(n, 1, -1)
+    found = xp.take_along_axis(
+        input.reshape(n, c, -1), xp.broadcast_to(xp.maximum(flat, 0), (n, c, flat.shape[2])), axis=2
+    )
+    found = found * (flat >= 0)
+    return found.reshape(n, c, *indices.shape[1:])
+
+
+@op(public=False, out=False, method=False)
+@derivative(input=lambda grad, indices: grid_gather(grad, indices))
+@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]), (2, 2))])
+def grid_scatter(xp, input, indices, size):
+    """The transpose of `grid_gather`.  input (N, C, *out), indices (N, *out) -> (N, C, *size)."""
+    n, c = input.shape[:2]
+    total = prod(size)
+    result = xp.zeros((n * c, total + 1), input.dtype)  # one place more, for -1
+    flat = xp.where(indices < 0, total, indices).reshape(n, 1, -1)
+    rows = (xp.arange(n * c) * (total + 1)).reshape(n, c, 1)
+    xp.add.at(result.reshape(-1), (flat + rows).reshape(-1), input.reshape(-1))
+    return xp.ascontiguousarray(result[:, :total]).reshape(n, c, *size)
+
+
+def _at(input, places):
+    """input at integer places, one tensor (N, *out) a spatial dim; zero outside."""
+    size = input.shape[2:]
+    flat, inside = None, None
+    for place, n in zip(places, size):
+        ok = (place >= 0) & (place < n)
+        index = place.clamp(0, n - 1).to(dtypes.int64)
+        flat = index if flat is None else flat * n + index
+        inside = ok if inside is None else inside & ok
+    return grid_gather(input, flat.masked_fill(~inside, -1))
+
+
+def _cubic(t, a=-0.75):
+    def near(x):
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x):
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _check_grid(input, grid, how):
+    shape, grid_shape = list(input.shape), list(grid.shape)
+    if input.dtype is not grid.dtype:
+        raise RuntimeError(
+            f"expected scalar type {dtypes.scalar_name(input.dtype)} but found {dtypes.scalar_name(grid.dtype)}"
+        )
+    if input.size(0) != grid.size(0):
+        raise RuntimeError(
+            f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes {shape} and "
+            f"grid with sizes {grid_shape}"
+        )
+    if input.dim() not in (4, 5) or input.dim() != grid.dim():
+        raise RuntimeError(
+            "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with sizes "
+            f"{shape} and grid with sizes {grid_shape}"
+        )
+    if grid.size(-1) != input.dim() - 2:
+        raise RuntimeError(
+            f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, but got grid with sizes "
+            f"{grid_shape}"
+        )
+    for i, n in enumerate(shape[2:], 2):
+        if n == 0:
+            raise RuntimeError(
+                f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes {shape} "
+                f"with dimension {i} being empty"
+            )
+    if how == "bicubic" and input.dim() == 5:
+        raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+
+
+@op(public=False, out=False, method=False)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, other_shape: grad.new_zeros(tuple(other_shape)),
+)
+@samples(lambda t: [(t(2, 3), t.constant(t(4)))])
+def constant_in(xp, input, other):
+    """input, as a function of `other` too whose gradient is zero.  input (*a), other (*b) -> (*a)."""
+    return input.copy()
+
+
+@composite(public=False, method=False, form="grid_sampler")
+@samples(
+    lambda t: [
+        (t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), "bilinear", "zeros", False),
+        (t(1, 2, 3, 4), t.uniform(-1.3, 1.3, 1, 2, 3, 2), "bilinear", "reflection", True),
+        (t(1, 1, 4, 4), t.uniform(-0.9, 0.9, 1, 2, 2, 2), "bicubic", "border", False),
+        (t(1, 1, 2, 3, 3), t.uniform(-0.9, 0.9, 1, 2, 1, 2, 3), "bilinear", "zeros", True),
+    ]
+)
+def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None):
+    """input at the places of `grid`: last dim (x, y) or (x, y, z), -1..1 from edge to edge.
+
+    mode bilinear, nearest, bicubic; padding_mode zeros, border, reflection.  input (N, C, H, W), grid (N, H', W', 2)
+    -> (N, C, H', W'), and the same with a depth.
+    """
+    if mode not in ("bilinear", "nearest", "bicubic"):
+        raise ValueError(
+            f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
+        )
+    refuse("grid_sampler_2d_cpu_kernel_impl", input._array, "iubc")
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ValueError(
+            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
+            f"'{padding_mode}'"
+        )
+    if align_corners is None:
+        warnings.warn(_CORNERS.format("grid_sample"), stacklevel=2)
+        align_corners = False
+    _check_grid(input, grid, mode)
+    size = tuple(input.shape[2:])
+    n = len(size)
+    pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
+    if mode == "nearest":
+        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
+        result = constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
+        return name_node(result, f"GridSampler{n}DBackward0")
+    if mode == "bilinear":
+        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
+        first = [p.detach().floor() for p in pixels]
+        parts = [(1 - (p - f), p - f) for p, f in zip(pixels, first)]
+        steps = (0, 1)
+    else:
+        first = [p.detach().floor() - 1 for p in pixels]
+        parts = [_cubic(p - f - 1) for p, f in zip(pixels, first)]
+        steps = (0, 1, 2, 3)
+    result = None
+    for at in itertools.product(steps, repeat=n):
+        places = [f + k for f, k in zip(first, at)]
+        if mode == "bicubic":
+            places = [_placed(p, s, padding_mode, align_corners) for p, s in zip(places, size)]
+        weight = None
+        for part, k in zip(parts, at):
+            weight = part[k] if weight is None else weight * part[k]
+        piece = _at(input, places) * weight.unsqueeze(1)
+        result = piece if result is None else result + piece
+    return name_node(result, f"GridSampler{n}DBackward0")
+
+
+_CORNERS = (
+    "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
+    "align_corners=True if the old behavior is desired. See the documentation of {} for details."
+)
+
+
+@composite(public=False, method=False, form="affine_grid_generator")
+@samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False), (t(1, 3, 4), (1, 1, 2, 3, 2), True)])
+def affine_grid(theta, size, align_corners: bool | None = None):
+    """The grid for `grid_sample` of affine maps.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
+    from engine.ops.joining import stack
+
+    if align_corners is None:
+        warnings.warn(_CORNERS.format("affine_grid"), stacklevel=2)
+        align_corners = False
+    if not theta.is_floating_point():
+        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
+    n = len(size) - 2
+    if n not in (2, 3):
+        raise NotImplementedError(
+            "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size "
+            f"{size}."
+        )
+    if theta.dim() != 3 or theta.shape[-2] != n or theta.shape[-1] != n + 1:
+        raise ValueError(
+            f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {size}. Got {theta.shape}."
+        )
+    if theta.shape[0] != size[0]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{size[0]}, {n + 1}] but got: "
+            f"[{theta.shape[0]}, {n + 1}]."
+        )
+    spatial = tuple(size[2:])
+    if align_corners and builtins.min(spatial) == 1:
+        warnings.warn(
+            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when align_corners=True. This "
+            "is not an intended use case of affine_grid. See the documentation of affine_grid for details.",
+            stacklevel=2,
+        )
+    elif builtins.min(size) <= 0:
+        raise ValueError(f"Expected non-zero, positive output size. Got {size}")
+    axes = []
+    for d in reversed(range(n)):
+        m = spatial[d]
+        steps = [2 * i / (m - 1) - 1 if m > 1 else 0.0 for i in range(m)]
+        if not align_corners:
+            steps = [(2 * i + 1) / m - 1 for i in range(m)]
+        axis = theta.detach().new_tensor(steps)
+        axes.append(axis.reshape(*(m if k == d else 1 for k in range(n))).expand(spatial))
+    base = stack([*axes, theta.detach().new_ones(spatial)], -1).reshape(1, -1, n + 1)
+    grid = base.expand(theta.shape[0], -1, -1) @ theta.transpose(1, 2)
+    return name_node(grid.reshape(theta.shape[0], *spatial, n), "AffineGridGeneratorBackward0")
+
+
+@composite(method=False)
+@samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False)])
+def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: bool):
+    """`nn.functional.affine_grid`.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
+    return affine_grid(theta, size, align_corners)
+
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDING = ("zeros", "border", "reflection")
+
+
+@composite(method=False, names=("grid_sampler_2d", "grid_sampler_3d"))
+@samples(lambda t: [(t(1, 2, 3, 4), t.uniform(-0.9, 0.9, 1, 2, 3, 2), 0, 1, True)])
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool):
+    """`nn.functional.grid_sample` with the places of the modes in (bilinear, nearest, bicubic), (zeros, border,
+    reflection).  input (N, C, H, W), grid (N, H', W', 2) -> (N, C, H', W'); 3-d alike.
+    """
+    return grid_sample(input, grid, _MODES[interpolation_mode], _PADDING[padding_mode], align_corners)

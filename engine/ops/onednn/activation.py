@@ -1,0 +1,278 @@
+"""oneDNN's kernels of sums, products, activation functions and softmax.
+
+Its relu, clip and exp are not used: they lose nan.  Nor are its elu, soft relu and mish: near zero or far below it
+few of their digits are right.  What loses nan in a gradient is asked of finite input only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engine._checks import wrap_dim
+from engine.backends.cpu import empty
+from engine.backends.onednn import _abi, arrays
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.layouts import ChannelsLast, empty_channels_last, lies_channels_last, to_channels_last
+from engine.ops.nn import activation, dropout, softmax
+from engine.ops.onednn.reduction import finite, flat
+from engine.ops.pointwise import arithmetic
+
+
+def dense(array: Any) -> Any:
+    """The array as it is if it is contiguous or channels-last, else a contiguous copy."""
+    if array.flags.c_contiguous or (array.ndim > 2 and lies_channels_last(array)):
+        return array
+    return np.ascontiguousarray(array)
+
+
+def like(array: Any) -> Any:
+    """A new array that lies as a dense one, of its class."""
+    if array.flags.c_contiguous:
+        return empty(array.shape, array.dtype)
+    made = empty_channels_last(array.shape, array.dtype)
+    return made if type(array) is ChannelsLast else made.view(np.ndarray)
+
+
+def alike(array: Any, wanted: Any) -> Any:
+    """`array`, or a copy of it, that lies as the dense array `wanted`."""
+    if array.flags.c_contiguous == wanted.flags.c_contiguous and array.strides == wanted.strides:
+        return array
+    if wanted.flags.c_contiguous:
+        return np.ascontiguousarray(array)
+    return to_channels_last(np.ascontiguousarray(array) if 0 in array.strides else array)
+
+
+def _target(array: Any, into: Any) -> Any:
+    """`into`, where it is given and lies as the dense `array`; else a new array that does."""
+    if into is not None and into.dtype == array.dtype and into.strides == array.strides:
+        return into if into.shape == array.shape else like(array)
+    return like(array)
+
+
+# --- sums and products
+
+
+def _binary(op: Any, algorithm: int) -> None:
+    @kernel(op, "onednn")
+    def _(xp, input, other, *, alpha=1, into=None):
+        if alpha != 1 or not isinstance(input, np.ndarray) or not isinstance(other, np.ndarray):
+            return NotImplemented
+        if input.shape != other.shape or not usable(input, other) or dense(input) is not input:
+            return NotImplemented
+        if input.strides != other.strides:
+            return NotImplemented
+        made = _target(input, into)
+        return made if arrays.binary(input, other, made, algorithm) else NotImplemented
+
+
+_binary(arithmetic.add, _abi.BINARY_ADD)
+_binary(arithmetic.sub, _abi.BINARY_SUB)
+_binary(arithmetic.mul, _abi.BINARY_MUL)
+
+
+@kernel(dropout.plus_noisy, "onednn")
+def _plus_noisy(xp, input, other, noise):
+    if not usable(input, other, noise) or not input.shape == other.shape == noise.shape:
+        return NotImplemented
+    if not all(a.flags.c_contiguous for a in (input, other, noise)):
+        return NotImplemented
+    made = empty(input.shape, input.dtype)
+    return made if arrays.multiply_add(other, noise, input, made) else NotImplemented
+
+
+# --- activation functions
+
+
+@kernel(activation.relu, "onednn")
+def _relu(xp, input, *, into=None):
+    return _limited(input, 0, math.inf, into)
+
+
+@kernel(activation.hardtanh, "onednn")
+def _hardtanh(xp, input, min_val=-1.0, max_val=1.0, *, into=None):
+    return NotImplemented if min_val > max_val else _limited(input, min_val, max_val, into)
+
+
+def _limited(input: Any, low: float, high: float, into: Any) -> Any:
+    """The input between two bounds: numpy's clip, four times as fast as its maximum, keeps nan."""
+    if not usable(input):
+        return NotImplemented
+    x = dense(input)
+    made = _target(x, into)
+    np.clip(flat(x), np.float32(low), np.float32(high), out=flat(made))
+    return made
+
+
+def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+    @kernel(op, "onednn")
+    def _(xp, input, *, into=None):
+        return _apply(input, algorithm, alpha, into)
+
+
+def _apply(input: Any, algorithm: int, alpha: float = 0.0, into: Any = None, beta: float = 0.0) -> Any:
+    if not usable(input):
+        return NotImplemented
+    x = dense(input)
+    made = _target(x, into)
+    return made if arrays.eltwise(x, made, algorithm, alpha, beta) else NotImplemented
+
+
+def _backward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
+    @kernel(op, "onednn")
+    def _(xp, grad_output, data):
+        return _chain(grad_output, data, algorithm, alpha)
+
+
+def _chain(
+    grad_output: Any, data: Any, algorithm: int, alpha: float = 0.0, beta: float = 0.0, careful: bool = False
+) -> Any:  # fmt: skip
+    """`careful`: of nan in the data oneDNN makes something else than numpy."""
+    if not usable(grad_output, data) or grad_output.shape != data.shape:
+        return NotImplemented
+    x = dense(data)
+    if careful and not finite(x):
+        return NotImplemented
+    g = alike(grad_output, x)
+    made = like(x)
+    served = arrays.eltwise_backward(g, x, made, algorithm, alpha, beta)
+    return made if served else NotImplemented
+
+
+_forward(activation.sigmoid, _abi.LOGISTIC)
+_forward(activation.silu, _abi.SWISH, 1.0)
+_backward(activation.tanh_backward, _abi.TANH_RESULT)
+_backward(activation.sigmoid_backward, _abi.LOGISTIC_RESULT)
+_backward(activation.silu_backward, _abi.SWISH, 1.0)
+
+
+@kernel(activation.threshold_backward, "onednn")
+def _threshold_backward(xp, grad_output, output, threshold):
+    return NotImplemented if threshold else _chain(grad_output, output, _abi.RELU_RESULT)
+
+
+@kernel(activation.gelu, "onednn")
+def _gelu(xp, input, *, approximate="none"):
+    kinds = {"none": _abi.GELU_ERF, "tanh": _abi.GELU_TANH}
+    if approximate not in kinds:
+        return NotImplemented
+    made = _apply(input, kinds[approximate])
+    return made if made is NotImplemented or finite(made) else NotImplemented  # of inf it makes nan
+
+
+@kernel(activation.leaky_relu, "onednn")
+def _leaky_relu(xp, input, negative_slope=0.01, *, into=None):
+    return _apply(input, _abi.RELU, negative_slope, into) if negative_slope else NotImplemented
+
+
+@kernel(activation.leaky_relu_backward, "onednn")
+def _leaky_relu_backward(xp, grad_output, input, negative_slope):
+    return _chain(grad_output, input, _abi.RELU, negative_slope, careful=True)
+
+
+_SIXTH = (1 / 6, 0.5)  # of hardsigmoid: input / 6 + 1 / 2
+
+
+@kernel(activation.hardswish, "onednn")
+def _hardswish(xp, input, *, into=None):
+    return _apply(input, _abi.HARDSWISH, _SIXTH[0], into, _SIXTH[1])
+
+
+@kernel(activation.hardswish_backward, "onednn")
+def _hardswish_backward(xp, grad_output, input):
+    return _chain(grad_output, input, _abi.HARDSWISH, *_SIXTH, careful=True)
+
+
+@kernel(activation.hardsigmoid, "onednn")
+def _hardsigmoid(xp, input, *, into=None):
+    if not usable(input) or not finite(dense(input)):
+        return NotImplemented
+    return _apply(input, _abi.HARDSIGMOID, _SIXTH[0], into, _SIXTH[1])
+
+
+@kernel(activation.inside_backward, "onednn")
+def _inside_backward(xp, grad_output, input, low, high, slope):
+    if (low, high, slope) == (-3, 3, _SIXTH[0]):
+        return _chain(grad_output, input, _abi.HARDSIGMOID, *_SIXTH, careful=True)
+    made = _chain(grad_output, input, _abi.CLIP_INSIDE, low, high, careful=True)
+    return _times(made, slope)
+
+
+def _times(made: Any, number: float) -> Any:
+    """An array of ours times a number."""
+    if made is not NotImplemented and number != 1 and not arrays.scale(made, number, made):
+        made *= np.float32(number)
+    return made
+
+
+@kernel(activation.elu_backward, "onednn")
+def _elu_backward(xp, grad_output, input, alpha, scale, input_scale):
+    if input_scale != 1:
+        return NotImplemented
+    return _times(_chain(grad_output, input, _abi.ELU, alpha, careful=True), scale)
+
+
+@kernel(activation.mish_backward, "onednn")
+def _mish_backward(xp, grad_output, input):
+    made = _chain(grad_output, input, _abi.MISH)
+    return made if made is NotImplemented or finite(made) else NotImplemented
+
+
+@kernel(activation.softplus_backward, "onednn")
+def _softplus_backward(xp, grad_output, input, beta, threshold):
+    if threshold < 20 or not beta:
+        return NotImplemented
+    return _chain(grad_output, input, _abi.SOFT_RELU, beta)
+
+
+@kernel(activation.gelu_backward, "onednn")
+def _gelu_backward(xp, grad_output, input, approximate):
+    algorithm = _abi.GELU_TANH if approximate == "tanh" else _abi.GELU_ERF
+    return _chain(grad_output, input, algorithm)
+
+
+# --- softmax
+
+
+def _soft(input: Any, dim: int, dtype: Any, log: bool) -> Any:
+    if dtype is not None or not usable(input) or not input.ndim:
+        return NotImplemented
+    axis = wrap_dim(dim, input.ndim)
+    x = np.ascontiguousarray(input)
+    made = empty(x.shape, x.dtype)
+    if not arrays.softmax(x, made, axis, log):
+        return NotImplemented
+    # of a row with nan or inf oneDNN makes nan in some places only
+    return NotImplemented if math.isnan(np.add.reduce(made, axis=None)) else made
+
+
+@kernel(softmax.softmax, "onednn")
+def _softmax(xp, input, dim, dtype=None):
+    return _soft(input, dim, dtype, False)
+
+
+@kernel(softmax.log_softmax, "onednn")
+def _log_softmax(xp, input, dim, dtype=None):
+    return _soft(input, dim, dtype, True)
+
+
+def _soft_backward(grad_output: Any, output: Any, dim: int, log: bool) -> Any:
+    if not usable(grad_output, output) or not output.ndim or grad_output.shape != output.shape:
+        return NotImplemented
+    g, y = np.ascontiguousarray(grad_output), np.ascontiguousarray(output)
+    made = empty(y.shape, y.dtype)
+    served = arrays.softmax_backward(g, y, made, wrap_dim(dim, y.ndim), log)
+    return made if served else NotImplemented
+
+
+@kernel(softmax.softmax_backward, "onednn")
+def _softmax_backward(xp, grad_output, output, dim):
+    return _soft_backward(grad_output, output, dim, False)
+
+
+@kernel(softmax.log_softmax_backward, "onednn")
+def _log_softmax_backward(xp, grad_output, output, dim):
+    return _soft_backward(grad_output, output, dim, True)

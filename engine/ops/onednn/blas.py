@@ -1,0 +1,128 @@
+"""oneDNN's kernels of matrix products: its sgemm, so that BLAS's own threads stay asleep.
+
+numpy's BLAS starts threads for about the products that come here; two pools that both spin halve the speed.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine._checks import broadcast_shapes
+from engine.backends.cpu import empty
+from engine.backends.onednn import arrays
+from engine.backends.onednn.primitives import usable
+from engine.dispatch import kernel
+from engine.ops.linalg import products, products_add
+
+# Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
+# A primitive is made anew for each number of rows, so not for all of them.
+_BATCH = range(8, 513)
+_PRODUCT = 1 << 18  # multiplications from which sgemm is the faster: 64 x 64 x 64, measured
+
+
+def _worth(n: int, k: int, m: int) -> bool:
+    return n * k * m >= _PRODUCT
+
+
+def _gemm(a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bool:
+    """out = alpha a @ b + beta out for matrices of any strides."""
+    return arrays.sgemm(products.straight(np, a), products.straight(np, b), out, alpha, beta)
+
+
+@kernel(products.mm, "onednn")
+def _mm(xp, input, mat2):
+    if input.ndim != 2 or mat2.ndim != 2 or input.shape[1] != mat2.shape[0]:
+        return NotImplemented
+    if not _worth(*input.shape, mat2.shape[1]) or not usable(input, mat2):
+        return NotImplemented
+    made = empty((input.shape[0], mat2.shape[1]), input.dtype)
+    return made if _gemm(input, mat2, made) else NotImplemented
+
+
+@kernel(products.linear, "onednn")
+def _linear(xp, input, weight, bias=None):
+    if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        return NotImplemented
+    outputs, width = weight.shape
+    if bias is not None and bias.shape not in ((outputs,), (1,), ()):
+        return NotImplemented
+    if not _worth(input.size // max(1, width), width, outputs) or not usable(input, weight, bias):
+        return NotImplemented
+    rows = input if input.ndim == 2 else input.reshape(-1, width)
+    made = empty((rows.shape[0], outputs), input.dtype)
+    if rows.shape[0] in _BATCH and rows.flags.c_contiguous and weight.flags.c_contiguous:
+        row = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, (1, outputs)))
+        if arrays.matmul(rows, weight.T, made, row):
+            return made if input.ndim == 2 else made.reshape(*input.shape[:-1], outputs)
+    if bias is not None:
+        made[...] = bias
+    if not _gemm(rows, weight.T, made, 1.0, 0.0 if bias is None else 1.0):
+        return NotImplemented
+    return made if input.ndim == 2 else made.reshape(*input.shape[:-1], outputs)
+
+
+def _batches(a: Any, b: Any) -> Any:
+    """a @ b for batches: one call for all where both are dense enough, NotImplemented otherwise."""
+    if a.ndim < 3 or a.shape[-1] != b.shape[-2] or not usable(a, b):
+        return NotImplemented
+    if b.ndim == 2:
+        if not _worth(prod(a.shape[:-1]), *b.shape):
+            return NotImplemented
+        made = empty((prod(a.shape[:-1]), b.shape[1]), a.dtype)
+        if not _gemm(a.reshape(-1, a.shape[-1]), b, made):
+            return NotImplemented
+        return made.reshape(*a.shape[:-1], b.shape[1])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    count = prod(lead)
+    if not _worth(count * a.shape[-2], a.shape[-1], b.shape[-1]):
+        return NotImplemented
+    made = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+    if a.ndim == b.ndim == made.ndim and arrays.matmul(a, b, made):
+        return made
+    a, b = (_folded(products.straight(np, x), lead, count) for x in (a, b))
+    served = arrays.matmul(a, b, made.reshape(count, *made.shape[-2:]))
+    return made if served else NotImplemented
+
+
+def _folded(array: Any, lead: tuple[int, ...], count: int) -> Any:
+    """The batch dims as one; one that is broadcast everywhere stays of size 1."""
+    if prod(array.shape[:-2]) == 1:
+        return array.reshape(1, *array.shape[-2:])
+    if array.shape[:-2] != lead:
+        array = np.broadcast_to(array, (*lead, *array.shape[-2:]))
+    return array.reshape(count, *array.shape[-2:])
+
+
+@kernel(products.bmm, "onednn")
+def _bmm(xp, input, mat2):
+    if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
+        return NotImplemented
+    return _batches(input, mat2)
+
+
+@kernel(products.batched, "onednn")
+def _batched(xp, input, other):
+    return _batches(input, other)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+@kernel(products_add.addmm, "onednn")
+def _addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
+    if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0] or input.ndim > 2:
+        return NotImplemented
+    if not _worth(*mat1.shape, mat2.shape[1]) or not usable(input, mat1, mat2):
+        return NotImplemented
+    if not _number(beta) or not _number(alpha):
+        return NotImplemented
+    shape = (mat1.shape[0], mat2.shape[1])
+    products.expandable(input, shape)
+    made = empty(shape, mat1.dtype)
+    if beta != 0:
+        made[...] = input
+    return made if _gemm(mat1, mat2, made, alpha, beta) else NotImplemented

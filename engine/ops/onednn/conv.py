@@ -1,0 +1,183 @@
+"""oneDNN's kernels of convolution and pooling."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from engine.backends.onednn import _abi, arrays
+from engine.backends.onednn import convolution as conv
+from engine.backends.onednn.primitives import primitive, usable
+from engine.dispatch import kernel
+from engine.layouts import (
+    asks_channels_last,
+    empty_channels_last,
+    lies_channels_last,
+    to_channels_last,
+)
+from engine.ops.nn import _conv, _pool, pooling
+from engine.ops.nn import conv as convolution
+from engine.ops.onednn.reduction import column_sums, rows_of_channels
+
+
+def activation(array: Any) -> Any:
+    """The array in channels-last made, as a plain numpy array; a copy unless it lies so."""
+    found = array if lies_channels_last(array) else to_channels_last(array)
+    return found.view(np.ndarray)
+
+
+def result(shape: Any, *operands: Any) -> Any:
+    """A channels-last array for a result: converted, or the user's own layout where an operand has it."""
+    made = empty_channels_last(shape, "float32")
+    return made.view(np.ndarray) if any(asks_channels_last(a) for a in operands) else made
+
+
+# --- convolution
+
+
+@kernel(convolution.convolution, "onednn")
+def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
+                 output_padding=(0,), groups=1):  # fmt: skip
+    if not usable(input, weight, bias) or input.ndim != weight.ndim:
+        return NotImplemented
+    geometry = tuple(stride), tuple(padding), tuple(dilation)
+    output_padding = tuple(output_padding)
+    key = (
+        "convolution", input.__class__, input.shape, input.strides, weight.__class__, weight.shape, weight.strides,
+        bias is None or bias.shape, geometry, transposed, output_padding, groups,
+    )  # fmt: skip
+
+    def make() -> Any:
+        convolution.check(input, weight, bias, *geometry, transposed, output_padding, groups)
+        if transposed:
+            return _Transposed(output_padding, *geometry, groups)
+        out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
+        converted = not asks_channels_last(input) and not asks_channels_last(weight)
+        return conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
+
+    found = primitive(key, make)
+    return NotImplemented if found is None else found(input, weight, bias)
+
+
+class _Transposed:
+    """A checked transposed convolution: the gradient of a convolution with respect to its input."""
+
+    used = True
+
+    def __init__(self, output_padding: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        self.output_padding = output_padding
+        self.geometry = stride, padding, dilation
+        self.groups = groups
+
+    def __call__(self, input: Any, weight: Any, bias: Any) -> Any:
+        shape = convolution.transposed_shape(input, weight, *self.geometry, self.output_padding, self.groups)
+        made = result(shape, input, weight)
+        if not conv.backward_input(activation(input), weight, made, *self.geometry, self.groups):
+            return NotImplemented
+        if bias is not None:
+            made += bias.reshape(-1, *(1,) * len(self.geometry[0]))
+        return made
+
+
+@kernel(convolution.convolution_backward_input, "onednn")
+def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
+    if not usable(grad_output, weight) or not math.prod(size):
+        return NotImplemented
+    made = result(size, grad_output, weight)
+    served = conv.backward_input(activation(grad_output), weight, made, stride, padding, dilation, groups)
+    return made if served else NotImplemented
+
+
+@kernel(convolution.convolution_backward_weight, "onednn")
+def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
+    if not usable(grad_output, input) or not math.prod(size):
+        return NotImplemented
+    made = np.empty(size, "float32")
+    served = conv.backward_weight(activation(grad_output), activation(input), made, stride, padding, dilation, groups)
+    return made if served else NotImplemented
+
+
+# --- pooling
+
+_FEW = 1 << 15  # elements up to which numpy's own sum is the fastest
+
+
+@functools.lru_cache(1024)
+def _pooled(shape: Any, geometry: Any, ceil_mode: bool) -> Any:
+    """The shape (N, C, *out) of what is pooled from (N, C, *size)."""
+    out = [_pool.out_size(n, *g, ceil_mode) for n, g in zip(shape[2:], zip(*geometry))]
+    return (*shape[:2], *out)
+
+
+def _finite(array: Any) -> bool:
+    """Whether no element is nan or infinite: oneDNN's maximum overlooks nan.  (Or its sum overflows, by chance.)"""
+    if lies_channels_last(array):
+        rows = rows_of_channels(array)
+        array = rows if array.size < _FEW else column_sums(rows)
+    return math.isfinite(float(np.add.reduce(array, axis=None)))
+
+
+def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
+    if not usable(input) or not _finite(input):
+        return NotImplemented
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
+    made = result(_pooled(input.shape, geometry, ceil_mode), input)
+    served = arrays.pooling(activation(input), made, _abi.POOLING_MAX, *geometry)
+    return made if served else NotImplemented
+
+
+kernel(pooling.max_pool2d_values, "onednn")(_max_pool)
+kernel(pooling.max_pool3d_values, "onednn")(_max_pool)
+
+
+@kernel(pooling.max_pool_gradient, "onednn")
+def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
+    if not usable(grad_output, input, output) or not _finite(input):
+        return NotImplemented
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
+    x, g = activation(input), activation(grad_output)
+    again = empty_channels_last(output.shape, "float32").view(np.ndarray)
+    kept = arrays.pooling(x, again, _abi.POOLING_MAX, *geometry, keep=True)
+    if kept is False:
+        return NotImplemented
+    made = result(input.shape, input)
+    served = arrays.pooling_backward(g, made, _abi.POOLING_MAX, *geometry, kept)
+    return made if served else NotImplemented
+
+
+def average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):
+    """The algorithm, or None where oneDNN counts otherwise."""
+    if divisor_override is not None or (ceil_mode and count_include_pad):
+        return None
+    return _abi.AVERAGE_WITH_PADDING if count_include_pad else _abi.AVERAGE_WITHOUT_PADDING
+
+
+def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):  # fmt: skip
+    algorithm = average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    if algorithm is None or not usable(input):
+        return NotImplemented
+    ones = (1,) * len(kernel_size)
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), ones)
+    made = result(_pooled(input.shape, geometry, ceil_mode), input)
+    served = arrays.pooling(activation(input), made, algorithm, *geometry)
+    return made if served else NotImplemented
+
+
+kernel(pooling.avg_pool2d_values, "onednn")(_avg_pool)
+kernel(pooling.avg_pool3d_values, "onednn")(_avg_pool)
+
+
+@kernel(pooling.avg_pool_backward, "onednn")
+def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
+    geometry = (tuple(kernel_size), tuple(stride), tuple(padding), (1,) * len(size))
+    floor = [_pool.out_size(n, *g, False) for n, g in zip(size, zip(*geometry))]
+    ceil_mode = floor != list(grad_output.shape[2:])
+    algorithm = average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override)
+    if algorithm is None or not usable(grad_output):
+        return NotImplemented
+    made = result((*grad_output.shape[:2], *size), grad_output)
+    served = arrays.pooling_backward(activation(grad_output), made, algorithm, *geometry)
+    return made if served else NotImplemented

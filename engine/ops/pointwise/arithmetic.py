@@ -1,0 +1,696 @@
+"""Elementwise arithmetic: sums, products, quotients, powers, and the operators of Tensor for them."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from engine import backends, dtypes
+from engine.autograd.graph import name_node, shown
+from engine.dispatch import (
+    array_derivative,
+    composite,
+    derivative,
+    op,
+    operator_form,
+    overload,
+    samples,
+)
+from engine.dispatch.runtime import store
+from engine.tensor import Tensor, wrap
+
+_BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
+
+
+# --- what formulas share
+
+
+def conj_if_complex(x: Any) -> Any:
+    """`x`, conjugated if it is complex: the factor of a gradient.  Free for real tensors and numbers."""
+    if isinstance(x, Tensor):
+        return x.conj() if x._array.dtype.kind == "c" else x
+    return x.conjugate() if x.__class__ is complex else x
+
+
+_conj = conj_if_complex
+
+
+@op(public=False, method=False, blocks="elements")
+@derivative(input=lambda grad, mask: keep_where(grad, mask))
+@samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(), t.boolean())])
+def keep_where(xp, input, mask):
+    """input where mask, else 0 (also where input is inf or nan).  input (*), mask (*) -> (*)."""
+    return xp.where(mask, input, input.dtype.type(0))
+
+
+def zeros_of(x: Tensor) -> Tensor:
+    """Zeros like `x`, without history."""
+    return wrap(backends.xp_of(x._array).zeros_like(x._array))
+
+
+def not_implemented(kernel: str, array: Any) -> NotImplementedError:
+    """torch's error of a kernel that lacks a dtype."""
+    return NotImplementedError(
+        f"\"{kernel}\" not implemented for '{dtypes.scalar_name(dtypes.from_numpy(array.dtype))}'"
+    )
+
+
+def refuse(kernel: str, array: Any, kinds: str) -> None:
+    """torch's error for an array of a numpy kind ("b", "iu", "c") that its kernel lacks."""
+    if array.dtype.kind in kinds:
+        raise not_implemented(kernel, array)
+
+
+def dtype_of(x: Any) -> Any:
+    """The dtype of an array or, for a Python number, of the 0-dim tensor it would make."""
+    return dtypes.from_numpy(x.dtype) if hasattr(x, "dtype") else dtypes.of_number(x)
+
+
+def at_single(function: Any) -> Any:
+    """Wrap a unary kernel so that it computes 16-bit floats in float32, as torch does."""
+
+    def kernel(xp, input, *args, **kwargs):  # type: ignore[no-untyped-def]
+        if input.dtype.itemsize == 2 and input.dtype.kind not in "iu":
+            return function(xp, input.astype("float32"), *args, **kwargs).astype(input.dtype)
+        return function(xp, input, *args, **kwargs)
+
+    return kernel
+
+
+# --- addition and subtraction
+
+_SUB_BOTH = (
+    "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator "
+    "instead."
+)
+_SUB_BOOL = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
+    "`~` or `logical_not()` operator instead."
+)
+
+
+_ONE = 1  # the default `alpha`; `True` is another object
+
+
+def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, after torch's checks of alpha."""
+    kind = dtype_of(input)
+    if alpha is True or alpha is False:
+        if kind is not dtypes.bool:
+            raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    elif kind.category < dtypes.FLOATING and not isinstance(alpha, int):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    elif kind.category < dtypes.COMPLEX and isinstance(alpha, complex):
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if kind is dtypes.bool:
+        return xp.logical_and(other, builtins.bool(alpha))
+    if alpha == 1:
+        return other
+    return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
+
+
+@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
+)
+@array_derivative()
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
+                    (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
+def add(xp, input, other, *, alpha: complex = 1):
+    """input + alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
+    if alpha is not _ONE:
+        other = _scaled(xp, input, other, alpha)
+    return xp.add(input, other)
+
+
+def _check_sub(arrays: list[Any]) -> None:
+    for a in arrays:
+        if a.dtype.kind == "b" if hasattr(a, "dtype") else a is True or a is False:
+            raise RuntimeError(_SUB_BOOL)
+
+
+@op(
+    broadcast=True,
+    inplace=True,
+    names=("subtract",),
+    check=_check_sub,
+    channels_last=True,
+    several=((2, 4),),
+    direct=True,
+)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
+)
+@array_derivative()
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
+                    (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
+def sub(xp, input, other, *, alpha: complex = 1):
+    """input - alpha * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
+    if alpha is not _ONE:
+        other = _scaled(xp, input, other, alpha)
+    try:
+        return xp.subtract(input, other)
+    except TypeError:
+        raise RuntimeError(_SUB_BOTH) from None
+
+
+# Of the nodes of a tensor and a number that torch gives one edge: which operand is the tensor.
+_SIDE = {
+    "RsubBackward1": 0, "PowBackward0": 0, "PowBackward2": 1, "FmodBackward0": 0, "RemainderBackward0": 0,
+    "XlogyBackward1": 1, "XlogyBackward2": 0, "CopysignBackward1": 0, "ClampMinBackward0": 0, "ClampMaxBackward0": 0,
+    "ClampBackward1": 0,
+}  # fmt: skip
+
+
+def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
+    """`shows=` of an op whose form with a number has other inputs in torch."""
+    if name == "MulBackward0":  # number / tensor: see `_rdiv_operator`
+        return None if edges[1] is None else shown("ReciprocalBackward0", edges[1]), None
+    which = _SIDE.get(name)
+    return edges if which is None else (edges[which],)
+
+
+@op(
+    shows=one_edge,
+    node={"isinstance(other, Tensor)": "RsubBackward0", "": "RsubBackward1"},
+    broadcast=True,
+    check=_check_sub,
+    numbers=("other",),
+    channels_last=True,
+    several=((2, 3), (2, 3)),
+)
+@derivative(
+    input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
+    other=lambda grad: grad,
+)
+@array_derivative()
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
+def rsub(xp, input, other, *, alpha: complex = 1):
+    """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
+    if alpha is not _ONE:
+        input = _scaled(xp, other, input, alpha)
+    try:
+        return xp.subtract(other, input)
+    except TypeError:
+        raise RuntimeError(_SUB_BOTH) from None
+
+
+@op(inplace=True, names=("negative",), channels_last=True, blocks="elements", direct=True)
+@derivative(input=lambda grad: -grad)
+@array_derivative()
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
+def neg(xp, input):
+    """-input.  input (*) -> (*)."""
+    try:
+        return xp.negative(input)
+    except TypeError:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        ) from None
+
+
+@composite()
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
+def positive(input: Tensor):
+    """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
+    if input.dtype is dtypes.bool:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+# --- products
+
+
+@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True)
+@derivative(
+    input=lambda grad, other: grad * _conj(other),
+    other=lambda grad, input: grad * _conj(input),
+)
+@array_derivative()
+@samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(0, 3), t(3)),
+                    (t.complex(2, 1), t(3)), (t.complex(3), t.complex(3)), (t(3), 2j)])  # fmt: skip
+def mul(xp, input, other):
+    """input * other.  input (*a), other (*b) or number -> (broadcast of a and b)."""
+    return xp.multiply(input, other)
+
+
+@op(node="PowBackward0", inplace=True, channels_last=True, blocks="elements", direct=True)
+@derivative(input=lambda grad, input: grad * (_conj(input) * 2))
+@samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
+def square(xp, input):
+    """input ** 2; bools give int64.  input (*) -> (*)."""
+    return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
+
+
+@op(broadcast=True, inplace=True, not_tensors=("value",), half=True, several=((3, 5),), numbers=(), direct=True)
+@derivative(
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
+    tensor2=lambda grad, tensor1, value: grad * _conj(tensor1 if value == 1 else tensor1 * value),
+)
+@samples(
+    lambda t: [
+        (t(3, 4), t(3, 4), t(3, 4)),
+        (t(), t(2, 1), t(3), {"value": 0.5}),
+        (t(0), t(0), t(0)),
+    ]
+)
+def addcmul(xp, input, tensor1, tensor2, *, value: complex = 1):
+    """input + value * tensor1 * tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
+    if value != 1:
+        tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
+    return xp.add(input, xp.multiply(tensor1, tensor2))
+
+
+def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
+    if tensor1.dtype.kind in "iub" and tensor2.dtype.kind in "iub":
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a "
+            "true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value "
+            "* torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / "
+            "tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value "
+            "* tensor1 / tensor2), for all dtypes."
+        )
+
+
+@op(
+    broadcast=True,
+    inplace=True,
+    not_tensors=("value",),
+    check=lambda arrays: _check_addcdiv(*arrays),
+    half=True,
+    several=((3, 5),),
+    numbers=(),
+    direct=True,
+)
+@derivative(
+    input=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
+    tensor2=lambda grad, tensor1, tensor2, value: grad * _conj(tensor1 * -value / (tensor2 * tensor2)),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
+                    (t(0), t(0), t(0))])  # fmt: skip
+def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
+    """input + value * tensor1 / tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
+    _check_addcdiv(input, tensor1, tensor2)
+    if value != 1:
+        tensor1 = xp.multiply(tensor1, tensor1.dtype.type(value))
+    return xp.add(input, xp.true_divide(tensor1, tensor2))
+
+
+# --- quotients
+
+
+@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True)
+@derivative(
+    input=lambda grad, other: true_div(grad, _conj(other)),
+    other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
+)
+@array_derivative(
+    input=lambda grad, other: grad / other,
+    other=lambda grad, input, other: -grad * (input / other / other),
+)
+@samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(), t.positive(2)), (t(3), 2.5),
+                    (1.5, t.positive(3)), (t(0, 3), t(3)), (t.complex(2, 1), t.complex(3)),
+                    (t.integers(1, 9, 3), t.integers(1, 9, 3)), (t.integers(1, 9, 3), 2)])  # fmt: skip
+def true_div(xp, input, other):
+    """input / other; integers divide as the default float.  input (*a), other (*b) or number -> (broadcast)."""
+    return xp.true_divide(input, other)
+
+
+def _check_divisor(xp: Any, other: Any, integer: bool) -> None:
+    if integer and (other == 0 if not hasattr(other, "ndim") else (other == 0).any()):
+        raise RuntimeError("ZeroDivisionError")
+
+
+def _integer(input: Any, other: Any) -> bool:
+    return (input if hasattr(input, "dtype") else other).dtype.kind in "iub"
+
+
+def _check_divisible(name: str, input: Any, other: Any) -> None:
+    kind = (input if hasattr(input, "dtype") else other).dtype
+    if kind.kind in "bc":
+        raise not_implemented(name, input if hasattr(input, "dtype") else other)
+
+
+def no_derivative(name: str) -> Any:
+    """The formula of an input that torch has no derivative of: an error at backward."""
+
+    def refuse(grad: Tensor) -> Tensor:
+        raise RuntimeError(f"derivative for aten::{name} is not implemented")
+
+    return refuse
+
+
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)))
+@derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
+@samples(
+    lambda t: [
+        (t.constant(t.uniform(2.1, 2.9, 3, 4)), t.constant(t.uniform(0.8, 0.9, 4))),
+        (t.constant(t(2, 1)), 0.7),
+        (t.integers(-9, 9, 5), t.integers(1, 4, 5)),
+    ]
+)
+def floor_divide(xp, input, other):
+    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("div_floor_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.floor_divide(input, other)
+
+
+@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2")
+@derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def floor_div(xp, input, other):
+    """floor(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("div_floor_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.floor_divide(input, other)
+
+
+@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2")
+@derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def trunc_divide(xp, input, other):
+    """trunc(input / other).  RuntimeError "ZeroDivisionError" for integers over 0.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("div_trunc_cpu", input, other)
+    if not _integer(input, other):
+        return xp.trunc(xp.true_divide(input, other))
+    _check_divisor(xp, other, True)
+    return xp.floor_divide(xp.subtract(input, xp.fmod(input, other)), other)
+
+
+def _rounding(rounding_mode: Any) -> Any:
+    if rounding_mode == "floor":
+        return floor_div
+    if rounding_mode == "trunc":
+        return trunc_divide
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+
+
+@overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)))
+@samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
+                    (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
+def div(input, other, *, rounding_mode: str | None = None, out=None):
+    """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
+
+    input (*a), other (*b) or number -> (broadcast of a and b).
+    """
+    if rounding_mode is None:
+        return true_div(input, other) if out is None else true_div(input, other, out=out)
+    return _rounding(rounding_mode)(input, other, out=out)
+
+
+@composite()
+def true_divide(input, other, *, out=None):
+    """As `div` without rounding."""
+    return true_div(input, other, out=out)
+
+
+_true_div_ = true_div.op.inplace_function
+_floor_divide_ = floor_divide.op.inplace_function
+
+
+@composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)))
+def div_(input, other, *, rounding_mode: str | None = None):
+    """In place: see `div`."""
+    if rounding_mode is None:
+        return _true_div_(input, other)
+    return _rounding(rounding_mode).op.inplace_function(input, other)
+
+
+@composite(public=False)
+def true_divide_(input, other):
+    """In place: see `true_divide`."""
+    return _true_div_(input, other)
+
+
+@op(
+    shows=one_edge,
+    node={"isinstance(other, Tensor)": "RemainderBackward1", "": "RemainderBackward0"},
+    broadcast=True,
+    inplace=True,
+    several=((2, 2), (2, 3), (2, 3)),
+)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * floor_div(input, other),
+)
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (2.5, t.uniform(0.9, 1.1, 3)),
+                    (t(0), t(0))])  # fmt: skip
+def remainder(xp, input, other):
+    """input - other * floor(input / other): the sign of `other`, as Python's %.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("remainder_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.remainder(input, other)
+
+
+@op(
+    shows=one_edge,
+    node={"isinstance(other, Tensor)": "FmodBackward1", "": "FmodBackward0"},
+    broadcast=True,
+    inplace=True,
+    numbers=("other",),
+    several=((2, 3), (2, 3)),
+)
+@derivative(
+    input=lambda grad: grad,
+    other=lambda grad, input, other: -grad * trunc_divide(input, other),
+)
+@samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
+                    (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
+def fmod(xp, input, other):
+    """input - other * trunc(input / other): the sign of `input`, as C's fmod.
+
+    input (*a), other (*b) -> (broadcast).
+    """
+    _check_divisible("fmod_cpu", input, other)
+    _check_divisor(xp, other, _integer(input, other))
+    return xp.fmod(input, other)
+
+
+@op(promote="float", inplace=True, half=True, blocks="elements", direct=True)
+@derivative(input=lambda grad, result: -grad * _conj(result * result))
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def reciprocal(xp, input):
+    """1 / input.  input (*) -> (*)."""
+    return xp.reciprocal(input)
+
+
+# --- powers
+
+
+_NUMBERS = frozenset([int, float, complex, bool])
+
+
+def _power_of_number(xp: Any, input: Any, exponent: Any) -> Any:
+    """input ** number by products and roots where those are exact enough (as torch does); else xp.power."""
+    if input.dtype.kind in "fcV":
+        if exponent == 2:
+            return xp.multiply(input, input)
+        if exponent == 3:
+            return xp.multiply(xp.multiply(input, input), input)
+        if exponent == 0.5:
+            return xp.sqrt(input)
+        if exponent == -1:
+            return xp.reciprocal(input)
+        if exponent == -2:
+            return xp.reciprocal(xp.multiply(input, input))
+        if exponent == -0.5:
+            return xp.reciprocal(xp.sqrt(input))
+    elif exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    elif input.dtype.kind == "b":
+        return xp.logical_or(input, not exponent)
+    elif exponent == 2:
+        return xp.multiply(input, input)
+    return xp.power(input, exponent)
+
+
+def _integer_power(xp: Any, input: Any, exponent: Any) -> Any:
+    """Integers to integer powers; to a negative one 1, -1 or 0."""
+    negative = exponent < 0
+    if not negative.any():
+        return xp.power(input, exponent)
+    sign = xp.where(xp.bitwise_and(exponent, 1) == 1, input, 1)  # of +-1 ** odd, +-1 ** even
+    small = xp.where(xp.abs(input) == 1, sign, 0)
+    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(exponent.dtype)
+
+
+def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
+    if not isinstance(exponent, Tensor):
+        if exponent == 0:
+            return zeros_of(grad)
+        if exponent == 2:
+            return grad * (_conj(input) * 2)
+        return grad * _conj(pow(input, exponent - 1) * exponent)
+    factor = _conj(exponent * pow(input, exponent - 1))
+    return keep_where(*_same(grad * factor, exponent != 0))
+
+
+def _same(value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the shape of `value` (which the mask broadcasts to)."""
+    return value, mask if mask._array.shape == value._array.shape else mask.expand(value._array.shape)
+
+
+def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) -> Tensor:
+    """Gradient of the exponent: 0 where 0 ** y with y >= 0."""
+    if not isinstance(input, Tensor):
+        if input == 0:
+            factor = _conj(result * float("-inf"))
+            return keep_where(grad * factor, ~(_real(exponent) >= 0))
+        return grad * _conj(result * _log_number(input))
+    mask = ~((input == 0) & (_real(exponent) >= 0))
+    if exponent._array.dtype.kind == "c" and input._array.dtype.kind != "c":
+        input = input.to(exponent.dtype)
+    return keep_where(*_same(grad * _conj(result * input.log()), mask))
+
+
+def _real(x: Tensor) -> Tensor:
+    return x.real if x._array.dtype.kind == "c" else x
+
+
+def _log_number(value: Any) -> Any:
+    import cmath
+    import math
+
+    if isinstance(value, complex):
+        return cmath.log(value)
+    return math.log(value) if value > 0 else float("nan")
+
+
+def _check_pow(arrays: list[Any]) -> None:
+    base, exponent = arrays
+    if isinstance(exponent, int) and exponent < 0 and dtype_of(base).category < dtypes.FLOATING:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+@op(
+    shows=one_edge,
+    broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow,
+    node={
+        "not isinstance(exponent, Tensor)": "PowBackward0",
+        "isinstance(input, Tensor)": "PowBackward1",
+        "": "PowBackward2",
+    },
+    several=((2, 3), (2, 3), (2, 3)),
+)  # fmt: skip
+@derivative(input=_pow_input, exponent=_pow_exponent)
+@samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
+                    (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
+                    (2.5, t(3)), (t.positive(), t()), (t(0), t(0)), (t.integers(-3, 3, 4), t.integers(0, 4, 4)),
+                    (t.complex(3), t.complex(3)), (t.complex(3), 2)])  # fmt: skip
+def pow(xp, input, exponent):
+    """input ** exponent.  input (*a) or number, exponent (*b) or number -> (broadcast of a and b).
+
+    RuntimeError for an integer tensor to a negative number.
+    """
+    if exponent.__class__ in _NUMBERS or xp.isscalar(exponent):
+        return _power_of_number(xp, input, exponent)
+    kind = exponent.dtype.kind
+    if kind in "iub":
+        if kind == "b":
+            raise not_implemented("pow", exponent)
+        if kind == "i":
+            return _integer_power(xp, input, exponent)
+    return xp.power(input, exponent)
+
+
+@composite(several=((2, 3), (2, 3), (2, 3)))
+@samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
+def float_power(input: Tensor | complex, exponent: Tensor | complex, *, out=None):
+    """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
+    if out is not None:
+        return store(out, "float_power", float_power, input, exponent)
+    wide = dtypes.float64
+    if builtins.any(dtype_of(getattr(x, "_array", x)).is_complex for x in (input, exponent)):
+        wide = dtypes.complex128
+    if isinstance(input, Tensor):
+        input = input.to(wide)
+    if isinstance(exponent, Tensor):
+        exponent = exponent.to(wide)
+    return pow(input, exponent)
+
+
+@composite(public=False, several=((2, 3), (2, 3), (2, 3)))
+def float_power_(input: Tensor, exponent: Tensor | complex):
+    """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
+    result = float_power(input.detach(), exponent)
+    if result.dtype is not input.dtype:
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {dtypes.scalar_name(input.dtype)} but the operation's result "
+            f"requires dtype {dtypes.scalar_name(result.dtype)}"
+        )
+    return input.pow_(exponent if not isinstance(exponent, Tensor) else exponent.to(result.dtype))
+
+
+@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
+@derivative(input=lambda grad, result: grad / (_conj(result) * 2))
+@array_derivative()
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def sqrt(xp, input):
+    """The square root; nan for negative input.  input (*) -> (*)."""
+    return xp.sqrt(input)
+
+
+@op(promote="float", inplace=True, half=True, channels_last=True, blocks="elements", direct=True)
+@derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
+@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
+def rsqrt(xp, input):
+    """1 / sqrt(input).  input (*) -> (*)."""
+    return xp.reciprocal(xp.sqrt(input))
+
+
+# --- operators of Tensor
+
+_div_operator = operator_form("true_div")
+_pow_operator = operator_form("pow")
+_floor_operator = operator_form("floor_divide")
+_mod_operator = operator_form("remainder")
+
+
+def _rdiv_operator(self, other):
+    result = _div_operator(other, self)
+    return result if result is NotImplemented else name_node(result, "MulBackward0")
+
+
+Tensor.__add__ = Tensor.__radd__ = operator_form("add")
+Tensor.__sub__ = operator_form("sub")
+Tensor.__rsub__ = operator_form("rsub")
+Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
+Tensor.__truediv__ = _div_operator
+Tensor.__rtruediv__ = _rdiv_operator
+Tensor.__floordiv__ = _floor_operator
+Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
+Tensor.__mod__ = _mod_operator
+Tensor.__rmod__ = lambda self, other: _mod_operator(other, self)
+Tensor.__pow__ = _pow_operator
+Tensor.__rpow__ = lambda self, other: _pow_operator(other, self)
+Tensor.__neg__ = neg
+Tensor.__pos__ = positive
+Tensor.__iadd__ = operator_form("add", inplace=True)
+Tensor.__isub__ = operator_form("sub", inplace=True)
+Tensor.__imul__ = operator_form("mul", inplace=True)
+Tensor.__itruediv__ = Tensor.__idiv__ = operator_form("true_div", inplace=True)
+Tensor.__ifloordiv__ = operator_form("floor_divide", inplace=True)
+Tensor.__imod__ = operator_form("remainder", inplace=True)
+Tensor.__ipow__ = operator_form("pow", inplace=True)
+Tensor.__div__, Tensor.__rdiv__ = Tensor.__truediv__, Tensor.__rtruediv__

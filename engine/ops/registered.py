@@ -1,0 +1,80 @@
+"""The operations that the graph and the tensor need and do not know: `autograd.graph.registered` gets them here."""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dtypes, layouts
+from engine.autograd.graph import registered
+from engine.layouts import ChannelsLast
+from engine.ops.copying import _resize, clone, clone_strided, converted, copy_, zero_
+from engine.ops.pointwise.arithmetic import add
+from engine.ops.reduction import sum_to_size
+from engine.tensor import Tensor, raw_array, wrap
+
+
+def _add_in_place(total: Tensor, more: Tensor) -> None:
+    array, other = raw_array(total), raw_array(more)
+    if type(array) is not type(other):
+        array, other = total._array, more._array
+    elif type(array) is ChannelsLast:
+        array.packed = None
+    array += other
+    total._vc[0] += 1
+
+
+def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
+    array = tensor._array
+    flags = like._array.flags
+    xp, plain = backends.xp_of(array), flags.c_contiguous or like._array.shape != array.shape
+    if plain and (xp is not np or array.nbytes < 1 << 20):
+        return wrap(array.copy("C"))
+    from engine.backends.cpu import empty
+
+    result = empty(array.shape, array.dtype) if plain else layouts.empty_preserved(xp, like._array, array.dtype)
+    result[...] = array
+    return wrap(result)
+
+
+def _cast(tensor: Tensor, dtype: Any) -> Tensor:
+    target = dtype if isinstance(dtype, dtypes.dtype) else dtypes.from_numpy(dtype)
+    if tensor._array.dtype.kind == "c" and not target.is_complex:
+        tensor = tensor.real
+    return converted(tensor, target)
+
+
+def _resize_out(target: Tensor, shape: tuple[int, ...]) -> None:
+    if target._array.size:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(target._array.shape)}, which "
+            f"does not match the required output shape {list(shape)}. This behavior is deprecated, and in a future "
+            "PyTorch release outputs will not be resized unless they have zero elements. You can explicitly reuse an "
+            "out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+            stacklevel=4,
+        )
+    version = target._vc[0]
+    _resize(target, tuple(shape))
+    target._vc[0] = version
+
+
+def _zeros(shape: Any, dtype: Any, like: Any) -> Tensor:
+    target = dtypes.to_numpy(dtype) if isinstance(dtype, dtypes.dtype) else dtype
+    return wrap(backends.xp_of(like).zeros(shape, target))
+
+
+registered.add = add
+registered.add_ = _add_in_place
+registered.clone = clone
+registered.clone_strided = clone_strided
+registered.contiguous_copy = _contiguous_copy
+registered.copy_ = copy_
+registered.zero_ = zero_
+registered.cast = _cast
+registered.zeros = _zeros
+registered.resize_out = _resize_out
+registered.sum_to_size = sum_to_size
+registered.isnan_any = lambda t: builtins.bool((t._array != t._array).any())

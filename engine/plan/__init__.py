@@ -1,0 +1,278 @@
+"""Inference plans: a module in eval mode without gradients, traced once an input shape and replayed with less work.
+
+Note [Plans]
+`compile(module)` gives a module of the same behaviour.  In training, with gradients, with hooks, or where a call cannot
+be replayed it *is* the module.  Otherwise the first call with inputs of certain shapes and dtypes runs op by op, is
+recorded (tracing.py) and lowered (lowering.py): batch norm is folded into the convolution or linear layer before it,
+what does not depend on the input is computed once, with oneDNN weights are packed once, activations and residual sums
+are part of the convolution, and results between steps live in memory that is laid out once.  Later calls run that plan.
+
+Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and Python values that
+forward reads (attributes, globals) stay as they are.  Checked at every call: modules, hooks, training flags, parameters
+and buffers and their versions.  Checked once (`verify`): the plan's results on the first input, and on that input with
+its elements shuffled, against the results op by op, to 1e-5; a plan that differs is dropped, with a warning that says
+by how much.  Where op by op gives nan, a plan may give a number: oneDNN's maximum knows no nan.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter, is_, itemgetter, methodcaller
+from typing import Any
+
+import numpy as np
+
+from engine import dtypes
+from engine.backends.onednn import library
+from engine.grad_mode import mode, no_grad
+from engine.layouts import asks_channels_last
+from engine.nn.modules import _hooks
+from engine.nn.modules.module import Module
+from engine.plan.lowering import InferencePlan, lower
+from engine.plan.tracing import Unsupported, mapped, record, tensors_in
+from engine.tensor import Tensor, raw_array, wrap
+
+__all__ = ["OptimizedModule", "compile"]
+
+_values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
+_counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
+_KEPT = 8  # plans of a module; the one used longest ago goes
+TOLERANCE = 1e-5
+
+
+def compile(model: Module, *, verify: bool = True) -> OptimizedModule:
+    """`model` with a plan for each input shape that it meets in eval mode under `no_grad`: Note [Plans].
+
+    verify: compare each new plan with the module itself, which runs twice more for it.
+    """
+    return OptimizedModule(model, verify)
+
+
+class OptimizedModule(Module):
+    """What `compile` returns: the module, and its plans.  Its state_dict has torch's prefix `_orig_mod.`."""
+
+    def __init__(self, module: Module, verify: bool = True) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.training = module.training
+        own = self.__dict__
+        own["_verify"] = verify
+        own["_plans"] = OrderedDict()  # by signature: a InferencePlan, or the sentence that says why there is none
+        own["_state"] = None
+        own["_stale"] = None
+        own["_busy"] = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "_orig_mod":
+                raise
+            return getattr(self._orig_mod, name)
+
+    def __getstate__(self) -> dict:
+        state = self.__dict__.copy()
+        for name in ("_plans", "_state", "_stale", "_busy"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock())
+
+    def __deepcopy__(self, memo: dict) -> OptimizedModule:
+        import copy
+
+        return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify)
+
+    @property
+    def plans(self) -> list[InferencePlan | str]:
+        """A plan for each signature met, or the reason why there is none."""
+        return list(self._plans.values())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's results."""
+        module = self._orig_mod
+        if mode.enabled or not (self._state or _State(module)).plain():
+            return module(*args, **kwargs)
+        key = _signature((args, kwargs))
+        if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time
+            return module(*args, **kwargs)
+        try:
+            return self._planned(key, args, kwargs)
+        finally:
+            self._busy.release()
+
+    def _planned(self, key: Any, args: tuple, kwargs: dict) -> Any:
+        module, own = self._orig_mod, self.__dict__
+        if self._state is None or not self._state.holds():
+            now = _State(module)
+            if not now.plain() or (self._plans and not now.same(self._stale)):
+                own["_stale"] = now  # weights that change from call to call are not worth a plan
+                return module(*args, **kwargs)
+            self._plans.clear()
+            own["_state"], own["_stale"] = now, None
+        plan = self._plans.get(key)
+        if plan is None:
+            plan, result = _make(module, args, kwargs, self._verify)
+            self._plans[key] = plan
+            if len(self._plans) > _KEPT:
+                self._plans.popitem(last=False)
+            if isinstance(plan, str):
+                warnings.warn(f"{type(module).__name__} runs op by op: {plan}", stacklevel=4)
+            return result
+        self._plans.move_to_end(key)
+        if isinstance(plan, str):
+            return module(*args, **kwargs)
+        return plan(tensors_in((args, kwargs)))
+
+
+class _State:
+    """The modules, parameters and buffers of a module, and what of them must not change.
+
+    It is compared at every call, so by functions that loop in C: a network has hundreds of each.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.modules = [m.__dict__ for m in module.modules()]
+        self.hooks = [own[name] for own in self.modules for name in ("_forward_hooks", "_forward_pre_hooks")]
+        self.tables = [own[name] for own in self.modules for name in ("_modules", "_parameters", "_buffers")]
+        self.entries = list(chain.from_iterable(map(_values, self.tables)))
+        self.tensors = [entry for entry in self.entries if isinstance(entry, Tensor)]
+        self.versions = self._versions()
+        self.generation = library.state.generation
+
+    def _versions(self) -> list[Any]:
+        tensors = self.tensors
+        return [*map(_first, map(_counter, tensors)), *map(_replaced, tensors)]
+
+    def plain(self) -> bool:
+        """Whether all modules are in eval mode and without hooks."""
+        if any(map(_training, self.modules)) or any(self.hooks):
+            return False
+        return not (_hooks.forward or _hooks.forward_pre)
+
+    def holds(self) -> bool:
+        """Whether all is as it was."""
+        entries = self.entries
+        return (
+            sum(map(len, self.tables)) == len(entries)
+            and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
+            and self._versions() == self.versions
+            and self.generation == library.state.generation
+        )
+
+    def same(self, other: _State | None) -> bool:
+        """Whether nothing has changed since `other` was made."""
+        return other is not None and other.holds()
+
+
+def _signature(value: Any) -> Any:
+    """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key."""
+    seen: dict[int, int] = {}
+
+    def of(v: Any) -> Any:
+        if isinstance(v, Tensor):
+            array = raw_array(v)
+            if not isinstance(array, np.ndarray) or asks_channels_last(array):
+                raise TypeError
+            number = seen.setdefault(id(v), len(seen))
+            return "tensor", array.shape, array.dtype, number
+        if type(v) in (list, tuple):
+            return type(v), *map(of, v)
+        if type(v) is dict:
+            return dict, *((k, of(x)) for k, x in v.items())
+        if v is None or type(v) in (int, float, bool, str) or isinstance(v, dtypes.dtype):
+            return type(v), v
+        raise TypeError
+
+    try:
+        return of(value), dtypes.get_default_dtype()
+    except TypeError:
+        return None
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    """What in a result is neither a tensor nor a plain number, string or container."""
+    if isinstance(value, Tensor) or value is None or type(value) in (int, float, bool, str):
+        return
+    if type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        for v in value:
+            yield from _containers(v)
+    elif type(value) in (dict, OrderedDict):
+        for v in value.values():
+            yield from _containers(v)
+    else:
+        yield value
+
+
+def _make(module: Module, args: tuple, kwargs: dict, verify: bool) -> tuple[InferencePlan | str, Any]:
+    """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
+    kept = _copies((args, kwargs))
+    trace, result = record(lambda: module(*args, **kwargs), tensors_in((args, kwargs)))
+    try:
+        if trace.failure is not None:
+            raise trace.failure
+        for other in _containers(result):
+            raise Unsupported(f"it returns a {type(other).__name__}")
+        plan = lower(trace)
+        if verify:
+            _verify(module, plan, kept, result)
+        return plan, result
+    except Unsupported as why:
+        return str(why), result
+
+
+def _copies(value: Any, order: Any = None) -> Any:
+    """The arguments with copies of their tensors, the elements shuffled if `order` is a generator."""
+    made: dict[int, Tensor] = {}
+
+    def copy(t: Tensor) -> Tensor:
+        if id(t) not in made:
+            array = np.array(t._array)
+            if order is not None:
+                array = order.permutation(array.reshape(-1)).reshape(array.shape)
+            made[id(t)] = wrap(array)
+        return made[id(t)]
+
+    return mapped(value, copy, Tensor)
+
+
+def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any) -> None:
+    """Raise Unsupported unless the plan gives what the module gives."""
+    with no_grad():
+        _compare(plan(tensors_in(_copies(given))), wanted, "on the first input")
+        order = np.random.default_rng(0)
+        other = _copies(given, order)
+        args, kwargs = _copies(other)
+        try:
+            wanted = module(*args, **kwargs)
+        except Exception:
+            return  # shuffled, the arguments make no sense
+        _compare(plan(tensors_in(other)), wanted, "on other values of the same shapes")
+
+
+def _compare(found: Any, wanted: Any, where: str) -> None:
+    pairs = list(zip(tensors_in(found), tensors_in(wanted), strict=True))
+    for a, b in pairs:
+        x, y = a._array, b._array
+        if x.shape != y.shape or x.dtype != y.dtype:
+            raise Unsupported(f"a plan gives {x.dtype} {list(x.shape)} {where}, op by op {y.dtype} {list(y.shape)}")
+        if x.dtype.kind not in "fcV":
+            if not np.array_equal(x, y):
+                raise Unsupported(f"a plan gives other integers {where} than op by op")
+            continue
+        kind = np.complex128 if x.dtype.kind == "c" else np.float64
+        x, y = x.astype(kind), y.astype(kind)
+        with np.errstate(all="ignore"):
+            same = (x == y) | (np.isnan(x) & np.isnan(y))
+            largest = float(abs(y[np.isfinite(y)]).max(initial=1.0))
+            apart = float(np.where(same, 0.0, abs(x - y)).max(initial=0.0)) / largest
+        # 16-bit results are rounded once, wherever that happens
+        allowed = TOLERANCE if a._array.dtype.itemsize > 2 else 2e-2
+        if not apart <= allowed:
+            raise Unsupported(f"a plan differs by {apart:.1e} of the largest value {where}")

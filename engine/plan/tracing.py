@@ -1,0 +1,344 @@
+"""Recording the ops of one call, for `plan.py`: what ran on which tensors, in order.
+
+Note [Traces]
+While a trace runs, every op function carries the code of a stub that calls the op and notes the call (`FUNCTIONS` in
+dispatch.py; nothing is paid for it at other times).  A tensor is known by identity; one that no noted op made, and that
+is no input, is a constant of the trace.  What a trace cannot hold, such as control flow that looked at values, it
+names: `Unsupported`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+from engine.autograd.graph import registered
+from engine.dispatch import FUNCTIONS, Op, import_lazy
+from engine.random import default_generator
+from engine.tensor import Tensor, raw_array, wrap
+
+__all__ = ["Call", "Ref", "Trace", "Unsupported", "mapped", "record", "refs_in", "tensors_in"]
+
+
+class Unsupported(Exception):
+    """The call cannot be replayed; the message says why."""
+
+
+class Ref:
+    """A value of the trace, by number."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"%{self.index}"
+
+
+class _SetItem:
+    """The record of `x[index] = value`, which is no op of its own but writes like one."""
+
+    name = "setitem"
+    view = False
+    deterministic = True
+    varargs = None
+    positional: tuple[str, ...] = ("input", "index", "value")
+    params = positional
+    defaults: dict[str, Any] = {}
+
+
+class Call:
+    """One op: `function(*args, **kwargs)` with tensors as Refs; `outputs` the numbers of the tensors it returned."""
+
+    __slots__ = ("args", "function", "inplace", "kwargs", "outputs")
+
+    def __init__(self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.outputs, self.inplace = outputs, inplace
+
+    @property
+    def op(self) -> Op:
+        found: Op = getattr(self.function, "op", _SetItem)
+        return found
+
+    @property
+    def refs(self) -> list[int]:
+        """The values it reads; the first is what an in-place op writes to."""
+        return [r.index for r in refs_in((self.args, self.kwargs))]
+
+    def bound(self) -> dict[str, Any]:
+        """The arguments by the op's own names.  Unsupported for aliases and separate sizes."""
+        record = self.op
+        names = dict(zip(record.positional, self.args))
+        if record.varargs or set(self.kwargs) - set(record.params):
+            raise Unsupported(f"arguments of {record.name}")
+        return {**record.defaults, **names, **self.kwargs}
+
+    def __repr__(self) -> str:
+        return f"{self.outputs} = {self.function.__name__}{self.args}{self.kwargs or ''}"
+
+
+def mapped(value: Any, change: Callable[[Any], Any], leaf: type) -> Any:
+    """`value` with `change(x)` for every x of type `leaf` in nested lists, tuples, dicts and slices."""
+    if isinstance(value, leaf):
+        return change(value)
+    kind = type(value)
+    if kind is list:
+        return [mapped(v, change, leaf) for v in value]
+    if isinstance(value, tuple):
+        made = [mapped(v, change, leaf) for v in value]
+        if kind is tuple:
+            return tuple(made)
+        return kind(*made) if hasattr(value, "_fields") else kind(made)
+    if isinstance(value, dict):
+        made_items = {k: mapped(v, change, leaf) for k, v in value.items()}
+        if kind is dict:
+            return made_items
+        copy = value.copy()
+        copy.update(made_items)
+        return copy
+    if kind is slice:
+        return slice(*(mapped(v, change, leaf) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def _leaves(value: Any, leaf: type) -> Iterator[Any]:
+    found: list[Any] = []
+    mapped(value, found.append, leaf)
+    return iter(found)
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The Tensors in nested lists, tuples, dicts and slices, in order."""
+    return list(_leaves(value, Tensor))
+
+
+def refs_in(value: Any) -> list[Ref]:
+    """The Refs in nested lists, tuples, dicts and slices, in order."""
+    return list(_leaves(value, Ref))
+
+
+# What shows Python the values of a tensor.
+_READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
+          "__contains__")  # fmt: skip
+
+_STUB = (lambda *args, **kwargs: _traced_(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
+_setitem: Any = Tensor.__setitem__
+_lock = threading.Lock()  # op functions carry one trace at a time
+
+
+class Trace:
+    """The calls of one run.  `values` are its tensors by number, `constants` the numbers of those it did not make."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self.calls: list[Call] = []
+        self.values: list[Tensor] = []
+        self.numbers: dict[int, int] = {}
+        self.constants: list[int] = []
+        self.derived: list[bool] = []  # whether a value depends on the inputs
+        self.inputs = [self._add(t, True) for t in inputs]
+        self.owner = threading.get_ident()
+        self.inside = False
+        self.result: Any = None  # what the run returned, with Refs
+        self.versions: list[tuple[Tensor, int]] = []  # of the constants, when they were met
+        self.created: set[int] = set()  # ids of tensors that came up during the run, and not out of an op
+        self.held: list[Tensor] = []
+        self.originals: dict[Any, Any] = {_setitem: _setitem}  # op functions as they are without a trace
+        self.expected: dict[int, int] = {}  # id of a version counter -> the version after the last call
+        self.fresh: dict[int, Any] = {}  # number of such a constant -> its elements when it was met
+        self.failure: Unsupported | None = None
+
+    def _add(self, tensor: Tensor, derived: bool) -> int:
+        number = len(self.values)
+        self.values.append(tensor)  # held, so that no other tensor gets its id
+        self.derived.append(derived)
+        self.numbers[id(tensor)] = number
+        return number
+
+    def ref(self, tensor: Tensor) -> Ref:
+        """The number of a tensor.  An unknown one is an alias (`detach()`) of a known one, or a constant."""
+        number = self.numbers.get(id(tensor))
+        if number is None:
+            array = raw_array(tensor)
+            for i in range(len(self.values) - 1, -1, -1):
+                if raw_array(self.values[i]) is array:
+                    self.numbers[id(tensor)] = number = i
+                    self.values.append(tensor)
+                    self.derived.append(self.derived[i])
+                    return Ref(number)
+            number = self._add(tensor, False)
+            self.constants.append(number)
+            if id(tensor) in self.created:
+                self.fresh[number] = tensor._array.copy()
+            else:
+                self.versions.append((tensor, tensor._vc[0]))
+        return Ref(number)
+
+    def note(self, function: FunctionType, args: tuple, kwargs: dict, result: Any) -> None:
+        """Add one call."""
+        op: Any = getattr(function, "op", _SetItem)
+        name = function.__name__
+        if not op.deterministic:
+            raise Unsupported(f"{name} draws random numbers")
+        if kwargs.get("out") is not None:
+            raise Unsupported(f"{name} with out=")
+        inplace = op is _SetItem or (name.endswith("_") and bool(args) and result is args[0])
+        call = Call(
+            function,
+            mapped(args, self.ref, Tensor),
+            mapped(kwargs, self.ref, Tensor),
+            [],
+            inplace,
+        )
+        derived = any(self.derived[i] for i in call.refs)
+        made = tensors_in(result)
+        if not made:
+            if result is NotImplemented:
+                return  # the operator of the other operand follows
+            raise Unsupported(f"{name} returned {type(result).__name__}")
+        if not inplace and any(id(t) in self.numbers for t in made):
+            if len(made) > 1:
+                raise Unsupported(f"{name} returned a tensor that it was given")
+            return
+        call.outputs = [self._add(t, derived) for t in made]
+        self.calls.append(call)
+        for t in (*made, *tensors_in((args, kwargs))):
+            self.expected[id(t._vc)] = t._vc[0]
+
+    def see(self, value: Any) -> None:
+        """Number the tensors of a call before it writes to any.  Unsupported if one has changed behind the trace."""
+        for tensor in tensors_in(value):
+            self.ref(tensor)
+            version = tensor._vc[0]
+            if self.expected.setdefault(id(tensor._vc), version) != version:
+                raise Unsupported("a tensor is written to in a way that no op shows")
+
+    def wrapped(self, function: FunctionType) -> Callable[..., Any]:
+        """What stands in for an op function meanwhile."""
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            original = self.originals.get(function)
+            if original is None:
+                original = self.originals[function] = _original(function)
+            if self.inside or self.failure or threading.get_ident() != self.owner:
+                return original(*args, **kwargs)
+            self.inside = True
+            try:
+                self.attempt(self.see, (args, kwargs))
+                result = original(*args, **kwargs)
+            finally:
+                self.inside = False
+            given = args[0] if function is _setitem else result
+            self.attempt(self.note, function, args, kwargs, given)
+            return result
+
+        return traced
+
+    def attempt(self, step: Callable[..., None], *args: Any) -> None:
+        """One step of the trace; what it cannot hold is its failure, the run goes on."""
+        if self.failure is None:
+            try:
+                step(*args)
+            except Unsupported as error:
+                self.failure = error
+
+
+def _original(function: FunctionType) -> FunctionType:
+    """The op function as it was: compiled now if this is its first call."""
+    namespace = function.__globals__
+    code = namespace["_traced_code_"]
+    if code.co_name == "<lambda>":  # dispatch.py: Note [Compiled on first use]
+        stub = function.__code__
+        namespace["_compile_"]()
+        code = namespace["_traced_code_"] = function.__code__
+        function.__code__ = stub
+    made = FunctionType(code, namespace, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _watch(trace: Trace) -> None:
+    """Give the op functions the stub's code."""
+    for function in FUNCTIONS:
+        if function.__code__ is not _STUB:
+            namespace = function.__globals__
+            namespace["_traced_"] = trace.wrapped(function)
+            namespace["_traced_code_"] = function.__code__
+            function.__code__ = _STUB
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    return bool((first._array == second._array).all())
+
+
+def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any]:
+    """Call `run()` and note what it does with `inputs`: (the trace, what it returned).
+
+    Why the trace cannot be replayed stands in its `failure`; `run` is not disturbed by it.
+    """
+    import_lazy()  # all op functions there are
+    trace = Trace(inputs)
+    reads: list[str] = []
+    kept = {name: getattr(Tensor, name) for name in _READS}
+    make, seed = wrap.__code__, default_generator.get_state()
+    made = FunctionType(make, wrap.__globals__, "wrap")
+    laying = registered.begin_conversion
+
+    def begin() -> None:
+        laying()  # writes some of the functions anew
+        trace.originals = {_setitem: _setitem}
+        _watch(trace)
+
+    def wrapped(array: Any) -> Tensor:
+        tensor = made(array)
+        if not trace.inside and threading.get_ident() == trace.owner:
+            trace.created.add(id(tensor))
+            trace.held.append(tensor)
+        return tensor
+
+    def reader(name: str) -> Callable[..., Any]:
+        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == trace.owner and not trace.inside:
+                number = trace.numbers.get(id(tensor))
+                if number is not None and trace.derived[number]:
+                    reads.append(name)
+            return kept[name](tensor, *args, **kwargs)
+
+        return read
+
+    with _lock:
+        try:
+            for name in _READS:
+                setattr(Tensor, name, reader(name))
+            Tensor.__setitem__ = trace.wrapped(_setitem)  # type: ignore[attr-defined]
+            wrap.__globals__["_traced_"] = wrapped
+            wrap.__code__ = _STUB
+            _watch(trace)
+            registered.begin_conversion = begin
+            result = run()
+        finally:
+            Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
+            registered.begin_conversion = laying
+            wrap.__code__ = make
+            wrap.__globals__.pop("_traced_", None)
+            for function in FUNCTIONS:
+                namespace = function.__globals__
+                code = namespace.pop("_traced_code_", None)
+                if code is not None:
+                    function.__code__ = code
+                namespace.pop("_traced_", None)
+            for name in _READS:
+                setattr(Tensor, name, kept[name])
+    if trace.failure is None and reads:
+        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{reads[0]})")
+    if trace.failure is None and not _equal(seed, default_generator.get_state()):
+        trace.failure = Unsupported("it draws random numbers")
+    if trace.failure is None and any(t._vc[0] != version for t, version in trace.versions):
+        trace.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
+    trace.attempt(trace.see, result)
+    if trace.failure is None:
+        trace.result = mapped(result, trace.ref, Tensor)
+    return trace, result

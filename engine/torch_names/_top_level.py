@@ -1,0 +1,331 @@
+"""Small functions of torch's top level: assertions, names of types, and settings that have one value here."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from typing import Any
+
+import engine as torch  # noqa: F401  # `torch.torch`, which some annotations say
+from engine import _foreach, compiler, dtypes
+from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
+from engine.nn import functional
+from engine.tensor import Tensor
+from engine.torch_names import home
+from engine.torch_names._names import FOREACH, TOP_LEVEL
+
+__all__ = [*TOP_LEVEL.split(), *FOREACH]
+
+globals().update({name: getattr(_foreach, name) for name in FOREACH})
+AcceleratorError = RuntimeError
+
+
+has_lapack = has_spectral = has_openmp = True
+has_mkl = False
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """true_fn(*operands) if `pred`, a bool or a Tensor of one element, else false_fn(*operands)."""
+    if isinstance(pred, Tensor) and pred.numel() != 1:
+        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+    if not isinstance(pred, bool | Tensor):
+        raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """The values that body_fn(*values) gives when cond_fn(*values) is first False, from `carried_inputs` on."""
+    values = tuple(carried_inputs)
+    while cond_fn(*values):
+        values = body_fn(*values)
+        if not isinstance(values, tuple):
+            values = tuple(values) if isinstance(values, list) else (values,)
+    return values
+
+
+def _by_number(name: str, *, last: str = "") -> Any:
+    """The loss of `nn.functional` with its reduction as a number: 0 none, 1 mean, 2 sum."""
+    loss = getattr(functional, name)
+    parameters = list(inspect.signature(loss).parameters.values())
+    olds = ("size_average", "reduce")  # which the functions of the top level never had
+    kept = [p for p in parameters if p.name not in olds]
+    signature = inspect.Signature(sorted(kept, key=lambda p: p.name == last))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        number = given.pop("reduction", 1)
+        return loss(**given, reduction=("none", "mean", "sum")[number])
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _by_number.__doc__
+    return call
+
+
+kl_div = _by_number("kl_div")
+binary_cross_entropy_with_logits = _by_number("binary_cross_entropy_with_logits", last="reduction")
+cosine_embedding_loss = _by_number("cosine_embedding_loss")
+ctc_loss = _by_number("ctc_loss")
+hinge_embedding_loss = _by_number("hinge_embedding_loss")
+margin_ranking_loss = _by_number("margin_ranking_loss")
+poisson_nll_loss = _by_number("poisson_nll_loss")
+triplet_margin_loss = _by_number("triplet_margin_loss")
+
+
+def _assert(condition: Any, message: str) -> None:
+    """`assert condition, message`."""
+    assert condition, message
+
+
+def _check_with(error: type[Exception], condition: Any, message: Any = None) -> None:
+    if not condition:
+        text = "Expected cond to be True, but got False." if message is None else message()
+        raise error(text)
+
+
+def _check(cond: Any, message: Any = None) -> None:
+    """RuntimeError with the text of message() unless `cond`."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_index(cond: Any, message: Any = None) -> None:
+    """IndexError with the text of message() unless `cond`."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: Any = None) -> None:
+    """ValueError with the text of message() unless `cond`."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: Any = None) -> None:
+    """TypeError with the text of message() unless `cond`."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Any = None) -> None:
+    """NotImplementedError with the text of message() unless `cond`."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_tensor_all_with(error: type[Exception], cond: Tensor, message: Any = None) -> None:
+    """`error` with the text of message() unless every element of `cond`, bool (*), is True."""
+    _check_with(error, bool(cond.all()), message)
+
+
+def _check_tensor_all(cond: Tensor, message: Any = None) -> None:
+    """RuntimeError with the text of message() unless every element of `cond`, bool (*), is True."""
+    _check_tensor_all_with(RuntimeError, cond, message)
+
+
+def _assert_async(condition: Tensor, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """RuntimeError where the one element of `condition` is zero.  condition: (1) or ()."""
+    if condition.numel() != 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    if not condition:
+        raise RuntimeError(message)
+
+
+def _has_compatible_shallow_copy_type(input: Tensor, other: Tensor) -> bool:
+    """Whether `input.data = other` is possible: both are tensors of this engine."""
+    return True
+
+
+def _shape_as_tensor(input: Tensor) -> Tensor:
+    """The sizes as int64: (*a) -> (n)."""
+    import engine
+
+    return engine.tensor(list(input.shape), dtype=dtypes.int64)
+
+
+def typename(obj: Any) -> str:
+    """`torch.FloatTensor` for a tensor, the dotted name of anything else's class."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    owner = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = (
+        (getattr(owner, "__module__", None) or "").replace("engine.torch_names", "engine").replace("engine", "torch", 1)
+    )
+    return owner.__qualname__ if module in ("", "builtins") else f"{module}.{owner.__qualname__}"
+
+
+def compile(model: Any = None, **kwargs: Any) -> Any:
+    """A Module with plans for inference, a function itself: see `engine.compiler.compile`."""
+    return compiler.compile(model, **kwargs)
+
+
+# --- threads
+
+
+def get_num_threads() -> int:
+    """How many threads one operation may use: see ENGINE_NUM_THREADS in the README."""
+    from engine.backends.cpu import threads
+
+    return threads.get_num_threads()
+
+
+def set_num_threads(int: int) -> None:
+    """Let one operation use so many threads, in the engine's own loops, in BLAS and in oneDNN.
+
+    Results do not depend on it, but for products of matrices.  RuntimeError unless positive.
+    """
+    from engine.backends.cpu import threads
+
+    if isinstance(int, bool) or not isinstance(int, builtins.int):
+        raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
+    if int <= 0:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    threads.set_num_threads(int)
+
+
+def get_num_interop_threads() -> int:
+    """1: operations run one after another."""
+    return 1
+
+
+def set_num_interop_threads(int: int) -> None:
+    """Without effect."""
+
+
+# --- settings with one value: results are deterministic, float32 is computed as such, dtypes are never changed
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Without effect: operations are deterministic."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """False."""
+    return False
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """False."""
+    return False
+
+
+def get_deterministic_debug_mode() -> int:
+    """0."""
+    return 0
+
+
+def set_deterministic_debug_mode(debug_mode: Any) -> None:
+    """Without effect."""
+
+
+def get_float32_matmul_precision() -> str:
+    """`highest`."""
+    return "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Without effect."""
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: denormal numbers are kept."""
+    return False
+
+
+def is_warn_always_enabled() -> bool:
+    """False."""
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    """Without effect."""
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """False: see `engine.amp` for the rule."""
+    return False
+
+
+is_autocast_cpu_enabled = is_autocast_cache_enabled = is_autocast_enabled
+
+
+def set_autocast_enabled(*args: Any) -> None:
+    """Without effect."""
+
+
+set_autocast_dtype = set_autocast_cache_enabled = set_autocast_gpu_dtype = set_autocast_cpu_dtype = set_autocast_enabled
+set_autocast_cpu_enabled = clear_autocast_cache = set_autocast_enabled
+
+
+def get_autocast_dtype(device_type: str = "cuda") -> Any:
+    """The dtype torch would choose."""
+    return dtypes.float16 if device_type == "cuda" else dtypes.bfloat16
+
+
+def get_autocast_gpu_dtype() -> Any:
+    """float16."""
+    return dtypes.float16
+
+
+def get_autocast_cpu_dtype() -> Any:
+    """bfloat16."""
+    return dtypes.bfloat16
+
+
+# --- symbolic sizes: sizes are numbers
+
+
+class SymInt:
+    """A size that is not known yet; none is."""
+
+
+class SymFloat:
+    """A number that is not known yet; none is."""
+
+
+class SymBool:
+    """A condition that is not known yet; none is."""
+
+
+sym_int, sym_float = int, float
+sym_max, sym_min = max, min
+
+
+def sym_sum(args: Any) -> Any:
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_ite(b: bool, t: Any, f: Any) -> Any:
+    """`t if b else f`."""
+    return t if b else f
+
+
+def sym_not(a: Any) -> bool:
+    """`not a`."""
+    return not a
+
+
+def sym_sqrt(a: Any) -> float:
+    """The square root of a number."""
+    return a**0.5
+
+
+def get_device(input: Tensor) -> int:
+    """`input.get_device()`."""
+    return input.get_device()
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device: `torch.cuda` or `torch.cpu`."""
+    import importlib
+
+    from engine.device import device as make
+
+    return importlib.import_module(home(f"torch.{'cpu' if device is None else make(device).type}"))
+
+
+def unify_type_list(types: Any) -> Any:
+    """The first."""
+    return types[0]
+
+
+def vmap(func: Any, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: Any = None) -> Any:
+    """A function that raises NotImplementedError when called: see `torch.func`."""
+    from engine.func import vmap as refuse
+
+    return refuse(func)

@@ -1,0 +1,186 @@
+"""The content of a repository: what hub refuses to publish, and how a tree is made fit for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hubcli import output, paths, settings
+from hubcli.errors import HubError, IntegrityError
+from hubcli.spec import RepoSpec
+
+if TYPE_CHECKING:
+    from hubcli.net import git
+
+_EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
+
+
+def refuse_too_large(spec: RepoSpec, size: int) -> None:
+    """Before anything is written: what git sends in a few bytes may be many."""
+    limit = settings.current().size_limit
+    if limit is not None and size > limit:
+        why = f"the limit is {output.size(limit)}; raise --size-limit if you want it"
+        raise IntegrityError(f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec))
+    free = shutil.disk_usage(paths.hub_dir()).free
+    if size > free:
+        raise HubError(
+            f"no space in {paths.hub_dir()}: the files of {spec} have {output.size(size)}, "
+            f"{output.size(free)} are free",
+            hint="`hub cache prune` and `hub cache ls` show what could go",
+            spec=str(spec),
+        )
+
+
+def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry]) -> None:
+    """Refuse submodules, `.git` components and names that one file system in three cannot hold."""
+    import unicodedata
+
+    seen: dict[str, str] = {}
+    for entry in listing:
+        if entry.mode == "160000":
+            raise _refused(spec, f"{entry.path!r} is a submodule", "hub fetches no submodules")
+        prefix = ""
+        for part in entry.path.split("/"):
+            folded = unicodedata.normalize("NFC", part).casefold()
+            if folded in (".git", "git~1", "", ".", ".."):
+                raise _refused(spec, f"{entry.path!r} has a part {part!r}", "no tree may have it")
+            prefix = f"{prefix}/{part}"
+            key = unicodedata.normalize("NFC", prefix).casefold()
+            if seen.setdefault(key, prefix) != prefix:
+                raise _refused(
+                    spec,
+                    f"{seen[key][1:]!r} and {prefix[1:]!r} differ by case only",
+                    "they cannot be told apart on every system",
+                )
+
+
+def seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
+    """Refuse links that leave the tree, make files read-only, sync them; the LFS pointers found."""
+    root = os.path.realpath(folder)
+    files = []
+    for entry in listing:
+        path = os.path.join(folder, entry.path)
+        if entry.mode != "120000":
+            files.append((path, 0o555 if entry.mode == "100755" else 0o444))
+            continue
+        target = os.readlink(path)
+        if os.path.isabs(target) or os.path.commonpath((root, os.path.realpath(path))) != root:
+            what = f"{entry.path!r} links to {target!r}, outside the tree"
+            raise _refused(spec, what, "running it could reach any file of yours")
+    if len(files) > 50:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # each waits for the disk: together they wait once
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(_seal_file, files))
+    else:
+        for file in files:
+            _seal_file(file)
+    for parent, _, _ in os.walk(folder):
+        os.chmod(parent, 0o755)
+        paths.sync(Path(parent))
+    filtered = any(
+        b"filter=lfs" in Path(path).read_bytes() for path, _ in files if os.path.basename(path) == ".gitattributes"
+    )
+    return [entry.path for entry in listing if _is_pointer(folder, entry)] if filtered else []
+
+
+def _seal_file(file: tuple[str, int]) -> None:
+    path, mode = file
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.chmod(path, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_pointer(folder: Path, entry: git.Entry) -> bool:
+    if not 100 <= entry.size < 1024 or not entry.mode.startswith("100"):
+        return False
+    from hubcli.net import lfs
+
+    return lfs.parse(entry.path, (folder / entry.path).read_bytes()) is not None
+
+
+def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str]) -> dict[str, str]:
+    """Fetch what the Git LFS pointers stand for; the pointers' texts by path, for the marker."""
+    from hubcli.net import lfs
+
+    found = [lfs.parse(path, (folder / path).read_bytes()) for path in pointers]
+    wanted = [pointer for pointer in found if pointer is not None]
+    refuse_too_large(spec, sum(pointer.size for pointer in wanted))
+    lfs.fill(url, folder, wanted)
+    return {pointer.path: pointer.text.decode() for pointer in wanted}
+
+
+def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
+    return IntegrityError(f"{spec} is refused: {what}", hint=f"{why}; tell the publisher", spec=str(spec))
+
+
+def identity(folder: Path) -> str:
+    """git's id of the tree in `folder`, from what lies there now: content, modes, names and links.
+
+    A file that has come from Git LFS, as the marker beside the tree says, counts as the pointer to
+    its content.  Raises OSError for what cannot be read.  A file that git does not know counts like
+    any other.
+    """
+    return _identity(folder, "", lfs_pointers(folder))
+
+
+def lfs_pointers(folder: Path) -> dict[str, str]:
+    """The pointers, by path, whose contents Git LFS has put in their place in a published tree."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
+        return dict(marker.get("lfs") or {})
+    return {}
+
+
+def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda one: os.fsencode(one.name) + b"/" * one.is_dir(follow_symlinks=False))
+    lines = []
+    for entry in entries:
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers)
+            if name == _EMPTY:  # git has no empty folders
+                continue
+        elif stat.S_ISLNK(mode):
+            kind, name = b"120000", _object(b"blob", os.fsencode(os.readlink(entry.path)))
+        elif stat.S_ISREG(mode):
+            kind = b"100755" if mode & stat.S_IXUSR else b"100644"
+            name = _file(entry.path, pointers.get(place + entry.name))
+        else:  # a pipe or a device: nothing that git could have written
+            kind, name = b"0", _EMPTY
+        lines.append(kind + b" " + os.fsencode(entry.name) + b"\0" + bytes.fromhex(name))
+    return _object(b"tree", b"".join(lines))
+
+
+def _file(path: str, pointer: str | None) -> str:
+    import hashlib  # start-up does without
+
+    with open(path, "rb") as file:
+        if pointer is not None:
+            from hubcli.net import lfs
+
+            text = pointer.encode()
+            found = lfs.parse(path, text)
+            if found and hashlib.file_digest(file, "sha256").hexdigest() == found.oid:
+                return _object(b"blob", text)
+            file.seek(0)
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
+
+
+def _object(kind: bytes, content: bytes) -> str:
+    import hashlib
+
+    head = b"%s %d\0" % (kind, len(content))
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()

@@ -1,0 +1,469 @@
+"""Weight files: fetched once, kept by digest, checked, and read without pickle.
+
+`checkpoints/<file>` is what torch.hub shows; the content lies in `blobs/sha256/ab/<hex>`, once.
+Beside them `blobs/files/*.json` records per file and URL: digest, size, the file's state when it
+was last hashed, and which (spec, entrypoint) used it.  A cache hit needs no network and no write
+access; a file whose state has changed is hashed again before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hubcli import output, paths, settings
+from hubcli.cache import firstseen, records, store
+from hubcli.cache.records import Record
+from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    LockMismatchError,
+    NetworkError,
+    NotFoundError,
+    OfflineError,
+    UsageError,
+)
+from hubcli.net import http
+
+if TYPE_CHECKING:
+    from hubcli import lockfile
+
+_PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
+_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
+_TOUCH_AFTER = 3600.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """On whose behalf weights are fetched: set by `invoke` while an entrypoint runs.
+
+    `hosts` may be sent the token, `fresh` says that a stale file must be fetched anew or fail, and
+    `gated` that a `torch.hub.load` inside the entrypoint asks as the command line does.
+    """
+
+    spec: str
+    entrypoint: str
+    hosts: frozenset[str]
+    framework: str
+    fresh: bool = False
+    gated: bool = False
+    used: list[Weight] = field(default_factory=list)
+
+
+caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=None)
+
+
+def obtain(
+    url: str,
+    model_dir: str | os.PathLike[str] | None = None,
+    *,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+) -> tuple[Weight, Path]:
+    """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
+
+    A hash of at least 8 hex digits before the extension is checked.  Raises IntegrityError where
+    it does not fit or where `check_hash` asks for a hash that the name lacks.
+    """
+    http.refuse_credentials(url)
+    with http.disk_full_said(paths.hub_dir()):
+        for last in (False, False, True):
+            try:
+                return _obtain(url, model_dir, progress, check_hash, file_name)
+            except FileNotFoundError:  # removed while it was looked at or put in place
+                if last:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _obtain(
+    url: str,
+    model_dir: str | os.PathLike[str] | None,
+    progress: bool,
+    check_hash: bool,
+    file_name: str | None,
+) -> tuple[Weight, Path]:
+    name = _file_name(url, file_name)
+    prefix = _expected_prefix(url, name, check_hash)
+    folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
+    target = folder / name
+    lock = settings.current().lock
+    if lock is not None:
+        return _locked(lock.weight(url, http.public(url)), target, prefix, progress)
+    record = records.read(target, url)
+    if record is None and not records.known(target):
+        record = _take_over(target, url, prefix)
+    if record is None or not record.content().is_file():
+        record = _fetch(target, url, prefix, progress)
+    elif record.stale:
+        record = _renew(record, target, url, prefix, progress)
+    else:
+        record = _verified(record, prefix)
+    return _note_use(record).weight(), record.content()
+
+
+def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool) -> tuple[Weight, Path]:
+    """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
+    require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
+    record = records.read(target, pin.url)
+    try:
+        if record is None and not records.known(target):
+            record = _take_over(target, pin.url, pin.sha256)
+        if record is None or record.sha256 != pin.sha256 or not record.content().is_file():
+            record = _fetch(target, pin.url, pin.sha256, progress)
+        else:
+            record = _verified(record, pin.sha256, rehash=True)
+        require_prefix(record.sha256, pin.sha256, target.name)
+    except IntegrityError as error:
+        raise LockMismatchError(
+            f"{target.name} is not what the lock file says: {error.message}",
+            hint=f"the file at {http.public(pin.url)}, the cache or the lock file was changed; hub lock pins anew",
+        ) from None
+    if record.size != pin.size:
+        raise LockMismatchError(
+            f"{target.name} has {record.size} bytes, the lock file says {pin.size}",
+            hint="the lock file was changed by hand; hub lock pins anew",
+        )
+    return _note_use(record).weight(), record.content()
+
+
+# What `store`, `hub show` and `hub cache` ask
+
+
+def mark_stale(spec: str) -> int:
+    """Have every file that `spec` is known to use fetched anew at its next use; their number."""
+    count = 0
+    for file, record in records.every():
+        if not record.stale and any(user == spec for user, _ in record.used_by):
+            records.write(file, replace(record, stale=True))
+            count += 1
+    return count
+
+
+def used_by(spec: str) -> tuple[Weight, ...]:
+    """The weight files that the entrypoints of `spec` have used."""
+    return tuple(one for one in list_blobs() if any(user == spec for user, _ in one.used_by))
+
+
+def list_blobs() -> tuple[Weight, ...]:
+    """Every weight file in the cache, by name."""
+    found = [record.weight() for _, record in records.every() if record.content().is_file()]
+    return tuple(sorted(found, key=lambda one: (one.file, one.url or "")))
+
+
+def remove(file: str, *, dry_run: bool = False) -> int:
+    """Take the weight file of that name out of the cache; the bytes freed.
+
+    Content that another file shares stays, and so does a file that somebody else has put in place.
+    """
+    everything = list(records.every())
+    leaving = [(path, record) for path, record in everything if record.file == file]
+    if not leaving:
+        raise NotFoundError(f"no weight file {file!r} in the cache", hint="`hub cache ls` lists what is there")
+    shared = {record.content() for _, record in everything if record.file != file}
+    contents = {record.content(): record for _, record in leaving}
+    freed = sum(record.size for content, record in contents.items() if content not in shared and content.is_file())
+    if dry_run:
+        return freed
+    for path, _ in leaving:
+        path.unlink(missing_ok=True)
+    for content, record in contents.items():
+        link = paths.hub_dir() / record.path
+        if record.blob and _is_link_to(link, content):
+            link.unlink(missing_ok=True)
+        if content not in shared:
+            content.unlink(missing_ok=True)
+    for path, record in records.every():  # written while this one removed what they name
+        if record.content() in contents and not record.content().is_file():
+            path.unlink(missing_ok=True)
+    return freed
+
+
+# Names and digests
+
+
+def _file_name(url: str, file_name: str | None) -> str:
+    name = urlsplit(url).path.rpartition("/")[2] if file_name is None else file_name
+    check_name(name, url)
+    return name
+
+
+def check_name(name: str, url: str) -> None:
+    """Raise UsageError unless `name` is a plain file name, and no path."""
+    bad = name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable()
+    if bad or len(name.encode()) > 200:
+        raise UsageError(
+            f"{name!r} is no name for a weight file (from {http.public(url)})",
+            hint="pass file_name=... with a plain file name",
+        )
+
+
+def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
+    """The digest's beginning, from the file's name or else the URL's."""
+    for candidate in (name, urlsplit(url).path.rpartition("/")[2]):
+        match = _PREFIX.search(candidate)
+        # A date is hex digits too: only an explicit check takes one for a hash.
+        if match and (check_hash or not _DATE.match(match.group(1))):
+            return match.group(1).lower()
+    if check_hash:
+        raise IntegrityError(
+            f"check_hash=True, but {name!r} names no hash",
+            hint="the name must end in -<at least 8 hex digits of the sha256>.<extension>",
+        )
+    return None
+
+
+def require_prefix(digest: str, prefix: str | None, what: str) -> None:
+    """Raise IntegrityError with torch.hub's sentence unless `digest` begins with `prefix`."""
+    if prefix is not None and not digest.startswith(prefix.lower()):
+        raise IntegrityError(
+            f'invalid hash value (expected "{prefix}", got "{digest}")',
+            hint=f"{what} is not the file that its name promises; nothing was kept of it",
+        )
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Record:
+    """The record, after hashing the file again if its size, mtime or inode has changed."""
+    content = record.content()
+    status = content.stat()
+    state = (status.st_size, status.st_mtime_ns, status.st_ino)
+    if state == (record.size, record.mtime_ns, record.inode) and not rehash:
+        require_prefix(record.sha256, prefix, record.file)
+        return record
+    digest = digest_of(content)
+    if digest != record.sha256:
+        raise IntegrityError(
+            f'{content} has changed since it was fetched: expected sha256 "{record.sha256}", got "{digest}"',
+            hint=f"remove the file, or run `hub cache rm {record.file}`; it is fetched at next use",
+        )
+    require_prefix(digest, prefix, record.file)
+    changed = replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
+    with contextlib.suppress(OSError):
+        records.write(records.file_of(paths.hub_dir() / record.path, record.url), changed)
+    return changed
+
+
+# Fetching
+
+
+def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record:
+    _ensure_folder(target.parent)
+    known = records.read(target, url)
+    with store.exclusive(f"weights-{records.key(target, url)}", target.name):
+        record = records.read(target, url)
+        if record is not None and record != known and record.content().is_file():
+            return record  # another process has fetched it while this one waited
+        adopted = _adopt(target, url, prefix)
+        if adopted is not None:
+            return adopted
+        output.message(f'Downloading: "{http.public(url)}" to {target}')
+        inside = _in_cache(target)
+        fetched = http.fetch(
+            url,
+            target,
+            token=_may_have_token(url),
+            refuse_html=True,
+            progress=progress,
+            expected=prefix,
+            resumable=inside,
+        )
+        try:
+            require_prefix(fetched.sha256, prefix, http.public(url))
+            _refuse_changed(url, fetched.sha256)
+            if inside:
+                _place_blob(fetched.path, fetched.sha256)
+                _link(target, paths.blob(fetched.sha256))
+            else:
+                os.replace(fetched.path, target)
+        finally:
+            fetched.release()
+        return records.renew(target, url, fetched.sha256, inside)
+
+
+def _refuse_changed(url: str, digest: str) -> None:
+    """Raise IntegrityError if `url` serves other content than was seen first; else record it."""
+    seen = firstseen.find("weights", url)
+    if seen is not None and seen.value != digest:
+        now = settings.current()
+        was = f"{http.public(url)} had sha256 {seen.value} (seen {seen.when})"
+        pinned = now.lock is not None  # to what the lock file names, else it would not be here
+        if not (now.accept_changed or pinned):
+            user = caller.get()
+            if user is not None and user.spec and user.entrypoint:
+                spec, entrypoint = shlex.quote(user.spec), user.entrypoint
+                same = "with the arguments of this call, "
+                accept = f"{same}hub pull {spec} --weights {entrypoint} --accept-changed"
+            else:
+                accept = f"remove {firstseen.file('weights', url)}"
+            raise IntegrityError(
+                f"{was}; it has changed to {digest}",
+                hint=f"what a URL names should stay: ask the publisher why it changed; to accept it: {accept}",
+            )
+        output.message(f"{was}; accepted: it has {digest} now")
+    firstseen.note("weights", url, None, digest, http.public(url))
+
+
+def _renew(record: Record, target: Path, url: str, prefix: str | None, progress: bool) -> Record:
+    """Fetch a stale file anew; without network the old one stays in use, unless it must be new."""
+    now = caller.get()
+    try:
+        return _fetch(target, url, prefix, progress)
+    except (NetworkError, OfflineError) as error:
+        if now is not None and now.fresh:
+            raise
+        output.warning(f"{record.file} could not be fetched anew ({error.message}); using the old")
+        return _verified(record, prefix)
+    except IntegrityError:  # what is served now is refused, once: the old stays in use
+        with contextlib.suppress(OSError):
+            records.write(records.file_of(target, url), replace(record, stale=False))
+        raise
+
+
+def _may_have_token(url: str) -> bool:
+    """Repository code may not choose who gets the token; a user's own call may."""
+    now = caller.get()
+    if now is None:
+        return True
+    return urlsplit(settings.rewrite_url(url)).netloc in now.hosts
+
+
+def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
+    """A file that lies there already, put by the user or by torch, is used as torch uses it."""
+    if not target.is_file():
+        return None
+    digest = digest_of(target)
+    require_prefix(digest, prefix, str(target))
+    record = records.make(target, url, digest, blob=False)
+    with contextlib.suppress(OSError, HubError):
+        records.write(records.file_of(target, url), record)
+    return record
+
+
+def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
+    """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
+    if prefix is None or not _in_cache(target) or records.read(target, url) is not None:
+        return None
+    for folder in _torch_folders():
+        candidate = folder / target.name
+        if not candidate.is_file() or candidate.resolve() == target.resolve():
+            continue
+        digest = digest_of(candidate)
+        if not digest.startswith(prefix):
+            continue
+        temporary = paths.partial() / f"{target.name}.{paths.unique()}"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            try:
+                os.link(candidate.resolve(), temporary)
+            except OSError:
+                shutil.copyfile(candidate, temporary)
+                if digest_of(temporary) != digest:
+                    continue
+            _place_blob(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _link(target, paths.blob(digest))
+        output.message(f"{target.name}: taken from {folder}")
+        return records.renew(target, url, digest, True)
+    return None
+
+
+def _torch_folders() -> Iterator[Path]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torch"
+    home = os.environ.get("TORCH_HOME")
+    for base in ([Path(home).expanduser()] if home else []) + [cache]:
+        yield base / "hub" / "checkpoints"
+        yield base / "checkpoints"
+        yield base / "models"
+    yield Path("~/.torch/models").expanduser()
+
+
+def _in_cache(target: Path) -> bool:
+    return target.parent == paths.checkpoints()
+
+
+def _ensure_folder(folder: Path) -> None:
+    if folder == paths.checkpoints():
+        paths.ensure_root()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _place_blob(temporary: Path, digest: str) -> None:
+    blob = paths.blob(digest)
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    paths.place(temporary, blob)
+    paths.sync(blob.parent)
+
+
+def refetch(record: Record) -> None:
+    """Fetch the very content of a record again; what is there is replaced when it has come."""
+    assert record.url is not None
+    target = paths.hub_dir() / record.path
+    with store.exclusive(f"weights-{records.key(target, record.url)}", target.name):
+        fetched = http.fetch(record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob)
+        try:
+            require_prefix(fetched.sha256, record.sha256, http.public(record.url))
+            if record.blob:
+                _place_blob(fetched.path, fetched.sha256)
+                _link(target, paths.blob(fetched.sha256))
+            else:
+                os.replace(fetched.path, target)
+        finally:
+            fetched.release()
+        records.renew(target, record.url, record.sha256, record.blob)
+
+
+def _link(link: Path, blob: Path) -> None:
+    """A relative link, or where the file system has none a hard link or a copy."""
+    temporary = paths.temporary_for(link)
+    try:
+        try:
+            temporary.symlink_to(os.path.relpath(blob, link.parent))  # as seen from the link
+        except OSError:
+            try:
+                os.link(blob, temporary)
+            except OSError:
+                shutil.copyfile(blob, temporary)
+        paths.place(temporary, link)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_link_to(link: Path, blob: Path) -> bool:
+    return link.is_symlink() and Path(os.path.realpath(link)) == Path(os.path.realpath(blob))
+
+
+def _note_use(record: Record) -> Record:
+    """Record who used the file; a cache that cannot be written is none the worse for it."""
+    now = caller.get()
+    users = record.used_by
+    if now is not None and now.spec:
+        users = tuple(dict.fromkeys((*users, (now.spec, now.entrypoint))))
+    if users != record.used_by or time.time() - record.last_used > _TOUCH_AFTER:
+        record = replace(record, used_by=users, last_used=time.time())
+        with contextlib.suppress(OSError):
+            records.write(records.file_of(paths.hub_dir() / record.path, record.url), record)
+    if now is not None:
+        weight = record.weight()
+        if all((one.path, one.url) != (weight.path, weight.url) for one in now.used):
+            now.used.append(weight)
+    return record

@@ -1,0 +1,386 @@
+"""What is done with an entrypoint in a process of its own: `worker` performs it, `sandbox` asks for it.
+
+A job and its result are JSON; tensors are safetensors files, inputs in the folder `inbox` and
+results in the folder `scratch`.  The functions below `perform` run where the repository's code runs;
+`load` and `run`, the parent's side, give the commands what the same work in this process gives.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hubcli.cache.store import Checkout
+from hubcli.cache.weights import Weight
+from hubcli.confined import sandbox
+from hubcli.confined.sandbox import Mechanism, Session
+from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
+from hubcli.reading import hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
+from hubcli.running import inference, invoke, isolation
+from hubcli.running.inference import Input, Output, Pass
+from hubcli.running.invoke import Description
+from hubcli.spec import RepoSpec
+
+if TYPE_CHECKING:
+    from hubcli.confined.broker import Broker
+
+Report = Callable[[Mapping[str, Any]], None]
+STATE, TENSORS = "state.safetensors", "tensors.safetensors"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of an entrypoint and what is done with the result: `kind` is a key of `_KINDS`."""
+
+    kind: str
+    checkout: Checkout
+    entrypoint: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    framework: str = "engine"
+    fresh: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {name: value for name, value in vars(self).items() if name != "checkout"}
+        return {**plain, "checkout": checkout_document(self.checkout)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Job:
+        """From JSON."""
+        values = dict(document)
+        values["checkout"] = as_checkout(values["checkout"])
+        values["args"] = tuple(values["args"])
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load` tells of a model; `seconds` that the entrypoint took."""
+
+    model: Description
+    seconds: float
+    weights: tuple[Weight, ...]
+
+
+def checkout_document(checkout: Checkout) -> dict[str, Any]:
+    """A checkout as JSON; the URL, which may hold what is nobody's business, stays here."""
+    values = {**vars(checkout), "spec": str(checkout.spec), "path": str(checkout.path), "url": ""}
+    return values
+
+
+def as_checkout(document: Mapping[str, Any]) -> Checkout:
+    """A checkout from JSON."""
+    spec = RepoSpec.parse(document["spec"])
+    return Checkout(**{**document, "spec": spec, "path": Path(document["path"])})
+
+
+def weight_document(weight: Weight) -> dict[str, Any]:
+    """A weight file's record as JSON."""
+    return {**asdict(weight), "path": str(weight.path), "used_by": []}
+
+
+def as_weight(document: Mapping[str, Any]) -> Weight:
+    """A weight file's record from JSON."""
+    return Weight(**{**document, "path": Path(document["path"]), "used_by": ()})
+
+
+# In the process that runs the code
+
+
+def perform(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    """Do the job; its result as JSON."""
+    return _KINDS[job.kind](job, inbox, scratch, report)
+
+
+def _call(job: Job) -> invoke.Result:
+    return invoke.call(
+        job.checkout,
+        job.entrypoint,
+        job.args,
+        job.kwargs,
+        framework=job.framework,
+        fresh=job.fresh,
+        command=True,
+    )
+
+
+def _list(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    return asdict(invoke.listing(job.checkout, framework=job.framework, command=True))
+
+
+def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    result = _call(job)
+    if job.options.get("device"):
+        invoke.move(result, job.options["device"])
+    if job.options.get("save"):
+        invoke.save_state_dict(result, scratch / STATE)
+    used = [weight_document(one) for one in result.weights]
+    described = asdict(invoke.describe(result))
+    return {"model": described, "seconds": result.seconds, "weights": used}
+
+
+def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    result = _call(job)
+    device = job.options.get("device")
+    if device:
+        invoke.move(result, device)
+    names = job.options["inputs"]
+    with (inbox / TENSORS).open("rb") as file:
+        inputs = [Input(one["name"], array) for one, array in zip(names, _unpack(file, names))]
+    passed = inference.forward(result, inputs, device)
+    described = _pack(scratch / TENSORS, passed.outputs)
+    return {"outputs": described, "seconds": passed.seconds}
+
+
+def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    """The stages of `hub check` that run code; each is reported as it begins and as it ends."""
+    stages: list[tuple[str, Callable[[], str | None]]] = []
+    made: list[invoke.Result] = []
+    outputs: list[Any] = []
+    shapes, device = job.options.get("shapes"), job.options.get("device")
+
+    def build() -> str | None:
+        made.append(_call(job))
+        if device and invoke.is_module(made[0].value):
+            invoke.move(made[0], device)
+        return None
+
+    def usable(stage: Callable[[], str | None]) -> Callable[[], str | None]:
+        def guarded() -> str | None:
+            if not invoke.is_module(made[0].value):
+                return f"it returned a {type(made[0].value).__name__}, not an nn.Module"
+            return stage()
+
+        return guarded
+
+    stages = [("build", build), ("state-dict", usable(lambda: _round_trip(made[0], scratch)))]
+    if shapes:
+        forward = lambda: outputs.extend(_forward(made[0], shapes, device))
+        stages.append(("forward", usable(forward)))
+        if job.options.get("backward"):
+            stages.append(("backward", usable(lambda: _backward(made[0], outputs))))
+    for name, stage in stages:
+        report({"stage": name, "status": "begun"})
+        started = time.perf_counter()
+        skipped = stage()
+        seconds = time.perf_counter() - started
+        status = "passed" if skipped is None else "skipped"
+        report({"stage": name, "status": status, "seconds": seconds, "error": skipped})
+    return {}
+
+
+def _round_trip(result: invoke.Result, scratch: Path) -> None:
+    """Save the state dict, read it back safely, and load it strictly: every value must be the same."""
+    framework = isolation.import_framework(result.framework)
+    file = scratch / "round_trip.pth"
+    before = result.value.state_dict()
+    with invoke.running(result, command=True):
+        framework.save(before, file)
+        after = framework.load(file, map_location="cpu", weights_only=True)
+        result.value.load_state_dict(after)
+        again = result.value.state_dict()
+    file.unlink()
+    for name, value in before.items():
+        other = after.get(name)
+        if other is None or name not in again:
+            raise RepositoryCodeError(f"the state dict loses {name!r} when it is saved and loaded")
+        if not hasattr(value, "detach"):
+            continue
+        same = value.detach().cpu()
+        if tuple(same.shape) != tuple(other.shape) or same.dtype != other.dtype:
+            raise RepositoryCodeError(f"{name!r} comes back as {other.dtype} {tuple(other.shape)}")
+        equal = (same == other) | ((same != same) & (other != other))
+        if not bool(equal.all()):
+            raise RepositoryCodeError(f"{name!r} comes back with other values")
+
+
+def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
+    """The tensors that the model makes of random inputs, in eval mode."""
+    model = result.value.eval()
+    inputs = inference.random_inputs(result.framework, shapes, device)
+    with invoke.running(result, command=True):
+        returned = model(*inputs)
+    tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
+    if not tensors:
+        raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
+    return tensors
+
+
+def _backward(result: invoke.Result, outputs: Sequence[Any]) -> str | None:
+    """Gradients of the mean of all outputs must reach the parameters, and be finite."""
+    torch = isolation.import_framework(result.framework)
+    parameters = [one for one in result.value.parameters() if one.requires_grad]
+    if not parameters:
+        return "it has no parameter that needs a gradient"
+    found = [one for one in outputs if one.requires_grad]
+    if not found:
+        raise RepositoryCodeError("no output depends on a parameter: there is nothing to train")
+    with invoke.running(result, command=True):
+        sum(one.float().mean() for one in found).backward()
+    reached = [one.grad for one in parameters if one.grad is not None]
+    if not reached:
+        raise RepositoryCodeError("no gradient reached any parameter")
+    if not all(bool(torch.isfinite(grad).all()) for grad in reached):
+        raise RepositoryCodeError("a gradient is not finite")
+    return None
+
+
+def _profile(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    from hubcli.running import profiling
+
+    document: dict[str, Any] = profiling.measure(_call(job), job.options)
+    return document
+
+
+_KINDS = {"list": _list, "load": _load, "run": _run, "check": _check, "profile": _profile}
+
+
+# Tensors between the two processes
+
+
+def _pack(file: Path, named: Sequence[Input | Output]) -> list[dict[str, Any]]:
+    """Write arrays as safetensors, by position; names, shapes and types go as JSON."""
+    import numpy as np
+
+    from engine import serialization
+
+    described, arrays = [], {}
+    for index, one in enumerate(named):
+        array = np.ascontiguousarray(one.array)
+        described.append({"name": one.name, "shape": list(one.array.shape), "dtype": str(array.dtype)})
+        # the format lacks complex128, and numpy's files of other types
+        arrays[str(index)] = array.reshape(-1).view("float64") if array.dtype.str[1:] == "c16" else array
+    serialization.save_safetensors(arrays, file)
+    return described
+
+
+def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The arrays that `_pack` wrote, each as it was described; RepositoryCodeError if they are not."""
+    from engine import serialization
+
+    try:
+        arrays = serialization.read_arrays(file)
+        found = []
+        for index, one in enumerate(described):
+            array = arrays[str(index)]
+            if one["dtype"] == "complex128":
+                array = array.view("complex128")
+            found.append(array.reshape([int(size) for size in one["shape"]]).copy())
+        return found
+    except HubError:
+        raise
+    except Exception as error:  # hostile in every way: whatever is wrong is wrong with the file
+        raise IntegrityError(f"the sandboxed process left tensors that cannot be read: {str(error)[:200]}") from None
+
+
+# In the process of the command
+
+
+def listing(job: Job, chosen: Mechanism, broker: Broker, *, seconds: float | None = None) -> HubConf:
+    """What the hubconf defines when it runs, found out in a child, within `seconds`."""
+    with sandbox.session() as here:
+        result = _result(job, chosen, here, broker, seconds)
+    try:
+        entries = tuple(_entry(one) for one in result["entrypoints"])
+        names = tuple(str(name) for name in result["dependencies"])
+        return HubConf(entries, names, False, _text(result.get("docstring")))
+    except (KeyError, TypeError) as error:
+        raise _nonsense(job, error) from None
+
+
+def load(job: Job, chosen: Mechanism, broker: Broker, save: Path | None) -> Loaded:
+    """`hub load` in a sandbox; `save` is written by this process, anew."""
+    with sandbox.session() as here:
+        result = _result(job, chosen, here, broker)
+        try:
+            model = result["model"]
+            described = Description(
+                str(_text(model["name"])),
+                int(model["parameters"]),
+                int(model["buffers"]),
+                int(model["bytes"]),
+                _text(model["device"]),
+            )
+            loaded = Loaded(described, float(result["seconds"]), tuple(broker.weights))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _nonsense(job, error) from None
+        if save is not None:
+            from engine import serialization
+
+            with here.open(STATE) as file:
+                try:
+                    serialization.convert(file, save)
+                except (serialization.UnpicklingError, ValueError, TypeError) as error:
+                    raise _nonsense(job, error) from None
+    return loaded
+
+
+def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) -> Pass:
+    """`hub run` in a sandbox."""
+    with sandbox.session() as here:
+        described = _pack(here.inbox / TENSORS, inputs)
+        options = {**job.options, "inputs": described}
+        job = Job(**{**vars(job), "options": options})
+        result = _result(job, chosen, here, broker)
+        try:
+            outputs = list(result["outputs"])
+            names = [str(_text(one["name"])) for one in outputs]
+            seconds = float(result["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _nonsense(job, error) from None
+        with here.open(TENSORS) as file:
+            arrays = _unpack(file, outputs)
+    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds)
+
+
+def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
+    """What `profiling.measure` gives, from a sandbox."""
+    with sandbox.session() as here:
+        return _result(job, chosen, here, broker)
+
+
+def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds: float | None = None) -> dict[str, Any]:
+    """The result of a job that is a command's only one; its failures are the command's."""
+    broker.inbox = here.inbox
+    limits = sandbox.default_limits(seconds)
+    outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.ended is not None or outcome.result is None:
+        text = outcome.ended.text if outcome.ended else "there is no result"
+        what = f"{job.entrypoint}: " if job.entrypoint else ""
+        raise RepositoryCodeError(f"{what}the sandboxed process was ended: {text}", spec=str(job.checkout.spec))
+    return outcome.result
+
+
+def _echo(line: str) -> None:
+    """What foreign code prints goes to stderr; `sandbox` has cleaned it."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _entry(one: Mapping[str, Any]) -> EntryPoint:
+    doc = _text(one["doc"])
+    name, signature = _text(one["name"]), _text(one["signature"])
+    if name is None:
+        raise TypeError("an entrypoint without a name")
+    return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", bool(one["external"]))
+
+
+def _text(value: object) -> str | None:
+    """Text that the child sent, as long as it may be; None for what is no text."""
+    return value[:100_000] if isinstance(value, str) else None
+
+
+def _nonsense(job: Job, error: Exception) -> RepositoryCodeError:
+    return RepositoryCodeError(
+        f"the sandboxed process sent a result that makes no sense: {str(error)[:200]}",
+        spec=str(job.checkout.spec),
+    )

@@ -1,0 +1,1 @@
+"""The only places that reach outside: `git` starts git, `http` opens sockets; downloads that stop and resume."""

@@ -1,0 +1,689 @@
+"""The only module that starts git: through GitPython, with an environment that trusts no remote.
+
+No prompt, hook, submodule, filter or foreign protocol runs; of the user's own git configuration an
+allow-list passes; names reach git only behind `--` or inside a full refname, never as an option.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlsplit
+
+from hubcli import settings
+from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
+from hubcli.output import Progress, printable, size
+
+if TYPE_CHECKING:
+    from git import Git
+
+LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
+_END_SECONDS = 10  # for git and its helpers to end after they were told to
+_CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
+OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
+
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_USER_CONFIG = r"^(credential\..*|http\.proxy|http\.sslcainfo|url\..*\.insteadof)$"
+
+# What an inherited variable could change, set to what it is without one (GitPython's `env=` can
+# replace a variable but not remove it).
+_NEUTRAL = {
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
+    "GIT_ASKPASS": "",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_PARAMETERS": "",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NAMESPACE": "",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TRACE": "0",
+    "GIT_TRACE_CURL": "0",
+    "GIT_TRACE_PACKET": "0",
+    "SSH_ASKPASS": "",
+}
+
+_HARDENED = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+}
+
+_CONFIG = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.attributesFile", os.devnull),
+    ("core.autocrlf", "false"),
+    ("core.symlinks", "true"),
+    ("checkout.workers", "0"),
+    ("core.protectHFS", "true"),
+    ("core.protectNTFS", "true"),
+    ("transfer.fsckObjects", "true"),
+    ("fetch.fsckObjects", "true"),
+    ("transfer.bundleURI", "false"),
+    # What old, well-known repositories carry and no program trips over is let through.
+    ("fetch.fsck.zeroPaddedFilemode", "warn"),
+    ("fetch.fsck.badTimezone", "warn"),
+    ("fetch.fsck.missingSpaceBeforeDate", "warn"),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("credential.helper", ""),
+    ("http.lowSpeedLimit", "1000"),
+)
+
+
+class RepositoryError(HubError):
+    """git failed on this machine, perhaps over a damaged or busy database."""
+
+    code = "git"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a ref means at the remote now: `source` is its full name there."""
+
+    kind: Literal["branch", "tag", "commit"]
+    name: str
+    source: str
+    commit: str
+    ambiguous: bool = False
+    tip: bool = True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a commit's tree."""
+
+    mode: str
+    size: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A repository to ask and fetch from: the URL after rewriting, and the environment for it."""
+
+    url: str
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, url: str) -> Remote:
+        """The remote that `url` means under the present settings; UsageError if not allowed."""
+        now = settings.current()
+        target = settings.rewrite_url(url)
+        settings.check_scheme(target)
+        config = [*_CONFIG, *_user_config(), ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
+        parts = urlsplit(target)
+        if now.token and parts.scheme in ("http", "https"):
+            basic = base64.b64encode(f"x-access-token:{now.token}".encode()).decode()
+            origin = f"{parts.scheme}://{parts.netloc}/"
+            config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {basic}"))
+            # git sends an extra header on after a redirect, to whichever host that names
+            config.append(("http.followRedirects", "false"))
+        else:
+            config.append(("http.followRedirects", "initial"))
+        environment = _environment(config)
+        environment["GIT_ALLOW_PROTOCOL"] = ":".join(now.allow_protocols)
+        return cls(target, environment)
+
+    def refs(self, *patterns: str) -> tuple[dict[str, str], str | None]:
+        """`ls-remote --symref`: full name -> id for the patterns, and the branch HEAD names."""
+        found: dict[str, str] = {}
+        head: str | None = None
+        command = ["ls-remote", "--symref", "--", self.url, *patterns]
+        for line in self._run(command).splitlines():
+            value, _, name = line.partition("\t")
+            if value.startswith("ref: refs/heads/") and name == "HEAD":
+                head = value.removeprefix("ref: refs/heads/")
+            elif _COMMIT.match(value):
+                found[name] = value
+        return found, head
+
+    def resolve(self, ref: str | None) -> Resolved:
+        """What `ref` is: the default branch for None, a branch before a tag of the same name.
+
+        One `ls-remote`.  Raises NotFoundError with the closest names when there is no such ref.
+        """
+        if ref is None:
+            return self._default()
+        if _COMMIT.match(ref):
+            found, _ = self.refs("refs/heads/*", "refs/tags/*")
+            return Resolved("commit", ref, ref, ref, tip=ref in found.values())
+        short = ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+        branch, tag = f"refs/heads/{short}", f"refs/tags/{short}"
+        found, _ = self.refs(branch, tag, f"{tag}^{{}}")
+        if ref == tag:
+            found.pop(branch, None)
+        elif ref == branch:
+            found.pop(tag, None)
+        if branch in found:
+            return Resolved("branch", short, branch, found[branch], ambiguous=tag in found)
+        if tag in found:
+            return Resolved("tag", short, tag, found.get(f"{tag}^{{}}", found[tag]))
+        raise NotFoundError(f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short))
+
+    def _default(self) -> Resolved:
+        found, head = self.refs("HEAD", "refs/heads/master", "refs/heads/main")
+        for name in (head, "master", "main"):
+            # HEAD's branch is listed as HEAD only; it may also be one that does not exist yet
+            commit = found.get("HEAD" if name == head else f"refs/heads/{name}")
+            if name is not None and commit is not None:
+                return Resolved("branch", name, f"refs/heads/{name}", commit)
+        raise NotFoundError(
+            f"{public(self.url)} has no default branch",
+            hint="name a branch or tag: owner/repo:ref",
+        )
+
+    def _similar(self, name: str) -> str | None:
+        import difflib
+
+        if re.fullmatch(r"[0-9a-f]{7,39}", name):
+            return "a commit is named by its full 40 hex digits"
+        found, _ = self.refs("refs/heads/*", "refs/tags/*")
+        names = {full.split("/", 2)[2] for full in found if not full.endswith("^{}")}
+        close = difflib.get_close_matches(name, sorted(names), 3, 0.5)
+        if close:
+            return f"did you mean {' or '.join(close)}?"
+        return f"there are {', '.join(sorted(names)[:5])}" if names else "the repository is empty"
+
+    def fetch(self, db: Path, refspec: str, *options: str, progress: Progress | None = None) -> None:
+        """Fetch `refspec` into the bare repository `db`, telling `progress` how far it is."""
+        fixed = [
+            "fetch",
+            "--force",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+        ]
+        shown = ["--progress"] if progress else ["--quiet"]
+        command = [*fixed, *shown, *options, "--", self.url, *refspec.split()]
+        with _growth_limited(db) as check:
+            self._run(command, db, progress, check)
+
+    def reaches(self, commit: str, scratch: Path) -> bool:
+        """Whether a branch or tag of the remote reaches `commit`, looked up in a throw-away.
+
+        Commits only (`--filter=tree:0`), else all there is where the server refuses filters.
+        """
+        create(scratch)
+        everything = "+refs/heads/*:refs/hub/heads/* +refs/tags/*:refs/hub/tags/*"
+        try:
+            self.fetch(scratch, everything, "--filter=tree:0")
+        except RepositoryError:
+            self.fetch(scratch, everything)
+        # A commit that is missing must not be fetched on demand: servers give out forks' commits.
+        cut_off = {**_local(scratch), "GIT_ALLOW_PROTOCOL": "none"}
+        command = ["for-each-ref", "--count=1", f"--contains={commit}", OBJECTS]
+        status, out, _ = _execute(command, cut_off)
+        return status == 0 and bool(out.strip())
+
+    def _run(
+        self,
+        command: Sequence[str],
+        db: Path | None = None,
+        progress: Progress | None = None,
+        check: Callable[[], bool] | None = None,
+    ) -> str:
+        environment = {**self.environment, **_location(db)}
+        status, out, err = _stream(command, environment, progress, check)
+        if status != 0:
+            raise _failure(err, self.url)
+        return out
+
+
+def create(db: Path) -> None:
+    """Make an empty bare repository whose checkouts are byte for byte what was committed.
+
+    Written as gitrepository-layout(5) says: `git init` would heed an inherited GIT_WORK_TREE.
+    """
+    for folder in ("info", "objects/info", "objects/pack", "refs"):
+        (db / folder).mkdir(parents=True)
+    (db / "HEAD").write_text("ref: refs/heads/main\n")
+    (db / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+    (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
+
+
+def ref_in_db(kind: str, name: str) -> str:
+    """The name that a remote's ref has in the cache's database; flat, so that names never clash."""
+    return f"{OBJECTS}/{kind}/{quote(name, safe='')}"
+
+
+def identify(db: Path, name: str) -> tuple[str, str]:
+    """The ids of the commit and of its tree that `name` (a full refname) has in `db`."""
+    command = ["rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}"]
+    commit, tree = _local_run(command, _local(db)).split()
+    return commit, tree
+
+
+def tag_object(db: Path, name: str, commit: str) -> bytes | None:
+    """The annotated tag that `name` (a full refname) is in `db`, empty for a plain one.
+
+    None where the database has no such name, or one that leads to another commit.
+    """
+    command = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    status, out, _ = _execute(command, _local(db))
+    if status or out.strip() != commit:
+        return None
+    status, out, _ = _execute(["cat-file", "tag", name], _local(db))
+    return b"" if status else os.fsencode(out)
+
+
+def changed_files(db: Path, old: str, new: str) -> list[tuple[str, str]] | None:
+    """(A, M, D or T; path) of what differs between two commits; None where `db` lacks one."""
+    if not (_COMMIT.match(old) and _COMMIT.match(new)):
+        return None
+    command = ["diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--name-status", old, new]
+    status, out, _ = _execute(command, _local(db))
+    parts = out.split("\0")
+    return None if status else list(zip(parts[::2], parts[1::2]))
+
+
+def allowed_signers() -> str | None:
+    """The user's own gpg.ssh.allowedSignersFile."""
+    command = ["config", "--includes", "--type=path", "--get", "gpg.ssh.allowedSignersFile"]
+    environment = {**_NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"}
+    status, out, _ = _execute(command, environment)
+    return None if status else out.rstrip("\n")
+
+
+def entries(db: Path, commit: str) -> Iterator[Entry]:
+    """All files, links and submodules of a commit's tree."""
+    listing = _local_run(["ls-tree", "-r", "-l", "-z", "--full-tree", commit], _local(db))
+    for line in listing.split("\0"):
+        if line:
+            mode, _, _, rest = line.split(None, 3)
+            size, _, path = rest.partition("\t")
+            yield Entry(mode, 0 if size == "-" else int(size), path)
+
+
+def checkout(db: Path, commit: str, folder: Path) -> None:
+    """Write the tree of `commit` into the existing empty `folder`."""
+    index = folder.with_name(folder.name + ".index")
+    environment = {
+        **_local(db),
+        "GIT_WORK_TREE": str(folder),
+        "GIT_INDEX_FILE": str(index),
+    }
+    try:
+        _local_run(["read-tree", "-u", "--reset", commit], environment)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def credential(url: str) -> tuple[str, str] | None:
+    """User and password that the user's own git credential helpers have for the server of `url`.
+
+    Nobody is asked; None where no helper is set up or none knows.
+    """
+    helpers = _user_config()
+    parts = urlsplit(url)
+    if not any(key.endswith(".helper") for key, _ in helpers) or not url.isprintable():
+        return None
+    query = f"protocol={parts.scheme}\nhost={parts.netloc}\npath={parts.path.lstrip('/')}\n\n"
+    environment = {**_environment([*_CONFIG, *helpers]), **_location(None)}
+    status, out, _ = _execute(["credential", "fill"], environment, query)
+    answer = dict(line.partition("=")[::2] for line in out.splitlines())
+    if status or not answer.get("password"):
+        return None
+    return answer.get("username", ""), answer["password"]
+
+
+def version() -> str:
+    """git's own version."""
+    return _local_run(["version"], _local(None)).removeprefix("git version ").strip()
+
+
+def public(url: str) -> str:
+    """`url` without user name and password."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
+
+
+def _environment(config: Sequence[tuple[str, str]]) -> dict[str, str]:
+    environment = {**_NEUTRAL, **_HARDENED, "GIT_CONFIG_COUNT": str(len(config))}
+    for number, (key, value) in enumerate(config):
+        environment[f"GIT_CONFIG_KEY_{number}"] = key
+        environment[f"GIT_CONFIG_VALUE_{number}"] = value
+    return environment
+
+
+def _location(db: Path | None) -> dict[str, str]:
+    """Where git works: in `db`, or in no repository at all, whatever the present folder is."""
+    if db is None:
+        return {"GIT_DIR": os.devnull}
+    return {
+        "GIT_DIR": str(db),
+        "GIT_COMMON_DIR": str(db),
+        "GIT_OBJECT_DIRECTORY": str(db / "objects"),
+    }
+
+
+def _local(db: Path | None) -> dict[str, str]:
+    """The environment for work that no remote takes part in."""
+    return {**_environment(_CONFIG), **_location(db), "GIT_ALLOW_PROTOCOL": "none"}
+
+
+def _user_config() -> list[tuple[str, str]]:
+    """Credential helpers, proxy, CA file and insteadOf rules of the user's own git configuration."""
+    command = ["config", "--includes", "-z", "--get-regexp", _USER_CONFIG]
+    _, out, _ = _execute(command, {**_NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"})
+    pairs = (item.partition("\n") for item in out.split("\0") if item)
+    return [(key, value) for key, _, value in pairs]
+
+
+def _local_run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    status, out, err = _execute(command, environment)
+    if status != 0:
+        raise _failure(err, None)
+    return out
+
+
+@functools.cache
+def _launcher() -> type[Git]:
+    try:
+        from git import Git
+    except ImportError as error:
+        raise HubError(
+            "git is not installed, or GIT_PYTHON_GIT_EXECUTABLE names no git",
+            hint="install git (https://git-scm.com) and run again",
+        ) from error
+    return Git
+
+
+def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> tuple[int, str, str]:
+    """Run a quick command to its end: status, stdout (file names as the system has them), stderr."""
+    launcher = _launcher()
+    read, write = os.pipe()  # a pipe holds the few lines that there ever are
+    os.write(write, stdin.encode())
+    os.close(write)
+    with open(read, "rb") as pipe:
+        status, out, err = launcher(os.sep).execute(
+            [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
+            istream=pipe,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            shell=False,
+            env=environment,
+        )
+    return int(status), os.fsdecode(out), str(err)
+
+
+def _stream(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    progress: Progress | None,
+    check: Callable[[], bool] | None = None,
+) -> tuple[int, str, str]:
+    """Run a command that may last: stderr's progress lines go to `progress`, interruptible.
+
+    It is ended when `check`, asked every so often, says no.
+    """
+    launcher = _launcher()
+    process = launcher(os.sep).execute(
+        [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
+        as_process=True,
+        universal_newlines=True,
+        shell=False,
+        env=environment,
+    )
+    out: list[str] = []
+    err: list[str] = []
+    on_progress = _progress_reader(progress, err) if progress else err.append
+    proc = process.proc
+    assert proc is not None
+    done = threading.Event()
+
+    def watch() -> None:
+        while check and not done.wait(_CHECK_SECONDS):
+            if not check():
+                proc.terminate()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if check:
+        watcher.start()
+    readers = [_Reader(proc.stdout, out.append), _Reader(proc.stderr, on_progress)]
+    try:
+        for reader in readers:
+            reader.join()
+            if reader.error is not None:
+                raise reader.error
+        return proc.wait(), "".join(out), "".join(err)
+    except BaseException:
+        proc.terminate()
+        for reader in readers:  # the streams are not to be closed under them
+            reader.tell = _unheard
+            reader.join(_END_SECONDS)
+        raise
+    finally:
+        done.set()
+
+
+def _unheard(line: str) -> None:
+    """Nobody waits for the line any more."""
+
+
+class _Reader(threading.Thread):
+    """Gives each line of a stream to `tell`, to the end; `error` is what `tell` raised."""
+
+    def __init__(self, stream: Any, tell: Callable[[str], object]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self.tell = stream, tell
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read until the stream ends or `tell` fails."""
+        try:
+            for line in self._stream:
+                self.tell(line)
+        except BaseException as error:
+            if not self._stream.closed:
+                self.error = error
+        finally:
+            self._stream.close()
+
+
+@contextlib.contextmanager
+def _growth_limited(db: Path) -> Iterator[Callable[[], bool] | None]:
+    """Asks whether `db` has grown by no more than --size-limit; IntegrityError at the end if it has.
+
+    git itself has no limit on what it receives.
+    """
+    limit = settings.current().size_limit
+    if limit is None:
+        yield None
+        return
+    before = _size(db)
+    try:
+        yield lambda: _size(db) - before <= limit
+    finally:
+        if _size(db) - before > limit:
+            sweep(db)
+            raise IntegrityError(
+                f"the repository is larger than the limit of {size(limit)}",
+                hint="raise --size-limit if you want it",
+            ) from None
+
+
+def sweep(db: Path) -> None:
+    """Delete what a git that was killed has left in `db`; whoever is fetching now begins anew."""
+    for pattern in ("objects/pack/tmp_*", "objects/*/tmp_obj_*", "**/*.lock"):
+        for path in db.glob(pattern):
+            with contextlib.suppress(OSError):
+                path.chmod(0o600)
+                path.unlink()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total
+
+
+def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], None]:
+    from git import RemoteProgress
+
+    labels = {
+        RemoteProgress.COUNTING: "counting",
+        RemoteProgress.COMPRESSING: "compressing",
+        RemoteProgress.RECEIVING: "receiving",
+        RemoteProgress.RESOLVING: "resolving",
+    }
+
+    class Reader(RemoteProgress):
+        def update(
+            self,
+            op_code: int,
+            cur_count: str | float,
+            max_count: str | float | None = None,
+            message: str = "",
+        ) -> None:
+            label = labels.get(op_code & self.OP_MASK)
+            if label:
+                total = float(max_count) if max_count else None
+                progress.set(float(cur_count or 0), total, f"{label} {message}".rstrip())
+
+    read = Reader().new_message_handler()
+
+    def on_line(line: str) -> None:
+        if not re.match(r"(remote: )?[A-Z][a-z]+ (objects|deltas|sources):", line):
+            rest.append(line)
+        with contextlib.suppress(UnicodeError, ValueError):
+            read(line)
+
+    return on_line
+
+
+_PRIVATE = (
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "terminal prompts disabled",
+    "returned error: 401",
+    "returned error: 403",
+    "invalid username or password",
+    "permission denied (publickey",
+    "http basic: access denied",
+)
+_MISSING = (
+    "returned error: 404",
+    "does not appear to be a git repository",
+    "repository not found",
+    "project you were looking for could not be found",
+)
+_UNWRITABLE = (
+    "no space left on device",
+    "disk quota exceeded",
+    "file too large",
+    "read-only file system",
+    "unable to write",
+    "couldn't write",
+    "write error",
+    "index-pack died",
+)
+_REFUSED = re.compile(r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path")
+_UNREACHABLE = (
+    "could not resolve host",
+    "failed to connect",
+    "couldn't connect",
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "timed out",
+    "operation too slow",
+    "early eof",
+    "rpc failed",
+    "unexpected disconnect",
+    "the remote end hung up",
+    "could not read from remote",
+    "empty reply from server",
+    "ssl certificate problem",
+    "ssl_",
+    "gnutls",
+    "certificate verif",
+    "returned error: 5",
+    "returned error: 4",
+    "unable to access",
+    "not valid: is this a git repository",
+    "network is unreachable",
+    "no route to host",
+    "recv failure",
+    "proxy",
+)
+
+
+def _failure(stderr: str, url: str | None) -> HubError:
+    """The error that git's stderr means.  Nothing of a secret or control character remains in it."""
+    text = _clean(stderr)
+    low = text.lower()
+    detail = _last_line(text)
+    where = public(url) if url else "the repository"
+
+    def has(signs: Sequence[str]) -> bool:
+        return any(sign in low for sign in signs)
+
+    if _REFUSED.search(text):
+        return IntegrityError(
+            f"{where} holds what git refuses as malformed or dangerous: {detail}",
+            hint="tell the publisher; the cache was left as it was",
+        )
+    if has(_UNWRITABLE):
+        return HubError(
+            f"git cannot write to the cache: {detail}",
+            hint="is the disk full? `hub cache prune` and `hub cache ls` show what could go",
+        )
+    if url is None:
+        return RepositoryError(f"git failed: {detail}")
+    if "transport '" in low and "not allowed" in low:
+        return UsageError(f"protocol not allowed: {detail}", hint="see HUB_ALLOW_PROTOCOLS")
+    if has(_PRIVATE):
+        token = "HUB_TOKEN is not accepted" if settings.current().token else "set HUB_TOKEN"
+        return NotFoundError(f"{where} does not exist or is private", hint=f"{token}: {detail}")
+    if has(_MISSING) or re.search(r"repository '.*' not found", low):
+        return NotFoundError(f"no repository at {where}", hint="check owner, name and host")
+    if "couldn't find remote ref" in low:
+        return NotFoundError(f"{detail} in {where}", hint="it was deleted just now; try again")
+    if "redirect" in low or "returned error: 3" in low:
+        kept = ", and HUB_TOKEN is sent to no second host" if settings.current().token else ""
+        return NetworkError(f"{where} redirects elsewhere{kept}: {detail}", hint="use the repository's own address")
+    if has(_UNREACHABLE):
+        return NetworkError(
+            f"cannot reach {where}: {detail}",
+            hint="check the network and proxy, or use --offline for what is cached",
+        )
+    return RepositoryError(f"git failed on {where}: {detail}")
+
+
+def _clean(text: str) -> str:
+    text = public(printable(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", "\n"))))
+    text = re.sub(r"(?i)(authorization:)[^\n]*", r"\1 ***", text)
+    token = settings.current().token
+    return text.replace(token, "***") if token else text
+
+
+def _last_line(text: str) -> str:
+    """The line that says most: the first `fatal:` or `error:`, else the last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    chosen = next(
+        (line for sign in ("fatal:", "error:") for line in lines if line.startswith(sign)),
+        lines[-1] if lines else "no message",
+    )
+    return chosen.removeprefix("fatal: ").removeprefix("error: ")[:500]

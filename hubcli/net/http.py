@@ -1,0 +1,580 @@
+"""The only module that opens a socket: one file at a time, through requests, hashed as it arrives.
+
+`fetch` writes to a temporary file that the caller puts where it belongs; what came before a failure
+is kept in partial/ and taken up again (see `partials`).  Redirects are followed here, not by
+requests: every hop must have an allowed scheme, https never becomes http, and credentials go to the
+first URL's own server only.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from hubcli import output, paths, settings
+from hubcli._version import __version__
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    LockMismatchError,
+    NetworkError,
+    NotFoundError,
+    OfflineError,
+    UsageError,
+)
+from hubcli.net.partials import Partial
+
+if TYPE_CHECKING:
+    import requests
+
+CHUNK = 1 << 20
+ATTEMPTS = 4
+CONNECT_TIMEOUT = 15.0
+READ_TIMEOUT = 60.0
+MAX_REDIRECTS = 10
+MAX_WAIT = 60.0
+MIN_RATE = 1000  # bytes in a second; whoever is slower
+PACE_SECONDS = 30.0  # for this long has stalled
+PROGRESS = 1 << 20  # an attempt that brings this much counts as none
+_RETRIED = {408, 425, 429, 500, 502, 503, 504}
+_REDIRECTS = {301, 302, 303, 307, 308}
+_HTML = (b"<!doctype html", b"<html")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A complete download in a temporary file.  `size` in bytes; `url` as it was asked for."""
+
+    path: Path
+    url: str
+    size: int
+    sha256: str
+    etag: str | None
+    _partial: Partial = field(repr=False, compare=False)
+
+    def release(self) -> None:
+        """Delete what is left of it: after it was put in its place, or was refused."""
+        self._partial.discard_all()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """An open body: its parts, the offset of the first byte, the whole file's length and ETag.
+
+    `validator` is what If-Range takes; `length` and `validator` None where the server says none;
+    `framed` says that a body which breaks off can be told from one that ends.
+    """
+
+    parts: Iterator[bytes]
+    start: int
+    length: int | None
+    etag: str | None
+    validator: str | None
+    html: bool
+    framed: bool = True
+
+
+class _TryAgain(Exception):
+    """A failure that may pass; `wait` is what the server asks for, in seconds."""
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+class _StartAnew(Exception):
+    """What is there does not belong to the file that the server has now."""
+
+
+def fetch(
+    url: str,
+    beside: Path,
+    *,
+    token: bool = True,
+    refuse_html: bool = False,
+    progress: bool = True,
+    expected: str | None = None,
+    resumable: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Fetched:
+    """Download `url` into a temporary file, synced to disk.
+
+    `beside` names the target.  With `resumable` the file lies in partial/, outlives a failure and is
+    gone on with; without, it lies beside the target and is gone after a failure.  `token` allows
+    credentials for the server of the URL; `refuse_html` is for files that are never web pages;
+    `headers` go to that server, too;
+    `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
+    fetched whole; the caller compares).  Under a lock file only what that names is fetched.  Raises
+    OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
+    """
+    refuse_credentials(url)
+    lock = settings.current().lock
+    pinned = None if lock is None else lock.weight(url, public(url)).sha256
+    expected = pinned or expected
+    if settings.current().offline:
+        raise OfflineError(
+            f"{public(url)} is not in the cache, and hub is offline",
+            hint="run the command once without --offline (HUB_OFFLINE)",
+        )
+    target = settings.rewrite_url(url)
+    settings.check_scheme(target)
+    folder = paths.partial() if resumable else None
+    partial = Partial(url, beside, folder, checked=expected is not None)
+    request = _Request(target, token, refuse_html, progress, expected is not None, headers or {})
+    try:
+        fetched = _attempts(request, url, partial)
+        if partial.resumed and expected and not fetched.sha256.startswith(expected.lower()):
+            output.message(f"{public(url)}: what was resumed does not fit; fetching it whole")
+            partial.restart()
+            fetched = _attempts(request, url, partial)
+        if pinned not in (None, fetched.sha256):
+            raise LockMismatchError(
+                f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
+                hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
+            )
+        return fetched
+    except BaseException as error:
+        refused = isinstance(error, IntegrityError | NotFoundError | LockMismatchError)
+        if not resumable or refused or not partial.size:
+            partial.discard()
+        raise
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What to ask for, and how."""
+
+    target: str
+    token: bool
+    refuse_html: bool
+    progress: bool
+    checked: bool
+    headers: Mapping[str, str]
+
+
+def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
+    left, best = ATTEMPTS, partial.size
+    while True:
+        wait: float | None = None
+        try:
+            return _attempt(request, url, partial)
+        except _StartAnew as error:
+            reason, wait = str(error), 0.0
+            partial.restart()
+            left -= 1
+        except _TryAgain as error:
+            reason, wait = str(error), error.wait
+            left = ATTEMPTS - 1 if partial.size >= best + PROGRESS else left - 1
+            best = max(best, partial.size)
+        if left <= 0:
+            kept = f", {partial.size} bytes are kept" if partial.size and partial.kept else ""
+            raise NetworkError(
+                f"{public(request.target)}: {reason} ({ATTEMPTS} attempts{kept})",
+                hint="check the network and any proxy (HTTPS_PROXY), then try again",
+            )
+        if wait is None:
+            wait = 0.25 * 2 ** (ATTEMPTS - 1 - left) * (1 + random.random() / 4)
+        output.message(f"{public(request.target)}: {reason}; trying again in {wait:.1f} s")
+        time.sleep(wait)
+
+
+def refuse_credentials(url: str) -> None:
+    """Raise UsageError for a URL with user or password in it: it would be stored with the file."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc and parts.scheme != "file":
+        raise UsageError(
+            f"{public(url)} carries credentials",
+            hint="leave them out of the URL; set HUB_TOKEN, or use ~/.netrc or git's credential helper",
+        )
+
+
+def public(url: str) -> str:
+    """`url` as it may be shown: without user, password and query (signed URLs carry keys there)."""
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return shown + ("?..." if parts.query else "")
+
+
+def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
+    target = request.target
+    if partial.size and partial.origin.validator is None:
+        partial.restart()  # nothing says whether the file is still the same
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(disk_full_said(partial.path.parent))
+        answer = _open_file(target, stack) if target.startswith("file://") else _open(target, request, partial, stack)
+        if answer.start == 0 and partial.size:
+            partial.restart()  # the file has changed, or the server gives no ranges
+        if request.refuse_html and answer.html:
+            raise _is_html(target)
+        if not (answer.framed or request.checked):
+            raise NetworkError(
+                f"{public(target)}: the server says neither how long the file is nor where it ends",
+                hint="so half of it would look like all of it; a file name with its hash would help",
+            )
+        _check_size(target, answer.length)
+        rest = None if answer.length is None else answer.length - partial.size
+        _check_space(partial.path.parent, rest, target)
+        if partial.size == 0:
+            partial.begin(answer.validator, answer.length)
+        skip = partial.size - answer.start  # a byte that was there, asked for to hear of changes
+        stack.enter_context(partial)
+        bar: output.Progress = output.Progress()
+        if request.progress:
+            name = unquote(urlsplit(url).path.rpartition("/")[2]) or public(url)
+            bar = stack.enter_context(output.progress(name, answer.length))
+            bar.update(partial.size)
+        for part in answer.parts:
+            if skip:
+                skip, part = max(skip - len(part), 0), part[skip:]
+            page = request.refuse_html and part.lstrip()[:16].lower().startswith(_HTML)
+            if partial.size == 0 and page:
+                raise _is_html(target)
+            partial.append(part)
+            if answer.length is None:
+                _check_size(target, partial.size)
+            bar.update(len(part))
+        if answer.length is not None and partial.size != answer.length:
+            raise _TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
+        partial.sync()
+    return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
+
+
+def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
+    """Send the request and follow redirects; `stack` closes what was opened."""
+    import requests
+    import urllib3
+
+    session = stack.enter_context(requests.Session())
+    session.auth = lambda made: made  # requests' own netrc lookup would ignore `token`
+    first = url
+    secret = _credentials(url) if request.token else None
+    asked = False
+    range_start = _range_start(partial)
+    hops = 0
+    while hops <= MAX_REDIRECTS:
+        headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
+        if _origin(url) == _origin(first):
+            headers |= request.headers
+            if secret:
+                headers["Authorization"] = secret
+        if range_start is not None:
+            headers["Range"] = f"bytes={range_start}-"
+            headers["If-Range"] = str(partial.origin.validator)
+        try:
+            response = session.get(
+                url,
+                headers=headers,
+                stream=True,
+                allow_redirects=False,
+                timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
+            )
+        except requests.exceptions.SSLError as error:
+            raise NetworkError(
+                f"{public(url)}: the certificate was refused: {_reason(error)}",
+                hint="set REQUESTS_CA_BUNDLE to your own authority's file if there is one",
+            ) from None
+        except (requests.ConnectionError, requests.Timeout) as error:
+            raise _TryAgain(_reason(error)) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+            raise NetworkError(f"{public(url)}: {_reason(error)}") from None
+        stack.callback(response.close)
+        location = response.headers.get("Location")
+        if response.status_code in _REDIRECTS and location:
+            url = _redirected(url, location)
+            hops += 1
+            continue
+        own = request.token and not secret and not asked and _origin(url) == _origin(first)
+        if response.status_code in (401, 403, 404) and own:
+            asked = True
+            secret = _from_helper(first)
+            if secret:
+                continue
+        return _answer(url, response, partial, range_start)
+    raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def post_json(url: str, document: Any, media_type: str) -> Any:
+    """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
+    import requests
+
+    refuse_credentials(url)
+    if settings.current().offline:
+        raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
+    target = settings.rewrite_url(url)
+    settings.check_scheme(target)
+    secret, asked = _credentials(target), False
+    headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
+    headers["User-Agent"] = f"hub/{__version__}"
+    try:
+        with requests.Session() as session:
+            session.auth = lambda made: made
+            while True:
+                with session.post(
+                    target,
+                    data=json.dumps(document).encode(),
+                    headers={**headers, "Authorization": secret} if secret else headers,
+                    stream=True,
+                    allow_redirects=False,
+                    timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
+                ) as response:
+                    if response.status_code == 401 and not secret and not asked:
+                        asked, secret = True, _from_helper(target)
+                        if secret:
+                            continue
+                    _check_status(target, response, ranged=False)
+                    body = b""
+                    for part in _body(response):
+                        body += part
+                        if len(body) > 10_000_000:
+                            raise NetworkError(f"{public(target)}: the answer is too long")
+                    return json.loads(body)
+    except _TryAgain as error:
+        raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
+    except (requests.RequestException, ValueError) as error:
+        raise NetworkError(f"{public(target)}: {_reason(error)}") from None
+
+
+def _answer(url: str, response: requests.Response, partial: Partial, range_start: int | None) -> _Answer:
+    status = response.status_code
+    if status == 416 and range_start is not None:
+        raise _StartAnew("the server does not have the rest")
+    _check_status(url, response, ranged=range_start is not None)
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise IntegrityError(
+            f"{public(url)}: the server sends the file as {encoding}, which was not asked for",
+            hint="a small answer could unpack to any size; tell whoever runs the server",
+        )
+    etag = response.headers.get("ETag")
+    start = 0
+    length = _length(response)
+    if status == 206:
+        start, length = _content_range(response, partial, range_start or 0)
+    return _Answer(
+        _body(response),
+        start,
+        length,
+        etag,
+        _validator(response),
+        response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
+        length is not None or _chunked(response),
+    )
+
+
+def _range_start(partial: Partial) -> int | None:
+    """Where to go on; at a complete file its last byte, so that a change is heard of."""
+    if not partial.size or partial.origin.validator is None:
+        return None
+    return partial.size - (partial.size == partial.origin.total)
+
+
+def _content_range(response: requests.Response, partial: Partial, wanted: int) -> tuple[int, int | None]:
+    """Start and whole length of a 206, which must be what was asked for of the same file."""
+    found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", response.headers.get("Content-Range", ""))
+    if found is None or int(found.group(1)) != wanted:
+        raise _StartAnew("the server answers with another range")
+    total = None if found.group(3) == "*" else int(found.group(3))
+    etag = response.headers.get("ETag")
+    known = partial.origin
+    strong = known.validator if (known.validator or "").startswith('"') else None
+    if (strong and etag and etag != strong) or (known.total and total and total != known.total):
+        raise _StartAnew("the file has changed")
+    return wanted, known.total if total is None else total
+
+
+def _validator(response: requests.Response) -> str | None:
+    """What If-Range takes: a strong ETag, else a date that is surely older than any later change."""
+    etag = response.headers.get("ETag", "")
+    if re.fullmatch(r'"[\x21\x23-\x7e]{1,500}"', etag):
+        return etag
+    if etag:
+        return None  # a weak one says that bytes may differ
+    modified = response.headers.get("Last-Modified")
+    try:
+        changed = email.utils.parsedate_to_datetime(modified or "").timestamp()
+        now = email.utils.parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+    except (TypeError, ValueError):
+        return None
+    return modified if now - changed >= 60 else None
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return parts.scheme, parts.hostname, port
+
+
+def _credentials(url: str) -> str | None:
+    """The Authorization for the server of `url`: HUB_TOKEN, else the user's netrc file."""
+    from requests.utils import get_netrc_auth
+
+    secret = settings.current().token
+    if secret:
+        return _basic("x-access-token", secret)  # as git sends it
+    pair = get_netrc_auth(url)
+    return _basic(*pair) if pair else None
+
+
+def _from_helper(url: str) -> str | None:
+    """The Authorization that the user's git credential helpers know, once a server asks for one."""
+    from hubcli.net import git
+
+    pair = git.credential(url)
+    return _basic(*pair) if pair else None
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _redirected(url: str, location: str) -> str:
+    target = urljoin(url, location)
+    scheme = urlsplit(target).scheme
+    if scheme == "file":
+        raise NetworkError(f"{public(url)} redirects to a local file, which is refused")
+    if scheme != "https" and urlsplit(url).scheme == "https":
+        raise NetworkError(
+            f"{public(url)} redirects to {public(target)}, which is not encrypted",
+            hint="tell whoever runs the server",
+        )
+    try:
+        settings.check_scheme(target)
+    except UsageError as error:
+        raise NetworkError(f"{public(url)} redirects to {public(target)}: {error.message}", hint=error.hint) from None
+    return target
+
+
+def _check_status(url: str, response: requests.Response, *, ranged: bool) -> None:
+    status = response.status_code
+    if status == 200 or (status == 206 and ranged):
+        return
+    reason = f"the server answered {status} {response.reason or ''}".rstrip()
+    if status in _RETRIED:
+        raise _TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
+    if status in (401, 403, 404, 410):
+        private = "" if settings.current().token else ": set HUB_TOKEN if it is private"
+        raise NotFoundError(f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}")
+    raise NetworkError(f"{public(url)}: {reason}")
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds to wait, from a number or a date; None where the server does not say."""
+    if value is None:
+        return None
+    try:
+        wait = float(value)
+    except ValueError:
+        try:
+            wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (TypeError, ValueError):
+            return None
+    return min(max(wait, 0.0), MAX_WAIT) if wait == wait else None
+
+
+def _length(response: requests.Response) -> int | None:
+    text = response.headers.get("Content-Length", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) and not _chunked(response) else None
+
+
+def _chunked(response: requests.Response) -> bool:
+    return "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+
+
+def _body(response: requests.Response) -> Iterator[bytes]:
+    """The bytes as they come over the wire, whatever has arrived; not below MIN_RATE for long."""
+    import urllib3
+
+    since, count = time.monotonic(), 0
+    while True:
+        try:
+            part = response.raw.read1(CHUNK, decode_content=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _TryAgain(_reason(error)) from None
+        if not part:
+            return
+        yield part
+        count += len(part)
+        elapsed = time.monotonic() - since
+        if elapsed >= PACE_SECONDS:
+            if count < MIN_RATE * elapsed:
+                raise _TryAgain(f"slower than {MIN_RATE} bytes/s for {elapsed:.0f} s")
+            since, count = time.monotonic(), 0
+
+
+def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
+    path = Path(unquote(urlsplit(url).path))
+    if not path.is_file():  # nor a pipe, which would keep us waiting
+        raise NotFoundError(f"{url}: no such file", hint="check the path")
+    file = stack.enter_context(path.open("rb"))
+    parts = iter(lambda: file.read(CHUNK), b"")
+    return _Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
+
+
+def _check_size(url: str, size: int | None) -> None:
+    limit = settings.current().size_limit
+    if limit is not None and size is not None and size > limit:
+        raise IntegrityError(
+            f"{public(url)} is larger than the limit of {output.size(limit)}",
+            hint="raise --size-limit if you want it",
+        )
+
+
+def _check_space(folder: Path, length: int | None, url: str) -> None:
+    if length is not None:
+        free = shutil.disk_usage(folder).free
+        if length > free:
+            raise _disk_full(folder, f"{public(url)} has {length} bytes, {free} are free")
+
+
+@contextlib.contextmanager
+def disk_full_said(folder: Path) -> Iterator[None]:
+    """Have a full disk said like every other trouble, with a hint."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise _disk_full(folder, str(error.strerror)) from None
+        raise
+
+
+def _disk_full(folder: Path, detail: str) -> HubError:
+    return HubError(
+        f"no space in {folder}: {detail}",
+        hint="`hub cache ls` shows what could go; --hub-dir names another place",
+    )
+
+
+def _is_html(url: str) -> IntegrityError:
+    hint = "the server answered with a page, perhaps a login or an error"
+    if "/blob/" in url:
+        hint = f"use the file's own address: {public(url).replace('/blob/', '/raw/')}"
+    return IntegrityError(f"{public(url)} is a web page, not a file of weights", hint=hint)
+
+
+def _reason(error: Any) -> str:
+    """The innermost reason of a nested requests / urllib3 error, on one line."""
+    for _ in range(8):
+        inner = getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = next((one for one in error.args if isinstance(one, BaseException)), None)
+        if inner is None:
+            break
+        error = inner
+    text = " ".join(str(error).split()).rpartition(">: ")[2] or type(error).__name__
+    return re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text)[:200]

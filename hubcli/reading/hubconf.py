@@ -1,0 +1,225 @@
+"""Reads a `hubconf.py` without running it: entry points, signatures, dependencies, from the `ast`.
+
+Plain and decorated functions, classes, assignments to callables, explicit imports and star imports
+inside the repository are followed; whatever fills the namespace at run time makes the result
+`dynamic`.  The input is hostile: sizes are bounded, nothing is imported, links and devices are not
+opened, and every failure names the file and the line.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+from pathlib import Path
+
+from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
+from hubcli.reading.names import Class, External, Function, Reader, Unknown, Value
+
+MAX_PARAMETERS = 255
+
+# Sub-modules of torch that `from torch import x` may name: torch itself need not be installed.
+# fmt: off
+_TORCH_MODULES = frozenset(
+    (
+        "amp", "ao", "autograd", "autograd.functional", "backends", "cuda", "distributed",
+        "distributions", "fft", "fx", "hub", "jit", "linalg", "multiprocessing", "nn",
+        "nn.functional", "nn.init", "nn.modules", "nn.parallel", "nn.utils", "onnx", "optim",
+        "optim.lr_scheduler", "overrides", "profiler", "quantization", "random",
+        "serialization", "sparse", "special", "testing", "types", "utils", "utils.checkpoint",
+        "utils.data", "utils.model_zoo", "version",
+    )
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """One callable of a hubconf.
+
+    `source` is how the name came about (`def|assign|import|star|exec`); `external` says that the
+    definition lies outside the repository, so that `doc` and `signature` are unknown (None).
+    """
+
+    name: str
+    summary: str
+    doc: str | None
+    signature: str | None
+    source: str
+    external: bool = False
+
+
+@dataclass(frozen=True)
+class HubConf:
+    """All that a hubconf says of itself; `dynamic` if it may define more names when it runs."""
+
+    entrypoints: tuple[EntryPoint, ...]
+    dependencies: tuple[str, ...]
+    dynamic: bool
+    docstring: str | None
+
+    def entrypoint(self, name: str, *, spec: str | None = None) -> EntryPoint:
+        """The entry point called `name`; NotFoundError lists names near to it."""
+        for entry in self.entrypoints:
+            if entry.name == name:
+                return entry
+        hint = near_names(name, [entry.name for entry in self.entrypoints])
+        if self.dynamic:
+            hint += " (names that hubconf.py makes when it runs show up with --exec)"
+        raise missing_callable(name, hint, spec)
+
+
+def missing_callable(name: str, hint: str, spec: str | None = None) -> NotFoundError:
+    """torch.hub's error for an entry point that is not there."""
+    return NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """A hint that lists the known names, the near ones first."""
+    import difflib
+
+    names = sorted(known)
+    if not names:
+        return "its hubconf.py defines no entry point"
+    near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+    shown = near or names[:10]
+    more = "" if near or len(names) <= len(shown) else f" and {len(names) - len(shown)} more"
+    return ("did you mean " if near else "it has ") + ", ".join(shown) + more
+
+
+def summary_line(doc: str | None) -> str:
+    """The first line of a docstring, or an empty string."""
+    return doc.strip().splitlines()[0].strip() if doc and doc.strip() else ""
+
+
+def read(path: Path) -> HubConf:
+    """Read `hubconf.py` of the checkout or folder `path`, executing nothing."""
+    file = path / "hubconf.py"
+    if not file.exists():
+        raise HubconfNotFoundError(
+            f"no hubconf.py in {path}",
+            hint="a repository for hub has a hubconf.py at its top",
+        )
+    reader = Reader(path)
+    try:
+        module = reader.load(file)
+        names = {name: (reader.resolve(value), source) for name, (value, source) in module.names.items()}
+        entries = (
+            _entrypoint(reader, name, value, source)
+            for name, (value, source) in sorted(names.items())
+            if not name.startswith("_")
+        )
+        return HubConf(
+            entrypoints=tuple(entry for entry in entries if entry is not None),
+            dependencies=reader.dependencies(module),
+            dynamic=module.dynamic,
+            docstring=ast.get_docstring(module.tree),
+        )
+    except RecursionError:
+        raise RepositoryCodeError(
+            f"hubconf.py:1: the code in {path} is nested too deeply to be read",
+            hint="nothing was executed; the file is either generated or hostile",
+        ) from None
+
+
+def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPoint | None:
+    """The entry point that `name` is, or None where the value is not callable."""
+    doc: str | None = None
+    signature: str | None = None
+    reader.spend(20)
+    if isinstance(value, Function):
+        signature = _signature(reader, value)
+        if value.doc is not None:
+            doc = inspect.cleandoc(value.doc)
+        elif not isinstance(value.node, ast.Lambda):
+            doc = ast.get_docstring(value.node)
+    elif isinstance(value, Class):
+        doc = ast.get_docstring(value.node)
+        function = _call_method(reader, value) if value.instance else reader.initializer(value)
+        signature = _signature(reader, function) if function else None
+    elif isinstance(value, External):
+        if not _external_callable(value.dotted):
+            return None
+    elif not isinstance(value, Unknown):
+        return None
+    external = isinstance(value, External)
+    return EntryPoint(name, summary_line(doc), doc, signature, source, external)
+
+
+def _call_method(reader: Reader, value: Class) -> Function | None:
+    methods = reader.methods(value.node)
+    found = methods.get("forward") or methods.get("__call__")
+    return Function(found, value.module, bound=1) if found is not None else None
+
+
+def _signature(reader: Reader, function: Function) -> str:
+    """The parameters as a caller sees them, in the source's own words."""
+    arguments = function.node.args
+    count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+    reader.spend(count + len(function.keywords))
+    if count > MAX_PARAMETERS:
+        return "(...)"
+    given = dict(function.keywords)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[str | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults += [reader.text(default) for default in arguments.defaults]
+    only_positional = len(arguments.posonlyargs)
+    shown: list[str] = []
+    keyword_only = False
+    for index, (argument, default) in enumerate(zip(positional, defaults)):
+        if index < function.bound:
+            continue
+        if argument.arg in given and not keyword_only:
+            keyword_only = True  # functools.partial: what follows goes by keyword only
+            shown.append("*")
+        shown.append(_parameter(reader, argument, given.pop(argument.arg, default)))
+        if index == only_positional - 1:
+            shown.append("/")
+    if arguments.vararg is not None and not keyword_only:
+        shown.append("*" + _parameter(reader, arguments.vararg, None))
+    elif arguments.kwonlyargs and not keyword_only:
+        shown.append("*")
+    for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults):
+        default = reader.text(value) if value is not None else None
+        shown.append(_parameter(reader, argument, given.pop(argument.arg, default)))
+    if arguments.kwarg is not None:
+        shown.append("**" + _parameter(reader, arguments.kwarg, None))
+    text = f"({', '.join(shown)})"
+    if not isinstance(function.node, ast.Lambda) and function.node.returns is not None:
+        text += f" -> {reader.text(function.node.returns)}"
+    return text
+
+
+def _parameter(reader: Reader, argument: ast.arg, default: str | None) -> str:
+    if argument.annotation is None:
+        return argument.arg if default is None else f"{argument.arg}={default}"
+    text = f"{argument.arg}: {reader.text(argument.annotation)}"
+    return text if default is None else f"{text} = {default}"
+
+
+def _external_callable(dotted: str) -> bool:
+    """Whether a name from outside the repository may be callable: all but modules and constants."""
+    top, _, rest = dotted.partition(".")
+    if not top:
+        return True  # a relative import that leaves the repository
+    last = dotted.rpartition(".")[2]
+    if not rest or top == "__future__" or last == "TYPE_CHECKING":
+        return False
+    if last.startswith("__") and last.endswith("__"):
+        return False
+    if top == "builtins":
+        return callable(getattr(builtins, rest, None))
+    if top == "torch" and rest in _TORCH_MODULES:
+        return False
+    spec = PathFinder.find_spec(top)
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    below = Path(*rest.split("."))
+    suffixes = (".py", *EXTENSION_SUFFIXES)
+    return not any(
+        (Path(location) / below / "__init__.py").is_file()
+        or any(Path(location, f"{below}{suffix}").is_file() for suffix in suffixes)
+        for location in locations
+    )

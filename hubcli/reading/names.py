@@ -1,0 +1,643 @@
+"""Follows the names of a repository's modules through its files, by their `ast` alone.
+
+`hubconf.read` asks what each name of `hubconf.py` stands for; here are the statements that bind
+names, the files that imports lead to, and the expressions that stand for something callable.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import stat
+import sys
+import warnings
+from dataclasses import dataclass, field, replace
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from hubcli.errors import RepositoryCodeError
+from hubcli.reading.dynamic import fills_namespace
+
+# Ceilings far above what real repositories need; a hostile one meets them within seconds.
+MAX_FILE_BYTES = 512 * 1024
+MAX_TOTAL_BYTES = 4 * 1024 * 1024
+MAX_MODULES = 400
+MAX_STEPS = 300_000
+
+_PARTIAL = {"functools.partial", "functools.partialmethod"}
+_FACTORIES = {
+    "collections.namedtuple",
+    "operator.attrgetter",
+    "operator.itemgetter",
+    "operator.methodcaller",
+    "typing.NewType",
+}
+
+
+# What a name may stand for.  Lazy: `Imported` is looked up when somebody needs to know.
+
+
+@dataclass(frozen=True)
+class Data:
+    """Not callable, or not known to be."""
+
+    expression: ast.expr | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    module: Module
+    bound: int = 0  # leading parameters that are taken: self, cls, arguments of a partial
+    keywords: tuple[tuple[str, str], ...] = ()  # defaults given by a partial
+    doc: str | None = None  # assigned to __doc__ later
+
+
+@dataclass(frozen=True)
+class Class:
+    node: ast.ClassDef
+    module: Module
+    instance: bool = False
+
+
+@dataclass(frozen=True)
+class External:
+    dotted: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`from target import name`, inside the repository; `target` is a file or a bare folder."""
+
+    target: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class ModuleRef:
+    target: Path
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Imported from a module of the repository that does not (statically) define it."""
+
+
+Value = Data | Function | Class | External | Imported | ModuleRef | Unknown
+
+
+@dataclass(eq=False)
+class Module:
+    file: Path
+    tree: ast.Module
+    names: dict[str, tuple[Value, str]] = field(default_factory=dict)
+    exported: list[str] | None = None  # __all__
+    dependencies: list[str] = field(default_factory=list)
+    dynamic: bool = False
+
+
+class Reader:
+    """Follows names through the files of one repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.search = [root]
+        self.modules: dict[Path, Module] = {}
+        self.bytes = 0
+        self.steps = 0
+        self._methods: dict[int, dict[str, ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        self._made: dict[int, Value] = {}
+
+    def spend(self, steps: int = 1) -> None:
+        """Count work, so that no code takes more than a few seconds to read."""
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise _unreadable("hubconf.py", 1, "too much code to follow without running it")
+
+    # Files
+
+    def load(self, file: Path) -> Module:
+        """The module in `file`, scanned (or being scanned, as Python sees a cycle)."""
+        module = self.modules.get(file)
+        if module is None:
+            module = Module(file, self._parse(file))
+            self.modules[file] = module
+            self._scan(module, module.tree.body, conditional=False)
+            if fills_namespace(module.tree):
+                module.dynamic = True
+        return module
+
+    def _parse(self, file: Path) -> ast.Module:
+        shown = self._shown(file)
+        info = file.stat()
+        self.bytes += info.st_size
+        if not stat.S_ISREG(info.st_mode):
+            raise _unreadable(shown, 1, "not a regular file")
+        if info.st_size > MAX_FILE_BYTES:
+            raise _unreadable(shown, 1, f"{info.st_size} bytes, more than {MAX_FILE_BYTES}")
+        if self.bytes > MAX_TOTAL_BYTES or len(self.modules) >= MAX_MODULES:
+            raise _unreadable(shown, 1, "the repository's star imports lead to too much code")
+        try:
+            source = file.read_bytes()
+        except OSError as error:
+            raise _unreadable(shown, 1, f"{type(error).__name__}: {error.strerror}") from None
+        if b"\0" in source:
+            line = source[: source.index(b"\0")].count(b"\n") + 1
+            raise _unreadable(shown, line, "SyntaxError: source code contains a null byte")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(source, filename=shown)
+        except SyntaxError as error:
+            message = f"{type(error).__name__}: {error.msg}"
+            raise _unreadable(shown, error.lineno or 1, message) from None
+        except ValueError as error:
+            raise _unreadable(shown, 1, f"{type(error).__name__}: {error}") from None
+        except (RecursionError, MemoryError):
+            lines = source.split(b"\n")
+            longest = max(range(len(lines)), key=lambda index: len(lines[index]))
+            raise _unreadable(shown, longest + 1, "SyntaxError: nested too deeply") from None
+
+    def _shown(self, file: Path) -> str:
+        return file.relative_to(self.root).as_posix()
+
+    def _find(self, base: Path, parts: list[str]) -> Path | None:
+        """The file (or, for a namespace package, folder) of a module below `base`."""
+        here = base
+        for index, part in enumerate(parts):
+            if not part.isidentifier():
+                return None
+            last = index == len(parts) - 1
+            package = here / part / "__init__.py"
+            if package.is_file():
+                here = here / part
+                if last:
+                    return package
+            elif last and (here / f"{part}.py").is_file():
+                return here / f"{part}.py"
+            elif (here / part).is_dir():
+                here = here / part
+            else:
+                return None
+        return here
+
+    def _find_import(self, module: Module, name: str, level: int) -> Path | None:
+        parts = name.split(".") if name else []
+        if level:
+            base = module.file.parent
+            for _ in range(level - 1):
+                base = base.parent
+            if not base.is_relative_to(self.root):
+                return None
+            if not parts:
+                package = base / "__init__.py"
+                return package if package.is_file() else base
+            return self._find(base, parts)
+        if parts[0] == "torch":
+            return None
+        for base in self.search:
+            found = self._find(base, parts)
+            # A bare folder is a package only where no installed one has its name.
+            if found is not None and (found.is_file() or not _installed(parts[0])):
+                return found
+        return None
+
+    # Names
+
+    def lookup(self, target: Path, name: str) -> Value:
+        """Attribute `name` of the module in `target`: a name it binds, else a sub-module."""
+        if target.is_file():
+            bound = self.load(target).names.get(name)
+            if bound is not None:
+                return bound[0]
+        if target.is_dir() or target.name == "__init__.py":
+            folder = target if target.is_dir() else target.parent
+            found = self._find(folder, [name])
+            if found is not None:
+                return ModuleRef(found)
+        return Unknown()
+
+    def resolve(self, value: Value) -> Value:
+        """Follow imports to what they stand for; a cycle stands for nothing known."""
+        seen = set()
+        while isinstance(value, Imported):
+            if value in seen:
+                return Unknown()
+            seen.add(value)
+            try:
+                value = self.lookup(value.target, value.name)
+            except RepositoryCodeError:
+                return Unknown()  # a broken module says nothing of the names taken from it
+        return value
+
+    def evaluate(self, node: ast.expr, module: Module) -> Value:
+        """What an expression stands for, as far as that can be told."""
+        self.spend()
+        if isinstance(node, ast.Lambda):
+            return Function(node, module)
+        if isinstance(node, ast.Name):
+            if node.id in module.names:
+                return module.names[node.id][0]
+            return External(f"builtins.{node.id}") if hasattr(builtins, node.id) else Data()
+        if isinstance(node, ast.Attribute):
+            return self._attribute(self.resolve(self.evaluate(node.value, module)), node.attr)
+        if isinstance(node, ast.Call):
+            return self._call(node, module)
+        if isinstance(node, ast.IfExp | ast.BoolOp):
+            options = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+            for option in options:
+                value = self.evaluate(option, module)
+                if not isinstance(value, Data):
+                    return value
+        return Data(node)
+
+    def _attribute(self, value: Value, name: str) -> Value:
+        if isinstance(value, ModuleRef):
+            return self.lookup(value.target, name)
+        if isinstance(value, External):
+            return External(f"{value.dotted}.{name}")
+        if isinstance(value, Class):
+            item = self.methods(value.node).get(name)
+            if item is not None:
+                kinds = {last_name(decorator) for decorator in item.decorator_list}
+                bound = "classmethod" in kinds or (value.instance and "staticmethod" not in kinds)
+                return Function(item, value.module, bound=int(bound))
+        return Data()
+
+    def _call(self, node: ast.Call, module: Module) -> Value:
+        callee = self.resolve(self.evaluate(node.func, module))
+        arguments = [self.evaluate(argument, module) for argument in node.args[:8]]
+        if isinstance(callee, External):
+            if callee.dotted in _PARTIAL and arguments:
+                return self._partial(self.resolve(arguments[0]), node)
+            if callee.dotted in _FACTORIES:
+                return External(callee.dotted)
+            for argument in arguments:  # functools.wraps, torch.jit.script, lru_cache ...
+                value = self.resolve(argument)
+                if isinstance(value, Function) or (isinstance(value, Class) and not value.instance):
+                    return value
+        elif isinstance(callee, Class):
+            bases = {last_name(base) for base in callee.node.bases}
+            if self.methods(callee.node).keys() & {"__call__", "forward"} or bases & {
+                "Module",
+                "Sequential",
+            }:
+                return replace(callee, instance=True)
+        elif isinstance(callee, Function) and not isinstance(callee.node, ast.Lambda):
+            return self._returned(callee.node, callee.module)
+        return Data(node)
+
+    def _partial(self, target: Value, node: ast.Call) -> Value:
+        if isinstance(target, Class):
+            initializer = self.initializer(target)
+            if initializer is None:
+                return target
+            doc = ast.get_docstring(target.node)
+            target = replace(initializer, doc=doc) if doc else initializer
+        if not isinstance(target, Function):
+            return target if isinstance(target, External) else Unknown()
+        keywords = [(item.arg, self.text(item.value)) for item in node.keywords if item.arg]
+        self.spend(len(target.keywords))
+        positional = len(node.args) - 1
+        return replace(
+            target,
+            bound=target.bound + positional,
+            keywords=(*target.keywords, *keywords),
+        )
+
+    def methods(self, node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions in a class body, by name."""
+        found = self._methods.get(id(node))
+        if found is None:
+            self.spend(len(node.body))
+            found = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+            self._methods[id(node)] = found
+        return found
+
+    def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
+        """What a factory or decorator of the repository returns: a nested function, mostly."""
+        made = self._made.get(id(function))
+        if made is None:
+            made = self._find_returned(function, module)
+            self._made[id(function)] = made
+        return made
+
+    def _find_returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Value:
+        nodes = list(ast.walk(function))
+        self.spend(len(nodes))
+        nested = {
+            item.name: item
+            for item in nodes
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item is not function
+        }
+        for item in nodes:
+            if not isinstance(item, ast.Return) or item.value is None:
+                continue
+            if isinstance(item.value, ast.Name) and item.value.id in nested:
+                return Function(nested[item.value.id], module)
+            if isinstance(item.value, ast.Lambda):
+                return Function(item.value, module)
+            if isinstance(item.value, ast.Call) and last_name(item.value.func) == "partial":
+                return Unknown()
+        return Data()
+
+    # Statements
+
+    def _bind(self, module: Module, name: str, value: Value, source: str, maybe: bool) -> None:
+        if maybe and isinstance(value, Data) and name in module.names:
+            return  # `except ImportError: net = None` does not take the name away
+        module.names[name] = (value, source)
+
+    def _scan(self, module: Module, body: list[ast.stmt], *, conditional: bool) -> None:
+        for node in body:
+            self._statement(module, node, conditional)
+
+    def _statement(self, module: Module, node: ast.stmt, maybe: bool) -> None:
+        self.spend()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._bind(module, node.name, Function(node, module), "def", maybe)
+        elif isinstance(node, ast.ClassDef):
+            self._bind(module, node.name, Class(node, module), "def", maybe)
+        elif isinstance(node, ast.Import):
+            self._import(module, node, maybe)
+        elif isinstance(node, ast.ImportFrom):
+            self._import_from(module, node, maybe)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._assign(module, target, node.value, maybe)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(module, node.target, node.value, maybe)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._extend(module, node.target.id, node.value)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._bare_call(module, node.value)
+        elif isinstance(node, ast.Delete) and not maybe:
+            for gone in node.targets:
+                if isinstance(gone, ast.Name):
+                    module.names.pop(gone.id, None)
+        else:
+            self._compound(module, node, maybe)
+
+    def _compound(self, module: Module, node: ast.stmt, maybe: bool) -> None:
+        while isinstance(node, ast.If):  # a loop: a chain of elif is as deep as it is long
+            if not _never_runs(node.test):
+                self._scan(module, node.body, conditional=True)
+            if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+                node = node.orelse[0]
+                continue
+            self._scan(module, node.orelse, conditional=True)
+            return
+        if isinstance(node, ast.Try | ast.TryStar):
+            self._scan(module, node.body, conditional=True)
+            for handler in node.handlers:
+                self._scan(module, handler.body, conditional=True)
+            self._scan(module, node.orelse, conditional=True)
+            self._scan(module, node.finalbody, conditional=maybe)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            self._scan(module, node.body, conditional=maybe)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            self._scan(module, node.body, conditional=True)
+            self._scan(module, node.orelse, conditional=True)
+        elif isinstance(node, ast.Match):
+            for case in node.cases:
+                self._scan(module, case.body, conditional=True)
+
+    def _import(self, module: Module, node: ast.Import, maybe: bool) -> None:
+        for alias in node.names:
+            dotted = alias.name if alias.asname else alias.name.partition(".")[0]
+            found = self._find_import(module, dotted, 0)
+            value = External(dotted) if found is None else ModuleRef(found)
+            bound = alias.asname or dotted
+            self._bind(module, bound, value, "import", maybe)
+
+    def _import_from(self, module: Module, node: ast.ImportFrom, maybe: bool) -> None:
+        found = self._find_import(module, node.module or "", node.level)
+        for alias in node.names:
+            if alias.name == "*":
+                self._star(module, found, maybe)
+                continue
+            if found == module.file:  # `from . import x` in a package that is being read
+                if alias.name in module.names:
+                    continue
+                inner = self._find(found.parent, [alias.name])
+                value: Value = Unknown() if inner is None else ModuleRef(inner)
+            elif found is None:
+                dotted = "." * node.level + (node.module or "") + "." + alias.name
+                value = External(dotted)
+            else:
+                value = Imported(found, alias.name)
+            self._bind(module, alias.asname or alias.name, value, "import", maybe)
+
+    def _star(self, module: Module, found: Path | None, maybe: bool) -> None:
+        if found is None or not found.is_file():
+            module.dynamic = True
+            return
+        other = self.load(found)
+        module.dynamic = module.dynamic or other.dynamic
+        names = other.exported
+        if names is None:
+            names = [name for name in other.names if not name.startswith("_")]
+        self.spend(len(names))
+        for name in names:
+            value = other.names[name][0] if name in other.names else self.lookup(found, name)
+            if not isinstance(value, Unknown):
+                self._bind(module, name, value, "star", maybe)
+        if "dependencies" in names:
+            module.dependencies = list(other.dependencies)
+
+    def _assign(self, module: Module, target: ast.expr, node: ast.expr, maybe: bool) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            if isinstance(node, ast.Tuple | ast.List) and len(node.elts) == len(target.elts):
+                for one, given in zip(target.elts, node.elts):
+                    self._assign(module, one, given, maybe)
+            else:
+                for one in target.elts:
+                    if isinstance(one, ast.Name):
+                        self._bind(module, one.id, Data(), "assign", maybe)
+        elif isinstance(target, ast.Attribute) and target.attr == "__doc__":
+            self._assign_doc(module, target.value, node)
+        elif isinstance(target, ast.Name):
+            if target.id == "dependencies":
+                found = self._strings(node, module, "dependencies")
+                kept = module.dependencies if maybe else []
+                module.dependencies = list(dict.fromkeys(kept + (found or [])))
+                module.dynamic = module.dynamic or found is None
+            if target.id == "__all__":
+                module.exported = self._strings(node, module, "__all__")
+                if module.exported is None and module.file != self.root / "hubconf.py":
+                    module.dynamic = True
+            value = self.evaluate(node, module)
+            self._bind(module, target.id, value, "assign", maybe)
+
+    def _assign_doc(self, module: Module, target: ast.expr, node: ast.expr) -> None:
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and target.id in module.names
+        ):
+            value, source = module.names[target.id]
+            value = self.resolve(value)
+            if isinstance(value, Function):
+                module.names[target.id] = (replace(value, doc=node.value), source)
+
+    def _extend(self, module: Module, name: str, node: ast.expr) -> None:
+        more = self._strings(node, module, name)
+        if name == "dependencies":
+            module.dependencies += more or []
+            module.dynamic = module.dynamic or more is None
+        elif name == "__all__" and module.exported is not None:
+            module.exported += more or []
+
+    def _bare_call(self, module: Module, node: ast.Call) -> None:
+        """`__all__.append("x")`, `dependencies.extend([...])`, `sys.path.insert(0, "src")`."""
+        if not isinstance(node.func, ast.Attribute) or not node.args:
+            return
+        owner, method = node.func.value, node.func.attr
+        if isinstance(owner, ast.Name) and owner.id in ("__all__", "dependencies"):
+            if method == "append":
+                self._extend(module, owner.id, ast.List(elts=node.args[:1], ctx=ast.Load()))
+            elif method == "extend":
+                self._extend(module, owner.id, node.args[0])
+        elif ast.unparse(owner) == "sys.path" and method in ("append", "insert", "extend"):
+            self._add_search_path(module, node.args[-1])
+
+    def _add_search_path(self, module: Module, node: ast.expr) -> None:
+        """`sys.path.append(os.path.join(os.path.dirname(__file__), "src"))` and its like."""
+        parts = self._path_parts(node, module, 8)
+        folder = module.file.parent.joinpath(*parts)
+        if ".." not in parts and folder.is_dir() and folder not in self.search:
+            self.search.append(folder)
+
+    def _path_parts(self, node: ast.expr, module: Module, depth: int) -> list[str]:
+        """The literal parts of a path expression, in their order."""
+        self.spend()
+        inner: list[ast.expr] = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return [part for part in node.value.split("/") if part not in ("", ".")]
+        if isinstance(node, ast.Name) and node.id in module.names:
+            bound = module.names[node.id][0]
+            if isinstance(bound, Data) and bound.expression is not None:
+                inner = [bound.expression]
+        elif isinstance(node, ast.Call):
+            inner = [node.func, *node.args]
+        elif isinstance(node, ast.Attribute):
+            inner = [node.value]
+        elif isinstance(node, ast.BinOp):
+            inner = [node.left, node.right]
+        elif isinstance(node, ast.List | ast.Tuple):
+            inner = node.elts
+        if depth == 0:
+            return []
+        return [part for one in inner for part in self._path_parts(one, module, depth - 1)]
+
+    def _strings(self, node: ast.expr, module: Module, name: str) -> list[str] | None:
+        """The strings of a literal list, of sums of such, or of another module's `name`."""
+        self.spend(1 + len(module.dependencies) // 100)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return [node.value]
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            found: list[str] = []
+            for item in node.elts:
+                inner = item.value if isinstance(item, ast.Starred) else item
+                more = self._strings(inner, module, name)
+                if more is None:
+                    return None
+                found += more
+            return found
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left = self._strings(node.left, module, name)
+            right = self._strings(node.right, module, name)
+            return None if left is None or right is None else left + right
+        if isinstance(node, ast.Name | ast.Attribute):
+            if isinstance(node, ast.Attribute):
+                owner = self.resolve(self.evaluate(node.value, module))
+                if isinstance(owner, ModuleRef) and owner.target.is_file():
+                    other = self.load(owner.target)
+                    if node.attr == "__all__":
+                        return other.exported
+                    node, module = ast.Name(id=node.attr, ctx=ast.Load()), other
+            if isinstance(node, ast.Name) and node.id in module.names:
+                value = self.resolve(module.names[node.id][0])
+                if isinstance(value, Data) and isinstance(value.expression, ast.List | ast.Tuple):
+                    return self._strings(value.expression, module, name)
+        if isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple", "sorted"):
+            return self._strings(node.args[0], module, name) if node.args else []
+        return None
+
+    def text(self, node: ast.expr) -> str:
+        """An expression in the source's own words, or `...` where that would be long."""
+        lines = (node.end_lineno or node.lineno) - node.lineno
+        length = 80 * lines + (node.end_col_offset or 0) - node.col_offset
+        self.spend(1 + min(abs(length), 400) // 20)
+        if length > 400 or lines > 5:
+            return "..."
+        try:
+            return ast.unparse(node)
+        except RecursionError:
+            return "..."
+
+    def dependencies(self, module: Module) -> tuple[str, ...]:
+        """`dependencies` of the hubconf, or of the module that it imports the name from."""
+        bound = module.names.get("dependencies")
+        if bound is not None and isinstance(bound[0], Imported):
+            seen: set[Path] = set()
+            value: Value = bound[0]
+            while isinstance(value, Imported) and value.target not in seen:
+                seen.add(value.target)
+                if not value.target.is_file():
+                    break
+                module = self.load(value.target)
+                value = module.names.get(value.name, (Unknown(), ""))[0]
+        return tuple(dict.fromkeys(module.dependencies))
+
+    def initializer(self, value: Class) -> Function | None:
+        """`__init__` of a class or of the base in the repository that it comes from."""
+        for _ in range(16):
+            found = self.methods(value.node).get("__init__")
+            if found is not None:
+                return Function(found, value.module, bound=1)
+            bases = [base for base in value.node.bases if last_name(base) != "object"]
+            if not bases and not value.node.decorator_list:
+                empty = ast.parse("def __init__(self): pass").body[0]
+                assert isinstance(empty, ast.FunctionDef)
+                return Function(empty, value.module, bound=1)
+            if not bases:
+                return None
+            base = self.resolve(self.evaluate(bases[0], value.module))
+            if not isinstance(base, Class):
+                return None
+            value = base
+        return None
+
+
+def _unreadable(file: str, line: int, message: str) -> RepositoryCodeError:
+    return RepositoryCodeError(
+        f"{file}:{line}: {message}",
+        hint="nothing was executed; report it to the repository, or take another ref",
+    )
+
+
+def last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _never_runs(test: ast.expr) -> bool:
+    """`if TYPE_CHECKING:`, `if __name__ == "__main__":` and `if False:`."""
+    if isinstance(test, ast.Constant):
+        return not test.value
+    if isinstance(test, ast.Compare):
+        return isinstance(test.left, ast.Name) and test.left.id == "__name__"
+    return last_name(test) == "TYPE_CHECKING"
+
+
+def _installed(top: str) -> bool:
+    """Whether a regular installed package is called `top`; nothing is imported."""
+    if top in sys.builtin_module_names:
+        return True
+    spec = PathFinder.find_spec(top)
+    return spec is not None and spec.loader is not None

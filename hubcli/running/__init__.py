@@ -1,0 +1,1 @@
+"""Repository code at work in this process: imported in isolation, called, checked, profiled."""

@@ -1,0 +1,368 @@
+"""Runs repository code: imports a hubconf, lists what it defines, calls an entrypoint.
+
+Two kinds of caller.  For a Python program the repository's exceptions pass unchanged.  For a
+command (`command=True`) they become one line with file, line and message, a wrong argument is found
+before the call, and file descriptor 1 points to stderr while foreign code runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from hubcli import output, settings
+from hubcli.cache import weights
+from hubcli.cache.store import Checkout
+from hubcli.cache.weights import Weight
+from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UsageError
+from hubcli.reading import dependencies, hubconf
+from hubcli.reading.hubconf import EntryPoint, HubConf
+from hubcli.running import isolation
+from hubcli.running.isolation import Namespace
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an entrypoint returned, and what the call took: seconds, and the weight files read."""
+
+    value: Any
+    spec: str
+    entrypoint: str
+    framework: str
+    seconds: float
+    weights: tuple[Weight, ...]
+    namespace: Namespace
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model in numbers: elements of its parameters and buffers, bytes of both, first device."""
+
+    name: str
+    parameters: int
+    buffers: int
+    bytes: int
+    device: str | None
+
+
+def call(
+    checkout: Checkout,
+    entrypoint: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    framework: str = "auto",
+    fresh: bool = False,
+    command: bool = False,
+) -> Result:
+    """Call `entrypoint` of the checkout's hubconf with `args` and `kwargs`.
+
+    `fresh` demands that weights marked stale are fetched anew.  Raises DependencyError,
+    NotFoundError, UsageError and RepositoryCodeError (the last two for commands), and whatever
+    `hubcli` functions raise that the entrypoint calls.
+    """
+    if not isinstance(entrypoint, str):
+        raise UsageError("Invalid input: model should be a string of function name")
+    kwargs = dict(kwargs or {})
+    outer = weights.caller.get()  # a torch.hub.load inside another entrypoint
+    now = weights.Caller(
+        str(checkout.spec),
+        entrypoint,
+        frozenset(hosts(checkout)),
+        isolation.choose_framework(framework),
+        fresh or (outer is not None and outer.fresh),
+        command or (outer is not None and outer.gated),
+    )
+    started = time.perf_counter()
+    with _running(checkout, now, command) as namespace:
+        function = _function(checkout, namespace, entrypoint)
+        if command:
+            _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
+        value = function(*args, **kwargs)
+    seconds = time.perf_counter() - started
+    if outer is not None:
+        outer.used.extend(now.used)
+    if outer is None and not is_module(value):
+        kind = _class_name(value, namespace)
+        _warn(f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module", command)
+    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace)
+
+
+def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:
+    """What the hubconf defines when it runs, by torch.hub's rule: every public callable."""
+    now = weights.Caller(
+        str(checkout.spec),
+        "",
+        frozenset(hosts(checkout)),
+        isolation.choose_framework(framework),
+        gated=command,
+    )
+    with _running(checkout, now, command) as namespace:
+        module = _import(checkout, namespace)
+        found = [
+            _entry(name, getattr(module, name), namespace)
+            for name in sorted(dir(module))
+            if not name.startswith("_") and callable(getattr(module, name, None))
+        ]
+        listed = _declared(module)
+        return HubConf(tuple(found), listed, False, module.__doc__)
+
+
+def is_module(value: object) -> bool:
+    """Whether `value` is an `nn.Module` of the engine or of torch; imports neither."""
+    for name in ("engine.nn", "torch.nn"):
+        kind = getattr(sys.modules.get(name), "Module", None)
+        if isinstance(kind, type) and isinstance(value, kind):
+            return True
+    return False
+
+
+def describe(result: Result) -> Description:
+    """The model in numbers; an object that is no model has none."""
+    name = _class_name(result.value, result.namespace)
+    if not is_module(result.value):
+        return Description(name, 0, 0, 0, None)
+    parameters = list(result.value.parameters())
+    buffers = list(result.value.buffers())
+    tensors = [*parameters, *buffers]
+    return Description(
+        name,
+        sum(one.numel() for one in parameters),
+        sum(one.numel() for one in buffers),
+        sum(one.numel() * one.element_size() for one in tensors),
+        str(tensors[0].device) if tensors else None,
+    )
+
+
+def move(result: Result, device: str) -> None:
+    """Move a model to a device."""
+    _require_module(result, "moved to a device")
+    try:
+        result.value.to(device)
+    except (RuntimeError, ValueError, NotImplementedError, AssertionError) as error:
+        raise UsageError(
+            f"--device {device!r}: {' '.join(str(error).split())[:300]}",
+            hint="`hub env` shows what this machine offers",
+        ) from None
+
+
+def save_state_dict(result: Result, path: Path) -> None:
+    """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
+    _require_module(result, "saved")
+    check_save(path)
+    state = result.value.state_dict()
+    framework = isolation.import_framework(result.framework)
+    if path.suffix == ".pth":
+        framework.save(state, path)
+        return
+    from engine import serialization
+
+    if result.framework == "torch":
+        state = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
+    serialization.save_safetensors(state, path)
+
+
+def check_save(path: Path | None) -> None:
+    """Refuse a --save that could not be written."""
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}")
+
+
+def _require_module(result: Result, what: str) -> None:
+    if not is_module(result.value):
+        kind = type(result.value).__name__
+        raise UsageError(f"{result.entrypoint} returned a {kind}; only an nn.Module can be {what}")
+
+
+@contextlib.contextmanager
+def running(result: Result, *, command: bool = False) -> Iterator[None]:
+    """Go on running the model's code, a forward pass for instance, under the same rules."""
+    with _guarded(result.namespace, result.spec, command):
+        yield
+
+
+@contextlib.contextmanager
+def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator[Namespace]:
+    if not (checkout.path / "hubconf.py").is_file():
+        raise HubconfNotFoundError(
+            f"no hubconf.py in {checkout.spec}",
+            hint="a repository for hub has a hubconf.py at its top",
+            spec=str(checkout.spec),
+        )
+    if command and now.framework == "torch":
+        _replace_torch_hub()
+    namespace = isolation.register(checkout.path, checkout.commit, now.framework)
+    token = weights.caller.set(now)
+    try:
+        with _guarded(namespace, now.spec, command):
+            yield namespace
+    finally:
+        weights.caller.reset(token)
+
+
+@contextlib.contextmanager
+def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if command:
+            stack.enter_context(output.fd1_to_stderr())
+        stack.enter_context(namespace.active())
+        try:
+            yield
+        except (HubError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            if not command:
+                raise
+            raise _as_repository_error(error, namespace, spec) from error
+
+
+def _replace_torch_hub() -> None:
+    """Let torch's own hub functions be ours, in the process of a command.
+
+    Else weights would bypass the cache, its checks and its records.  A Python program's torch is
+    left as it is.
+    """
+    from hubcli import torch_hub
+
+    isolation.import_framework("torch")
+    modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
+    for module in modules:
+        for name in torch_hub.__all__:
+            if hasattr(module, name):
+                setattr(module, name, getattr(torch_hub, name))
+
+
+def _import(checkout: Checkout, namespace: Namespace) -> ModuleType:
+    """The hubconf module, once what it depends on is known to be there.
+
+    Read statically, `dependencies` explains an import that fails; what the module itself says then
+    is what counts, for it may depend on versions and platforms.
+    """
+    spec = str(checkout.spec)
+    try:
+        module = namespace.load("hubconf")
+    except ImportError:
+        with contextlib.suppress(RepositoryCodeError):  # the import's own error says it better
+            declared = hubconf.read(checkout.path).dependencies
+            _missing(declared, checkout, namespace).require(spec)
+        raise
+    _missing(_declared(module), checkout, namespace).require(spec)
+    return module
+
+
+def _missing(names: Sequence[str], checkout: Checkout, namespace: Namespace) -> dependencies.Report:
+    return dependencies.check(names, root=checkout.path, framework=namespace.framework)
+
+
+def _function(checkout: Checkout, namespace: Namespace, entrypoint: str) -> Any:
+    module = _import(checkout, namespace)
+    function = getattr(module, entrypoint, None) if entrypoint in dir(module) else None
+    if not callable(function):
+        names = [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name, None))]
+        hint = hubconf.near_names(entrypoint, names)
+        raise hubconf.missing_callable(entrypoint, hint, str(checkout.spec))
+    return function
+
+
+def _declared(module: ModuleType) -> tuple[str, ...]:
+    declared = getattr(module, "dependencies", None) or ()
+    if isinstance(declared, str):
+        declared = (declared,)
+    if not isinstance(declared, Sequence):
+        return ()
+    return tuple(name for name in declared if isinstance(name, str))
+
+
+def _check_arguments(function: Any, entrypoint: str, args: Sequence[Any], kwargs: Mapping[str, Any], spec: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C: the call itself will tell
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise UsageError(
+            f"{entrypoint}: {error}",
+            hint=f"its signature is {entrypoint}{signature}",
+            spec=spec,
+        ) from None
+
+
+def _entry(name: str, value: Any, namespace: Namespace) -> EntryPoint:
+    doc = inspect.getdoc(value)
+    try:
+        signature: str | None = str(inspect.signature(value))
+    except (TypeError, ValueError):
+        signature = None
+    target = getattr(value, "func", value)  # functools.partial
+    home = getattr(target, "__module__", None) or type(target).__module__
+    external = not str(home).startswith(namespace.prefix)
+    return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", external)
+
+
+def hosts(checkout: Checkout) -> Iterator[str]:
+    """The hosts that the user has chosen by choosing the repository."""
+    yield settings.current().host
+    if checkout.url:
+        yield urlsplit(checkout.url).netloc.rpartition("@")[2]
+
+
+def _class_name(value: object, namespace: Namespace) -> str:
+    """The class as the repository's code names it."""
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name.removeprefix(namespace.prefix + ".").removeprefix("builtins.")
+
+
+def _warn(text: str, command: bool) -> None:
+    if command:
+        output.warning(text)
+    else:
+        warnings.warn(text, stacklevel=4)
+
+
+def _as_repository_error(error: BaseException, namespace: Namespace, spec: str) -> RepositoryCodeError:
+    """One line, `file:line: Type: message`, where the repository's own code stood last."""
+    where = _place(error, namespace)
+    text = " ".join(str(error).split()) or "no message"
+    hint = "HUB_DEBUG=1 shows the traceback; report it to the repository"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"{error.name} is not installed, and the repository's dependencies do not list it"
+    elif isinstance(error, NotImplementedError):
+        hint = "if the engine lacks it, --framework torch runs the model on an installed torch"
+    elif isinstance(error, OSError) and namespace.contains(_text(error.filename)):
+        hint = "a checkout is read-only; give the entrypoint a folder of your own to write to"
+    elif isinstance(error, SystemExit):
+        text = f"the code called sys.exit({error.code!r})"
+    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec)
+
+
+def _text(path: object) -> str | None:
+    return path if isinstance(path, str) else None
+
+
+def _place(error: BaseException, namespace: Namespace) -> str:
+    if isinstance(error, SyntaxError) and namespace.contains(error.filename):
+        return f"{_relative(str(error.filename), namespace)}:{error.lineno or 1}: "
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if namespace.contains(frame.filename):
+            return f"{_relative(frame.filename, namespace)}:{frame.lineno}: "
+    return ""
+
+
+def _relative(file: str, namespace: Namespace) -> str:
+    for root in (namespace.root, namespace.root.resolve()):
+        if Path(file).is_relative_to(root):
+            return Path(file).relative_to(root).as_posix()
+    return Path(file).name

@@ -1,0 +1,82 @@
+"""The engine's tests as other processors would run them: python scripts/processors.py [NAME ...]
+
+What oneDNN, numpy and OpenBLAS choose by the processor is chosen as on an older one.  Without names all variants
+run, one after another, and what failed is said at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MARKED = ("-m", "onednn")
+SHARED = ("-n", "auto", "--dist", "worksteal")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """`oneDNN`: its newest instructions; `numpy`: features it must do without; `blas`: OpenBLAS's processor."""
+
+    what: str
+    onednn: str = ""
+    without: tuple[str, ...] = ()
+    blas: str = ""
+    options: tuple[str, ...] = (*MARKED, *SHARED)
+    threads: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """The variables that make it so."""
+        made = {"ONEDNN_MAX_CPU_ISA": self.onednn, "OPENBLAS_CORETYPE": self.blas, "OMP_NUM_THREADS": self.threads}
+        if self.without:
+            made["NPY_DISABLE_CPU_FEATURES"] = " ".join(f for f in dispatched() if f.startswith(self.without))
+        return {name: value for name, value in made.items() if value}
+
+
+def dispatched() -> list[str]:
+    """The groups of instructions that this numpy has kernels for beyond its least, by its own names."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+    return [name for name in __cpu_dispatch__ if __cpu_features__.get(name)]
+
+
+_AVX512 = ("AVX512", "X86_V4")
+VARIANTS = {
+    "sse41": Variant("oneDNN's part: no AVX at all", "SSE41", ("AVX", "FMA", "F16C", "X86_V3", "X86_V4"), "Nehalem"),
+    "avx2": Variant(
+        "the whole engine: AVX2, no AVX-512 in oneDNN, numpy, OpenBLAS", "AVX2", _AVX512, "Haswell", SHARED
+    ),
+    "onednn-avx2": Variant("oneDNN's part: AVX2 in oneDNN alone", "AVX2"),
+    "threads": Variant("oneDNN's part: this processor, all threads", options=(*MARKED, "-p", "no:xdist")),
+    "one-thread": Variant("oneDNN's part: OMP_NUM_THREADS=1", options=(*MARKED, "-p", "no:xdist"), threads="1"),
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the variants; 0 if all passed."""
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        print(f"no variant {', '.join(unknown)}; there are {', '.join(VARIANTS)}", file=sys.stderr)
+        return 2
+    failed = []
+    for name in names or VARIANTS:
+        variant = VARIANTS[name]
+        settings = variant.environment()
+        print(f"== {name}: {variant.what} {settings}", flush=True)
+        began = time.monotonic()
+        command = [sys.executable, "-m", "pytest", "tests/engine", *variant.options]
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False)
+        print(f"== {name}: status {done.returncode} after {time.monotonic() - began:.0f} s", flush=True)
+        if done.returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""Tests mirror the source: `engine/x/y.py` has `tests/engine/x/test_y.py`, or a row says which tests stand for it.
+
+A row is a path or a pattern of modules and the tests that hold them, most often because those run over a whole registry
+(every op, every Module, every distribution), where a file a module would repeat the same checks by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+OPS = "engine/ops/test_registry.py engine/ops/test_node_names.py engine/test_messages_arguments.py"
+MODULES = "engine/nn/test_against_torch.py engine/nn/test_modules_and_functions.py engine/nn/test_first_use.py"
+NAMES = "engine/test_import_names.py engine/test_api.py"
+DATA = "engine/utils/test_data.py engine/utils/test_dataloader.py"
+
+STANDS_FOR = {
+    # every op with every sample: values, gradients, views, dtypes, layouts, in place, out=, messages
+    "engine/ops/*": OPS,
+    "engine/ops/pointwise/*": OPS,
+    "engine/ops/special/*": OPS,
+    "engine/ops/linalg/*": f"{OPS} engine/test_linalg.py engine/test_messages_linalg.py",
+    "engine/ops/nn/*": f"{OPS} engine/nn/test_against_torch.py",
+    "engine/ops/onednn/*": "engine/ops/test_onednn.py engine/ops/test_fused.py engine/ops/test_registry.py",
+    "engine/ops/blocks.py": "engine/backends/cpu/test_blocks.py engine/backends/cpu/test_reduce.py",
+    "engine/dispatch/*": "engine/ops/test_registry.py engine/test_messages_arguments.py "
+    "engine/test_tensor_dtype_promotion.py engine/ops/test_array_derivative.py",
+    "engine/backends/onednn/*": "engine/backends/test_onednn.py engine/ops/test_onednn.py",
+    "engine/backends/*": f"{NAMES} engine/ops/test_registry.py",
+    "engine/backends/cuda/*": f"{NAMES} engine/ops/test_registry.py",
+    "engine/backends/cpu/__init__.py": "engine/backends/cpu/test_allocator.py",
+    "engine/backends/cpu/fast.py": "engine/backends/cpu/test_blocks.py",
+    # every Module and function against PyTorch's stored numbers
+    "engine/nn/*": MODULES,
+    "engine/nn/modules/*": MODULES,
+    "engine/nn/utils/*": MODULES,
+    "engine/nn/parallel/*": NAMES,
+    "engine/nn/backends/*": NAMES,
+    "engine/nn/attention/*": "engine/nn/test_flex_attention.py",
+    "engine/optim/*": "engine/optim/test_trajectories.py engine/optim/test_newer.py engine/optim/test_optimizer.py",
+    "engine/distributions/*": "engine/distributions/test_distributions.py",
+    "engine/serialization/*": "engine/serialization/test_formats.py engine/serialization/test_hostile.py "
+    "engine/serialization/test_fuzz.py engine/serialization/test_interchange.py",
+    "engine/utils/*": f"{DATA} {NAMES}",
+    "engine/utils/data/*": DATA,
+    "engine/utils/data/_utils/*": DATA,
+    "engine/plan/*": "engine/test_plan.py",
+    # one rule of the documentation a test
+    "engine/autograd/*": "engine/autograd/test_rules_complete.py engine/autograd/test_profiler.py",
+    # modules that are names
+    "engine/torch_names/*": NAMES,
+    "engine/torch_names/*/*": NAMES,
+    "engine/*": NAMES,
+    "engine/amp/*": NAMES,
+    "engine/cuda/*": NAMES,
+    "engine/cuda/amp/*": NAMES,
+    "engine/distributed/*": NAMES,
+    "engine/distributed/*/*": NAMES,
+    "engine/fx/*": NAMES,
+    "engine/fx/experimental/*": NAMES,
+    "engine/jit/*": NAMES,
+    "engine/signal/*": NAMES,
+    "engine/multiprocessing/__init__.py": "engine/multiprocessing/test_reductions.py",
+    # a Tensor's own parts, by subject
+    "engine/tensor.py": "engine/test_tensor_creation.py engine/test_tensor_indexing.py engine/test_tensor_pickle.py",
+    "engine/storage.py": "engine/test_tensor_storage_views.py",
+    "engine/layouts.py": "engine/test_channels_last.py engine/test_tensor_storage_views.py",
+    "engine/dtypes.py": "engine/test_tensor_dtype_promotion.py",
+    "engine/grad_mode.py": "engine/autograd/test_grad_mode.py",
+    "engine/hooks.py": "engine/autograd/test_hooks.py",
+    "engine/random.py": "engine/ops/test_random.py",
+    "engine/_tensor_str.py": "engine/test_tensor_printing.py",
+    # the hub by what a user does
+    "hubcli/commands/*": "hubcli/test_json.py hubcli/test_status.py hubcli/test_cli.py",
+    "hubcli/cache/*": "hubcli/cache/test_store.py hubcli/cache/test_maintenance.py hubcli/test_faults.py",
+    "hubcli/confined/*": "hubcli/confined/test_sandbox.py hubcli/commands/test_check.py",
+    "hubcli/reading/*": "hubcli/reading/test_hubconf.py",
+    "hubcli/running/*": "hubcli/running/test_invoke.py hubcli/commands/test_run.py hubcli/commands/test_profile.py",
+    "hubcli/running/checkpoints.py": "hubcli/test_torch_hub.py",
+    "hubcli/net/*": "hubcli/net/test_http.py hubcli/net/test_git.py",
+    "hubcli/check.py": "hubcli/commands/test_check.py",
+    "hubcli/errors.py": "hubcli/test_status.py",
+    "hubcli/scaffold.py": "hubcli/commands/test_new.py",
+    "hubcli/*": "hubcli/test_api.py hubcli/test_cli.py",
+}
+
+
+def namesakes(module: Path) -> list[Path]:
+    """Where a test of this module may stand."""
+    package = module.name == "__init__.py"
+    name = (module.parent.name if package else module.stem).lstrip("_")
+    folders = [module.parent, module.parent.parent] if package else [module.parent, module.parent / name]
+    return [ROOT / "tests" / folder / f"test_{name}.py" for folder in folders]
+
+
+def row(module: Path) -> str | None:
+    """The longest pattern that fits; `*` stays within a folder."""
+    fitting = [pattern for pattern in STANDS_FOR if module.match(pattern)]
+    return max(fitting, key=len, default=None)
+
+
+def modules() -> list[Path]:
+    return sorted(p.relative_to(ROOT) for top in ("engine", "hubcli") for p in (ROOT / top).rglob("*.py"))
+
+
+def test_every_module_has_its_tests() -> None:
+    lacking = [str(m) for m in modules() if not any(p.exists() for p in namesakes(m)) and row(m) is None]
+    assert not lacking
+
+
+def test_the_rows_are_true() -> None:
+    """Each names tests that exist, and stands for a module that is there and has no test of its own."""
+    absent = [one for tests in STANDS_FOR.values() for one in tests.split() if not (ROOT / "tests" / one).exists()]
+    used = {row(m) for m in modules() if not any(p.exists() for p in namesakes(m))}
+    assert not absent and not sorted(set(STANDS_FOR) - used)
