@@ -25,6 +25,7 @@ __all__ = ["OpNamespace", "OpOverload", "OpOverloadPacket", "OperatorBase", "loa
 
 OPERATORS: dict[str, OpOverloadPacket] = {}  # "ns::name" -> its packet
 loaded_libraries: set[str] = set()
+handed: dict[str, Callable[..., Any]] = {}  # by a higher layer: how an operator with a formula is called
 COMPOSITE = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
@@ -104,9 +105,7 @@ class OpOverload(OperatorBase):
                 return autograd(*args, **kwargs)
             if mode.enabled and not self.built_in and any(t.requires_grad for t in tensors):
                 if self.formula is not None or self.unaliased:
-                    from engine._library import gradients
-
-                    return gradients.call(self, args, kwargs)
+                    return handed["gradients"](self, args, kwargs)
                 result = self.below(args, kwargs, tensors)
                 return self._warned(result, tensors)
         return self.below(args, kwargs, tensors)

@@ -15,6 +15,7 @@ from engine._library.utils import is_functional_schema, parse_namespace
 __all__ = ["OPDEFS", "CustomOpDef", "custom_op", "keys_of_devices"]
 
 OPDEFS: dict[str, CustomOpDef] = {}
+_ops.handed["gradients"] = gradients.call
 
 
 def keys_of_devices(device_types: str | Sequence[str] | None) -> list[str]:
