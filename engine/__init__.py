@@ -72,6 +72,7 @@ _LAZY = {
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "torch_names._top_level"),
+    "TensorType": "torch_names._C",
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip
 

@@ -96,6 +96,7 @@ HalfTensor: Any
 IntTensor: Any
 LongTensor: Any
 ShortTensor: Any
+TensorType: Any
 __version__: Any
 def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor: ...
 def _sample_dirichlet(input: Tensor, generator: _Generator | None = None) -> Tensor: ...
