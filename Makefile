@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-numpy test-processors check lint types docs stubs bench torture gaps clean
+.PHONY: demo test test-numpy test-processors check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,8 +51,11 @@ torture: $(STAMP)  ## ten minutes of kills, server faults and full disks on one 
 gaps: $(STAMP)  ## every exemption from a registry test, with its reason
 	$(BIN)/python scripts/gaps.py
 
+packages: $(STAMP)  ## the packages of hubcli/packages.toml from PyPI, imported and used; PACKAGES="timm ..." chooses
+	$(BIN)/python scripts/packages.py $(PACKAGES)
+
 bench: $(STAMP)  ## ratios against what is installed, measured in one run; BENCH="..." are options of python -m benchmarks
 	$(BIN)/python -m benchmarks $(BENCH)
 
 clean:
-	rm -rf $(VENV) .demo build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .demo .packages build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -15,7 +15,7 @@ _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import dtypes as _dtypes  # noqa: E402
-from engine import ops as _ops  # noqa: E402, F401
+from engine import ops  # noqa: E402, F401
 from engine import storage as _storage  # noqa: E402
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
@@ -60,9 +60,10 @@ from engine.version import __version__  # noqa: E402, F401
 
 _SUBPACKAGES = frozenset(
     [
-        "__config__", "_utils", "amp", "autograd", "backends", "compiler", "cuda", "distributed", "distributions",
-        "fft", "func", "fx", "jit", "linalg", "multiprocessing", "nn", "optim", "profiler", "random", "return_types",
-        "serialization", "signal", "sparse", "special", "storage", "testing", "utils", "version",
+        "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
+        "compiler", "cuda", "distributed", "distributions", "fft", "func", "fx", "jit", "library", "linalg",
+        "multiprocessing", "nn", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse",
+        "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]
 )  # fmt: skip
@@ -71,6 +72,7 @@ _LAZY = {
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "torch_names._top_level"),
+    "TensorType": "torch_names._C",
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
 }  # fmt: skip
 

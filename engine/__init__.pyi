@@ -11,6 +11,7 @@ from engine.layouts import memory_format as _memory_format
 from engine import amp as amp
 from engine import autograd as autograd
 from engine import backends as backends
+from engine import classes as classes
 from engine import compiler as compiler
 from engine import cuda as cuda
 from engine import distributed as distributed
@@ -19,6 +20,7 @@ from engine import fft as fft
 from engine import func as func
 from engine import fx as fx
 from engine import jit as jit
+from engine import library as library
 from engine import linalg as linalg
 from engine import multiprocessing as multiprocessing
 from engine import nn as nn
@@ -94,6 +96,7 @@ HalfTensor: Any
 IntTensor: Any
 LongTensor: Any
 ShortTensor: Any
+TensorType: Any
 __version__: Any
 def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor: ...
 def _sample_dirichlet(input: Tensor, generator: _Generator | None = None) -> Tensor: ...

@@ -47,16 +47,19 @@ def _apply(name: str, operands: str) -> Callable[..., Any]:
         made = [call(t, x, **more) for t, x in zip(self, _each(other, len(self)))]
         return None if inplace else made
 
-    def ternary(self: Sequence[Tensor], first: Any, second: Any, factors: Any = 1) -> Any:
+    def ternary(self: Any, tensor1: Any, tensor2: Any, scalars: Any = 1, *, value: Any = None) -> Any:
         n = len(self)
-        rows = zip(self, _each(first, n), _each(second, n), _each(factors, n))
-        if name.startswith("lerp"):
-            made = [call(t, x, w) for t, x, w, _ in rows]
-        else:
-            made = [call(t, x, y, value=float(f)) for t, x, y, f in rows]
+        rows = zip(self, _each(tensor1, n), _each(tensor2, n), _each(scalars if value is None else value, n))
+        made = [call(t, x, y, value=float(f)) for t, x, y, f in rows]
         return None if inplace else made
 
-    function = {"": unary, "2": binary, "3": ternary}[operands]
+    def lerp(self: Any, tensors1: Any, weights: Any = None, *, weight: Any = None) -> Any:
+        n = len(self)
+        rows = zip(self, _each(tensors1, n), _each(weight if weights is None else weights, n))
+        made = [call(t, x, w) for t, x, w in rows]
+        return None if inplace else made
+
+    function = {"": unary, "2": binary, "3": lerp if name.startswith("lerp") else ternary}[operands]
     function.__name__ = function.__qualname__ = f"_foreach_{name}"
     function.__doc__ = f"`{name}` of each tensor{', in place' if inplace else '; a list'}."
     return function

@@ -36,6 +36,13 @@ class cummin(NamedTuple):
     values: Tensor
     indices: Tensor
 
+class deform_conv2d_backward(NamedTuple):
+    grad_input: Tensor
+    grad_weight: Tensor
+    grad_offset: Tensor
+    grad_mask: Tensor
+    grad_bias: Tensor
+
 class frexp(NamedTuple):
     mantissa: Tensor
     exponent: Tensor
@@ -165,6 +172,14 @@ class normalize_groups(NamedTuple):
     mean: Tensor
     rstd: Tensor
 
+class ps_roi_align(NamedTuple):
+    output: Tensor
+    channel_mapping: Tensor
+
+class ps_roi_pool(NamedTuple):
+    output: Tensor
+    channel_mapping: Tensor
+
 class pstrf(NamedTuple):
     u: Tensor
     pivot: Tensor
@@ -177,6 +192,10 @@ class rnn_layer_backward(NamedTuple):
     gates: Tensor
     h0: Tensor
     weight: Tensor
+
+class roi_pool(NamedTuple):
+    output: Tensor
+    argmax: Tensor
 
 class softmax_nll_maps(NamedTuple):
     output: Tensor

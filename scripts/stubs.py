@@ -41,7 +41,7 @@ KNOWN = {"Any", "None", "Tensor", "Size", "Callable", "Sequence", "Iterator", *B
 GENERIC = {"Callable", "Sequence", "Iterator", "dict", "frozenset", "list", "set", "tuple", "type"}  # bare: Any
 FROM = "from builtins import " + ", ".join(f"{n} as _{n}" for n in BUILTINS) + "\n"
 # what these add to Tensor and to `engine` is there at first use
-LATE = ("engine.ops.lazy", "engine.sparse", "engine.serialization")
+LATE = ("engine.ops.lazy", "engine.ops.detection", "engine.ops.deformable", "engine.sparse", "engine.serialization")
 # What parameters of these names take in every function that does not say it.
 BY_NAME = {
     "device": "_device | _str | _int | None", "dtype": "_dtype | None", "generator": "_Generator | None",

@@ -12,6 +12,7 @@ _WHERE = {
     "FunctionCtx": "function", "function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
     "profiler": "profiler", "profiler_util": "profiler_util", "functional": "functional", "graph": "graph",
     "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly", "anomaly_mode": "anomaly",
+    "forward_ad": "forward_ad",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
     "inference_mode": "grad_mode", "grad_mode": "grad_mode",
 }  # fmt: skip
@@ -25,6 +26,7 @@ _MODULES = frozenset(
         "variable",
         "grad_mode",
         "anomaly_mode",
+        "forward_ad",
     ]
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import Any
 
 from engine.nn.modules.module import Module
@@ -62,3 +63,9 @@ class Interpreter:
 
 class Transformer(Interpreter):
     """NotImplementedError: no graphs are recorded."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("_symbolic_trace", "experimental", "graph", "graph_module", "interpreter", "node", "proxy"):
+        return _importlib.import_module(f"engine.fx.{name}")
+    raise AttributeError(f"module 'torch.fx' has no attribute '{name}'")

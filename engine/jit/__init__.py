@@ -15,7 +15,8 @@ from engine.nn.modules.module import Module
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
-    "ScriptModule", "TracingCheckError", "annotate", "export", "export_opnames", "fork", "freeze", "ignore",
+    "ScriptModule", "TracerWarning", "TracingCheckError", "annotate", "export", "export_opnames", "fork",
+    "freeze", "ignore",
     "interface", "is_scripting", "is_tracing", "isinstance", "jit_module_from_flatbuffer", "load",
     "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "save", "script",
     "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace", "trace_module",
@@ -28,6 +29,14 @@ _isinstance = isinstance
 
 class Error(RuntimeError):
     """What torch raises inside compiled code; never raised here."""
+
+
+class TracerWarning(Warning):
+    """What torch warns with while it traces; never given here."""
+
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        """Nothing."""
 
 
 class TracingCheckError(Exception):
@@ -235,6 +244,11 @@ def trace(*args: Any, **kwargs: Any) -> Any:
 def trace_module(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError: calls are not recorded as a program."""
     _refuse("trace_module", "call the model itself")
+
+
+def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError: calls are not recorded as a program."""
+    _refuse("_get_trace_graph", "call the model itself")
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

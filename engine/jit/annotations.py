@@ -6,4 +6,27 @@ from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
 
 from engine.jit import Future
 
-__all__ = ["Any", "Dict", "Future", "List", "Optional", "Tuple", "Union"]
+__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "Future", "List", "Optional"]
+__all__ += ["BroadcastingList4", "BroadcastingList5", "BroadcastingList6", "Tuple", "Union"]
+
+
+class _BroadcastingList:
+    """`BroadcastingList2[int]`: two ints, or one for both; as an annotation, a list."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return List[item]  # noqa: UP006
+
+
+BroadcastingList1, BroadcastingList2, BroadcastingList3 = (_BroadcastingList() for _ in range(3))
+BroadcastingList4, BroadcastingList5, BroadcastingList6 = (_BroadcastingList() for _ in range(3))
+
+
+def is_function_or_method(the_callable: Any) -> bool:
+    """Whether a callable is a Python function or method."""
+    import inspect
+
+    return inspect.isfunction(the_callable) or inspect.ismethod(the_callable)
+
+
+def check_fn(fn: Any, loc: Any) -> None:
+    """Nothing: no source is compiled."""

@@ -44,12 +44,14 @@ dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn)
 
 
 def __getattr__(name: str) -> object:
-    """A family that is not imported yet, or a namespace of `torch.ops`."""
+    """A family that is not imported yet, or what `torch.ops` holds: a namespace, `load_library`."""
     from importlib import import_module
     from importlib.util import find_spec
 
-    if name.startswith("_"):
+    if name.startswith("__"):
         raise AttributeError(f"module 'engine.ops' has no attribute '{name}'")
+    if name in ("load_library", "loaded_libraries"):
+        return getattr(import_module("engine._ops"), name)
     if find_spec(f"engine.ops.{name}") is not None:
         return import_module(f"engine.ops.{name}")
     return globals().setdefault(name, import_module("engine._ops").OpNamespace(name))

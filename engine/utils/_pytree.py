@@ -147,6 +147,13 @@ def _node_def(x: Any) -> NodeDef | None:
     return _NAMED if found is None and _is_namedtuple(x) else found
 
 
+def _get_node_type(tree: Any) -> Any:
+    """The kind of container: `namedtuple` for named tuples, else the class."""
+    from collections import namedtuple
+
+    return namedtuple if _is_namedtuple(tree) else type(tree)
+
+
 class TreeSpec:
     """The structure of a tree: the container's type, what it needs besides its children, their structures."""
 

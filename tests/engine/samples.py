@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 import engine
-import engine.ops.lazy  # every op
+import engine.ops.deformable  # families that `lazy` leaves out
+import engine.ops.detection
+import engine.ops.lazy  # every other op
 from engine.dispatch import COMPOSITES, OPS
 from engine.tensor import Tensor, wrap
 

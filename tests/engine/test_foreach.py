@@ -69,3 +69,11 @@ def test_the_others():
 
 def test_all_are_names_of_the_top_level():
     assert all(callable(getattr(engine, name)) for name in FOREACH)
+
+
+def test_lerp_takes_its_weight_by_name() -> None:
+    first, second = [engine.zeros(2), engine.ones(1)], [engine.ones(2), engine.zeros(1)]
+    assert [t.tolist() for t in engine._foreach_lerp(first, second, weight=0.25)] == [[0.25, 0.25], [0.75]]
+    engine._foreach_lerp_(first, second, weight=[0.5, 1.0])
+    assert [t.tolist() for t in first] == [[0.5, 0.5], [0.0]]
+    assert engine._foreach_addcmul([engine.ones(1)], [engine.ones(1)], [engine.ones(1)], value=2)[0].tolist() == [3]

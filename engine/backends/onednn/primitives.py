@@ -112,7 +112,7 @@ class Desc:
         return bool(library.state.library.dnnl_memory_desc_equal(self.handle, other.handle))
 
     def __del__(self) -> None:
-        if self.owned and library is not None:
+        if getattr(self, "owned", False) and library is not None:  # not made: its shape was refused
             library.state.library.dnnl_memory_desc_destroy(self.handle)
 
 

@@ -135,33 +135,55 @@ def erfc(xp, input):
     return erfc_of(xp, input)
 
 
-# Giles, "Approximating the erfinv function" (2011), the single precision version: a start for Halley's method
-_INV_NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-             -0.00417768164, 0.246640727, 1.50140941)[::-1]  # fmt: skip
-_INV_FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
-            1.00167406, 2.83297682)[::-1]  # fmt: skip
+# Wichura, "Algorithm AS 241" (1988), PPND16: numerators and denominators of the quantile of the normal distribution,
+# for |p - 1/2| up to 0.425, and in sqrt(-log min(p, 1 - p)) up to 5 and beyond
+_QUANTILE = (
+    (
+        (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
+         1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
+        (5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
+         5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0),
+    ),
+    (
+        (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
+         3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0),
+        (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+         6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
+    ),
+    (
+        (2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3, 2.65321895265761230930e-2,
+         2.96560571828504891230e-1, 1.78482653991729133580e0, 5.46378491116411436990e0, 6.65790464350110377720e0),
+        (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
+         1.48753612908506148525e-2, 1.36929880922735805310e-1, 5.99832206555887937690e-1, 1.0),
+    ),
+)  # fmt: skip
+
+
+def _ratio(x: Any, which: int) -> Any:
+    above, below = _QUANTILE[which]
+    top, bottom = x * above[0] + above[1], x * below[0] + below[1]
+    for a, b in zip(above[2:], below[2:]):
+        top, bottom = top * x + a, bottom * x + b
+    return top / bottom
 
 
 @in_double
 def erfinv_of(xp: Any, y: Any) -> Any:
     """The x with erf(x) = y; +-inf at +-1, nan outside."""
+    half = y * 0.5
+    x = half * _ratio(0.180625 - half * half, 0)
     size = xp.absolute(y)
-    inside = xp.minimum(size, 1 - 2.0**-53)
-    rest = 1 - inside
-    w = -xp.log(rest * (1 + inside))
-    near = horner(w - 2.5, _INV_NEAR)
-    far = horner(xp.sqrt(xp.maximum(w, 5)) - 3, _INV_FAR)
-    x = xp.where(w < 5, near, far) * inside
-    log_rest = xp.log(rest * math.sqrt(math.pi))  # erfc(x) is about exp(-x^2) / (x sqrt(pi))
-    edge = xp.sqrt(xp.maximum(-log_rest, 1) - 0.5 * xp.log(xp.maximum(-log_rest, 1)))
-    x = xp.where(w < 16, x, edge)
-    for _ in range(3):
-        tail = x > 0.5
-        error = xp.where(tail, rest - erfc_of(xp, x), erf_of(xp, x) - inside)
-        step = error / (TWO_OVER_ROOT_PI * xp.exp(-x * x))
-        x = x - step / (1 + x * step)
-    x = xp.where(size == 1, float("inf"), xp.where(size < 1, x, float("nan")))
-    return xp.copysign(x, y)
+    outer = size > 0.85
+    if bool(outer.any()):
+        some = size[outer]
+        depth = xp.sqrt(-xp.log(xp.maximum((1 - some) * 0.5, 1e-300)))
+        tail = xp.where(depth <= 5, _ratio(depth - 1.6, 1), _ratio(depth - 5, 2))
+        tail = xp.where(some == 1, float("inf"), xp.where(some < 1, tail, float("nan")))
+        if x.ndim:
+            x[outer] = xp.copysign(tail, y[outer])
+        else:
+            x = xp.copysign(tail.reshape(()), y)
+    return x * ROOT_HALF
 
 
 @op(promote="float", inplace=True, names=("special_erfinv",), blocks="elements")

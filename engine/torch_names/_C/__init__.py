@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _TensorBase = TensorBase
+_TensorMeta = type(TensorBase)
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
 DisableTorchFunctionSubclass = DisableTorchFunction = type(
     "DisableTorchFunction",
@@ -40,8 +41,18 @@ def _get_tracing_state() -> None:
     """None: nothing is traced."""
 
 
+def _are_functorch_transforms_active() -> bool:
+    """False: there are no transforms of functions."""
+    return False
+
+
 def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     return func(*args, **(kwargs or {}))
+
+
+def _get_privateuse1_backend_name() -> str:
+    """`privateuseone`: no other backend was named."""
+    return "privateuseone"
 
 
 def _jit_set_profiling_mode(value: bool) -> bool:
@@ -50,7 +61,18 @@ def _jit_set_profiling_mode(value: bool) -> bool:
 
 
 _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
-_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
+_jit_can_fuse_on_cpu = _jit_can_fuse_on_gpu = lambda: False
+_jit_set_nvfuser_guard_mode = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
+
+
+_DISPATCH = frozenset(
+    [
+        "DispatchKey", "DispatchKeySet", "_AutoDispatchBelowADInplaceOrView", "_AutoDispatchBelowAutograd",
+        "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_dispatch_get_all_op_names", "_dispatch_has_kernel",
+        "_dispatch_has_kernel_for_dispatch_key", "_dispatch_key_for_device", "_dispatch_keys",
+        "_dispatch_tls_is_dispatch_key_excluded",
+    ]
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -60,4 +82,13 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
         return _importlib.import_module(f"engine.{name[1:]}")
+    if name[:1].isupper() or name in _DISPATCH:
+        if name in _importlib.import_module("engine.torch_names._C.types").TYPES:
+            return getattr(_importlib.import_module("engine.torch_names._C.types"), name)
+        if name in ("FunctionSchema", "Argument"):
+            return getattr(_importlib.import_module("engine._library.schema"), name)
+    if name == "parse_schema":
+        return _importlib.import_module("engine._library.schema").parse_schema
+    if name in _DISPATCH:
+        return getattr(_importlib.import_module("engine.torch_names._C.dispatch"), name)
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': the engine has no such compiled core")

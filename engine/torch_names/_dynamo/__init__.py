@@ -52,6 +52,8 @@ def export(*args: Any, **kwargs: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("config", "eval_frame"):
+    if name in ("config", "eval_frame", "utils"):
         return _importlib.import_module(f"engine.torch_names._dynamo.{name}")
+    if name == "OptimizedModule":
+        return _importlib.import_module("engine.torch_names._dynamo.eval_frame").OptimizedModule
     raise AttributeError(f"module 'torch._dynamo' has no attribute '{name}'")

@@ -8,9 +8,8 @@ from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
 __all__ = [
-    "DeQuantStub", "QuantStub", "QuantWrapper", "convert", "fuse_modules", "fuse_modules_qat",
-    "get_default_qat_qconfig",
-    "get_default_qconfig", "prepare", "prepare_qat", "quantize_dynamic",
+    "DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "QuantWrapper", "convert", "fuse_modules",
+    "fuse_modules_qat", "get_default_qat_qconfig", "get_default_qconfig", "prepare", "prepare_qat", "quantize_dynamic",
 ]  # fmt: skip
 
 
@@ -41,6 +40,18 @@ class QuantWrapper(Module):
     def forward(self, X: Tensor) -> Tensor:
         """`module(X)`."""
         return self.dequant(self.module(self.quant(X)))
+
+
+class ObserverBase(Module):
+    """What watches values to quantize them; nothing here is watched."""
+
+    def __init__(self, dtype: Any = None, is_dynamic: bool = False) -> None:
+        super().__init__()
+        self.dtype, self.is_dynamic = dtype, is_dynamic
+
+
+class FakeQuantizeBase(Module):
+    """What rounds values as quantization would; nothing here does."""
 
 
 def _refuse(name: str) -> Any:

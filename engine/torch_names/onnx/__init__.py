@@ -38,8 +38,11 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("symbolic_helper", "symbolic_opset9", "utils", "operators"):
-        raise AttributeError(f"module 'torch.onnx' has no attribute '{name}': export is not supported")
+    if name in ("symbolic_helper", "operators", "symbolic_registry", "utils") or name.startswith("symbolic_opset"):
+        try:
+            return _importlib.import_module(f"engine.torch_names.onnx.{name}")
+        except ModuleNotFoundError:
+            raise AttributeError(f"module 'torch.onnx' has no attribute '{name}': export is not supported") from None
     if name == "OperatorExportTypes":
         return _importlib.import_module("enum").Enum(name, "ONNX ONNX_ATEN ONNX_ATEN_FALLBACK RAW")
     if name == "TrainingMode":

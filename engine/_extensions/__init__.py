@@ -1,0 +1,38 @@
+"""The operators of compiled extensions of other packages, built in: a module for each namespace of `torch.ops`.
+
+Each module defines schemas with `define(namespace, schema, function)`; it comes when its namespace is first
+asked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LIBRARIES", "NAMESPACES", "define", "known", "packages"]
+
+# namespace of torch.ops -> the module here that defines it
+NAMESPACES = {"torchvision": "torchvision", "image": "image"}
+# package -> stems of its compiled files that need not be loaded
+LIBRARIES = {"torchvision": ("_C", "_C_stable", "image", "image_stable")}
+
+
+def known(path: Path) -> bool:
+    """Whether the operators of a compiled file are built in."""
+    stem = path.name.partition(".")[0]
+    return any(package in path.parts and stem in stems for package, stems in LIBRARIES.items())
+
+
+def packages() -> list[str]:
+    """The packages whose operators are built in."""
+    return sorted(LIBRARIES)
+
+
+def define(namespace: str, schema: str, function: Any) -> None:
+    """An operator whose kernel, a function of Tensors, has its own gradient."""
+    from engine import _ops
+    from engine._library.schema import parse_schema
+
+    made = _ops.define(parse_schema(f"{namespace}::{schema}"), "the engine")
+    made.kernels["CompositeImplicitAutograd"] = function
+    made.built_in = True

@@ -1,0 +1,5 @@
+"""torch.fx.graph's names: nothing is traced."""
+
+from engine.fx import Graph
+
+__all__ = ["Graph"]

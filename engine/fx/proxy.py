@@ -1,0 +1,15 @@
+"""torch.fx.proxy's names: nothing is traced."""
+
+from engine.fx import Proxy, Tracer
+
+__all__ = ["GraphAppendingTracer", "Proxy", "TraceError", "Tracer", "TracerBase"]
+
+TracerBase = Tracer
+
+
+class TraceError(ValueError):
+    """What torch raises for code that cannot be traced; never raised here."""
+
+
+class GraphAppendingTracer(TracerBase):
+    """NotImplementedError when it traces."""

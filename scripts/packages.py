@@ -1,0 +1,364 @@
+"""`make packages`: every package of hubcli/packages.toml, unmodified from PyPI, imported and used on the engine.
+
+`.packages/` holds the environment: a venv with this project (editable), what the packages need, and the newest tested
+version of each with `--no-deps`; older ones lie in folders of their own.  For each: every module is imported, those
+that cannot be are compared with tests/packages/missing/NAME.txt, then tests/packages/uses/NAME.py runs.
+
+    python scripts/packages.py [NAME...]     set up what is missing, then try these packages (all)
+      --write   write missing/NAME.txt anew (the reasons of known lines stay)
+      --gaps    write the table in docs/gaps.md from the last results of every package
+      --pin     write tests/packages/constraints.txt from what is installed
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "hubcli" / "packages.toml"
+HERE = ROOT / "tests" / "packages"
+HOME = ROOT / ".packages"
+PYTHON = HOME / "venv" / "bin" / "python"
+CONSTRAINTS = HERE / "constraints.txt"
+GAPS = ROOT / "docs" / "gaps.md"
+MARKS = ("<!-- packages: written by `python scripts/packages.py --gaps` -->", "<!-- end of packages -->")
+SECONDS = 420  # one package's imports, or its use
+ALONE = 40  # modules that failed are tried once more by themselves, so many at most
+
+
+@dataclass(frozen=True)
+class Package:
+    """A row of the table that is known to work."""
+
+    name: str
+    distribution: str
+    tested: tuple[str, ...]
+    needs: tuple[str, ...]
+    torchy: tuple[str, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Missing:
+    """A module that cannot be imported: `module [version]: Exception: reason`; no version means every one."""
+
+    module: str
+    error: str
+    reason: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        mark = f" [{self.version}]" if self.version else ""
+        return f"{self.module}{mark}: {self.error}: {self.reason}"
+
+
+def rows() -> list[Package]:
+    """The rows with tested versions, in the order of the file."""
+    found = tomllib.loads(TABLE.read_text())
+    return [
+        Package(name, row["distribution"], tuple(row["tested"]), tuple(row["needs"]), tuple(row["torchy"]))
+        for name, row in found.items()
+        if row.get("tested")
+    ]
+
+
+def read_missing(text: str) -> list[Missing]:
+    """The lines of a list of missing modules; ValueError for one that is none."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = re.fullmatch(r"([\w.]+)(?: \[([^\]]+)\])?: (\w+): (.+)", line)
+        if parts is None:
+            raise ValueError(f"not `module [version]: Exception: reason`: {line!r}")
+        module, version, error, reason = parts.groups()
+        found.append(Missing(module, error, reason, version or ""))
+    return found
+
+
+def listed(package: str, version: str) -> dict[str, Missing]:
+    """The modules that are said to be missing in this version, by name."""
+    path = HERE / "missing" / f"{package}.txt"
+    lines = read_missing(path.read_text()) if path.exists() else []
+    return {line.module: line for line in lines if line.version in ("", version)}
+
+
+def modules(folder: Path, name: str) -> Iterator[str]:
+    """The names of every module below a package's folder, itself first, none imported."""
+    yield name
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and path.name.isidentifier() and (path / "__init__.py").exists():
+            yield from modules(path, f"{name}.{path.name}")
+        elif path.suffix == ".py" and path.stem.isidentifier() and path.stem not in ("__init__", "__main__"):
+            yield f"{name}.{path.stem}"
+
+
+# --- the environment
+
+
+def pip(*arguments: str) -> None:
+    """Run the environment's pip; CalledProcessError where it fails."""
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    subprocess.run([str(PYTHON), "-m", "pip", *arguments, *quiet], check=True, cwd=ROOT)
+
+
+def target(package: Package, version: str) -> Path:
+    """Where an older version of a package lies."""
+    return HOME / "older" / f"{package.name}-{version}"
+
+
+def set_up(table: Sequence[Package]) -> None:
+    """Install what is not there yet: the project, the needs at the pinned versions, the packages without theirs."""
+    if not PYTHON.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(HOME / "venv")], check=True)
+    wanted = sorted({need for p in table for need in p.needs})
+    exact = [f"{p.distribution}=={p.tested[-1]}" for p in table]
+    said = hashlib.sha256()
+    for text in (CONSTRAINTS.read_text(), (ROOT / "pyproject.toml").read_text(), *wanted, *exact):
+        said.update(text.encode())
+    stamp = HOME / ".installed"
+    if not stamp.exists() or stamp.read_text() != said.hexdigest():
+        pip("install", "-c", str(CONSTRAINTS), "setuptools", "wheel")
+        pip("install", "-c", str(CONSTRAINTS), "-e", ".[image,onednn]", *wanted)
+        # source distributions of old packages import setuptools of the environment, not of an isolated one
+        pip("install", "--no-deps", "--no-build-isolation", *exact)
+        refuse_torch()
+        stamp.write_text(said.hexdigest())
+    for package in table:
+        for version in package.tested[:-1]:
+            folder = target(package, version)
+            if not folder.exists():
+                partial = folder.with_name(folder.name + ".partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                exactly = f"{package.distribution}=={version}"
+                pip("install", "--no-deps", "--no-build-isolation", "--target", str(partial), exactly)
+                partial.rename(folder)
+
+
+def frozen() -> dict[str, str]:
+    """What the environment holds: distribution -> version."""
+    done = subprocess.run([str(PYTHON), "-m", "pip", "list", "--format=json"], check=True, capture_output=True)
+    return {re.sub(r"[-_.]+", "-", d["name"]).lower(): d["version"] for d in json.loads(done.stdout)}
+
+
+def refuse_torch() -> None:
+    """SystemExit when something of `needs` brought torch along: nothing below would try the engine."""
+    if "torch" in frozen():
+        raise SystemExit("torch was installed into .packages/venv: a distribution of `needs` depends on it")
+
+
+def pin(table: Sequence[Package]) -> None:
+    """Write the constraints file from what is installed."""
+    ours = {re.sub(r"[-_.]+", "-", p.distribution).lower() for p in table} | {"hubcli", "pip"}
+    needed = {re.sub(r"[-_.]+", "-", need).lower() for p in table for need in p.needs}
+    pinned = (f"{name}=={version}\n" for name, version in sorted(frozen().items()) if name not in ours - needed)
+    CONSTRAINTS.write_text(
+        "# What tests/packages installs, exactly: python scripts/packages.py --pin\n" + "".join(pinned)
+    )
+
+
+# --- trying a package
+
+
+@dataclass
+class Result:
+    """What came of one version of a package."""
+
+    package: str
+    version: str
+    total: int
+    failed: dict[str, tuple[str, str]]  # module -> exception, its message
+    problems: list[str]
+    seconds: float
+
+    @property
+    def path(self) -> Path:
+        """Where it is kept for `--gaps`."""
+        return HOME / "results" / f"{self.package}-{self.version}.json"
+
+
+def environment(package: Package, version: str) -> dict[str, str]:
+    """Variables of a process that tries a package: an empty home, no offer to fetch anything."""
+    home = HOME / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TMPDIR", "ENGINE_ONEDNN_LIB")}
+    found = {**kept, "HOME": str(home), "HF_HUB_OFFLINE": "1", "PYTHONPYCACHEPREFIX": str(HOME / "pycache")}
+    found |= {"YOLO_OFFLINE": "1", "YOLO_AUTOINSTALL": "0", "YOLO_CONFIG_DIR": str(home), "MPLBACKEND": "Agg"}
+    if version != package.tested[-1]:
+        found["PYTHONPATH"] = str(target(package, version))
+    return found
+
+
+def run(command: Sequence[str], variables: dict[str, str], log: Path) -> int | str:
+    """The exit status of a program of the environment, or a word for why there is none."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        try:
+            done = subprocess.run(
+                [str(PYTHON), "-m", "engine.torch_alias", *command], env=variables, cwd=HOME, timeout=SECONDS,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"took more than {SECONDS} s"
+    return done.returncode
+
+
+def import_all(names: Sequence[str], variables: dict[str, str], log: Path) -> dict[str, tuple[str, str]]:
+    """Import modules in one process, in a new one from the next on where one ends it; those that fail, and why."""
+    failed: dict[str, tuple[str, str]] = {}
+    left = list(names)
+    while left:
+        answers, request = log.with_suffix(".jsonl"), log.with_suffix(".txt")
+        answers.unlink(missing_ok=True)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.write_text("\n".join(left))
+        status = run([str(HERE / "walk.py"), str(request), str(answers)], variables, log)
+        told = [json.loads(line) for line in answers.read_text().splitlines()] if answers.exists() else []
+        failed |= {name: (error, text) for name, error, text in told if error}
+        left = left[len(told) :]
+        if left:
+            failed[left.pop(0)] = ("Died", f"the process ended: {status}")
+    return failed
+
+
+def try_one(package: Package, version: str, write: bool) -> Result:
+    """Import every module of a package and run its use."""
+    start = time.monotonic()
+    variables = environment(package, version)
+    where = subprocess.run(
+        [str(PYTHON), "-c", f"import importlib.util as u; print(u.find_spec({package.name!r}).origin)"],
+        env=variables, cwd=HOME, check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    origin = Path(where)
+    names = list(modules(origin.parent, package.name)) if origin.name == "__init__.py" else [package.name]
+    logs = HOME / "logs" / f"{package.name}-{version}"
+    failed = import_all(names, variables, logs / "import.log")
+    known = listed(package.name, version)
+    if package.name in failed:
+        error, text = failed[package.name]
+        return Result(package.name, version, len(names), failed, [f"cannot import it: {error}: {text}"], 0.0)
+    for module in [m for m in failed if write or m not in known][:ALONE]:  # alone it may do better
+        again = import_all([module], variables, logs / "alone.log")
+        if not again:
+            del failed[module]
+    problems = []
+    if not write:
+        for module, (error, text) in failed.items():
+            if module not in known:
+                problems.append(f"cannot import {module}: {error}: {text}")
+            elif known[module].error != error:
+                problems.append(f"{module}: {error} ({text}), where the list says {known[module].error}")
+        problems += [f"{m} is listed as missing, but imports" for m in known if m in names and m not in failed]
+        problems += [f"{m} is listed as missing, but there is no such module" for m in known if m not in names]
+    use = HERE / "uses" / f"{package.name}.py"
+    if not use.exists():
+        problems.append(f"there is no tests/packages/uses/{use.name}")
+    elif (status := run([str(HERE / "use.py"), package.name], variables, logs / "use.log")) != 0:
+        problems.append(f"its use failed ({status}):\n{tail(logs / 'use.log')}")
+    result = Result(package.name, version, len(names), failed, problems, time.monotonic() - start)
+    result.path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {"total": result.total, "failed": {m: known[m].reason for m in failed if m in known}}
+    result.path.write_text(json.dumps(kept))
+    return result
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    return "\n".join("      " + line for line in log.read_text(errors="replace").splitlines()[-15:])
+
+
+def write_missing(package: Package, results: Sequence[Result]) -> None:
+    """Write the list of one package from what came of all its versions; reasons that were given stay."""
+    path = HERE / "missing" / f"{package.name}.txt"
+    given = {(m.module, m.error): m.reason for m in (read_missing(path.read_text()) if path.exists() else [])}
+    lines = set()
+    for result in results:
+        for module, (error, text) in result.failed.items():
+            everywhere = all(r.failed.get(module, ("",))[0] == error for r in results)
+            reason = given.get((module, error), text)
+            lines.add(Missing(module, error, reason, "" if everywhere else result.version))
+    path.write_text("".join(f"{line}\n" for line in sorted(lines)))
+
+
+# --- the table of docs/gaps.md
+
+
+def table_text(table: Sequence[Package]) -> str:
+    """The table, from the kept results: package, version, modules imported of all, which cannot and why."""
+    lines = ["| package | version | modules imported | those that cannot be |", "| --- | --- | --- | --- |"]
+    for package in table:
+        for version in package.tested:
+            kept = Result(package.name, version, 0, {}, [], 0.0).path
+            if not kept.exists():
+                raise SystemExit(f"no results of {package.name} {version}: python scripts/packages.py {package.name}")
+            found = json.loads(kept.read_text())
+            total, failed = found["total"], found["failed"]
+            why = Counter(failed.values())
+            names: dict[str, list[str]] = {}
+            for module, reason in failed.items():
+                names.setdefault(reason, []).append(f"`{module.partition('.')[2] or module}`")
+            said = "; ".join(
+                f"{', '.join(names[reason][:2])}{f' and {n - 2} more' if n > 2 else ''}: {reason}"
+                for reason, n in why.most_common()
+            ).replace("|", "\\|")
+            lines.append(f"| {package.distribution} | {version} | {total - len(failed)} of {total} | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_gaps(table: Sequence[Package]) -> None:
+    """Put the table between its marks in docs/gaps.md."""
+    before, _, rest = GAPS.read_text().partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    GAPS.write_text(f"{before}{MARKS[0]}\n{table_text(table)}{MARKS[1]}{after}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status 1 where a package does other than its list and its use say."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("names", nargs="*")
+    for option in ("--write", "--gaps", "--pin", "--setup"):
+        parser.add_argument(option, action="store_true")
+    given = parser.parse_args(arguments)
+    table = rows()
+    if unknown := set(given.names) - {p.name for p in table}:
+        parser.error(f"not in {TABLE.name}: {', '.join(sorted(unknown))}")
+    if given.gaps:
+        write_gaps(table)
+        return 0
+    set_up(table)
+    if given.pin:
+        pin(table)
+    if given.setup or given.pin:
+        return 0
+    chosen = [p for p in table if not given.names or p.name in given.names]
+    results: dict[str, list[Result]] = {}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        waiting = [pool.submit(try_one, p, version, given.write) for p in chosen for version in p.tested]
+        for one in concurrent.futures.as_completed(waiting):
+            result = one.result()
+            results.setdefault(result.package, []).append(result)
+            imported = f"{result.total - len(result.failed)} of {result.total} modules"
+            word = "FAILED" if result.problems else "ok"
+            print(f"{word:6} {result.package} {result.version}: {imported}, {result.seconds:.0f} s", flush=True)
+            print("".join(f"    {problem}\n" for problem in result.problems), end="", flush=True)
+    if given.write:
+        for package in chosen:
+            write_missing(package, results[package.name])
+    return int(any(r.problems for some in results.values() for r in some))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
