@@ -2,7 +2,9 @@
 
 from engine import dispatch
 from engine.ops import (  # noqa: F401
+    alignment,
     along,
+    audio,
     complex,
     coo,
     copies,
