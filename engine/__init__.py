@@ -96,7 +96,7 @@ def __getattr__(name: str) -> object:
             setattr(sys.modules[__name__], name, value)
             return value
     alias = sys.modules.get("engine.torch_alias")
-    if alias is not None and f"torch.{name}" in alias._ELSEWHERE and alias.installed():
+    if alias is not None and alias.elsewhere(name):
         return _importlib.import_module(f"torch.{name}")
     raise AttributeError(f"module 'engine' has no attribute '{name}'")
 

@@ -20,11 +20,14 @@ from types import ModuleType
 from typing import Any
 
 from engine import torch_names
+from engine.torch_names import refused
 
 __all__ = ["install", "installed", "main"]
 
 # Names that live elsewhere than under `engine`; imported at first use, by string: engine never imports hubcli.
 _ELSEWHERE = {"torch.hub": "hubcli.torch_hub", "torch.utils.model_zoo": "hubcli.torch_hub"}
+# Compiled modules of packages, linked to torch's libraries: what they do is built in (`engine/ops/audio.py`).
+_EXTENSIONS = dict.fromkeys(["torchaudio._torchaudio", "torchaudio.lib._torchaudio"], "engine.torch_names._torchaudio")
 
 
 class _Loader(importlib.abc.Loader):
@@ -38,7 +41,8 @@ class _Loader(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__, module.__loader__ = self.kept
+        if self.kept[0] is not None:
+            module.__spec__, module.__loader__ = self.kept
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -62,22 +66,51 @@ class _Finder(importlib.abc.MetaPathFinder):
             yield _Distribution()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" and not name.startswith("torch."):
+        if name != "torch" and not name.startswith("torch.") and name not in _EXTENSIONS:
             return None
-        real = _ELSEWHERE.get(name) or torch_names.home(name)
+        real = _ELSEWHERE.get(name) or _EXTENSIONS.get(name) or torch_names.home(name)
         try:
             module = importlib.import_module(real)
         except ModuleNotFoundError as error:
             if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
                 raise
-            raise ModuleNotFoundError(
-                f"No module named '{name}': the engine, which stands in for torch here, does not have it", name=name
-            ) from None
+            refusing = refused.module(name[6:])
+            if refusing is None:
+                raise ModuleNotFoundError(
+                    f"No module named '{name}': the engine, which stands in for torch here, does not have it", name=name
+                ) from None
+            module = refusing
+        if name[6:] in refused.PARENTS:
+            _let_find_children(module, name)
         is_package = hasattr(module, "__path__")
         return importlib.machinery.ModuleSpec(name, _Loader(module), is_package=is_package)
 
 
 _finder = _Finder()
+
+
+def _let_find_children(module: ModuleType, name: str) -> None:
+    """Make `from torch.onnx import symbolic_helper` find a module of the table, whose parent may be a single file."""
+    ask = module.__dict__.get("__getattr__")
+    if hasattr(ask, "finds_children"):
+        return
+    if not hasattr(module, "__path__"):
+        module.__path__ = []
+
+    def __getattr__(attribute: str) -> Any:
+        if f"{name[6:]}.{attribute}" in refused.MODULES:
+            return importlib.import_module(f"{name}.{attribute}")
+        if ask is not None:
+            return ask(attribute)
+        raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
+
+    __getattr__.finds_children = True  # type: ignore[attr-defined]
+    module.__getattr__ = __getattr__  # type: ignore[method-assign]
+
+
+def elsewhere(name: str) -> bool:
+    """Whether `torch.NAME` is a module that only the alias serves."""
+    return installed() and (f"torch.{name}" in _ELSEWHERE or name in refused.MODULES)
 
 
 def installed() -> bool:
