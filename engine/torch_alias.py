@@ -98,7 +98,7 @@ def _let_find_children(module: ModuleType, name: str) -> None:
         module.__path__ = []
 
     def __getattr__(attribute: str) -> Any:
-        if f"{name[6:]}.{attribute}" in refused.MODULES:
+        if refused.has(f"{name[6:]}.{attribute}"):
             return importlib.import_module(f"{name}.{attribute}")
         if ask is not None:
             return ask(attribute)
@@ -110,7 +110,7 @@ def _let_find_children(module: ModuleType, name: str) -> None:
 
 def elsewhere(name: str) -> bool:
     """Whether `torch.NAME` is a module that only the alias serves."""
-    return installed() and (f"torch.{name}" in _ELSEWHERE or name in refused.MODULES)
+    return installed() and (f"torch.{name}" in _ELSEWHERE or refused.has(name))
 
 
 def installed() -> bool:

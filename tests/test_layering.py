@@ -51,7 +51,7 @@ RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in r
 # `import engine` gives torch's names, which the ops define
 RANKS["engine"] = RANKS["engine.ops"]
 # lists of names and nothing else
-RANKS["engine.torch_names._names"] = 0
+RANKS["engine.torch_names._names"] = RANKS["engine.torch_names.refused"] = 0
 
 # The rooms of the hub, from the ground up: each may use those before it.  A module at the top is below all of them
 # unless it is named here.

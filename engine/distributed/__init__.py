@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from engine.torch_names import refused
 
 __all__ = [
     "Backend", "GroupMember", "ProcessGroup", "ReduceOp", "all_gather", "all_gather_object", "all_reduce", "all_to_all",
@@ -110,6 +113,28 @@ isend, irecv = map(_refuse, ["isend", "irecv"])
 all_gather_object, broadcast_object_list = map(_refuse, ["all_gather_object", "broadcast_object_list"])
 all_gather_into_tensor, reduce_scatter_tensor = map(_refuse, ["all_gather_into_tensor", "reduce_scatter_tensor"])
 all_reduce_multigpu, all_gather_multigpu = map(_refuse, ["all_reduce_multigpu", "all_gather_multigpu"])
+
+# names of torch 2 without a body here; each raises NotImplementedError
+_MORE = """
+BackendConfig DistBackendError DistError DistNetworkError DistStoreError FileStore HashStore P2POp PrefixStore
+ProcessGroupGloo Store TCPStore Work
+all_gather_coalesced all_reduce_coalesced all_to_all_single batch_isend_irecv gather_object get_backend_config
+get_global_rank get_group_rank get_process_group_ranks monitored_barrier new_subgroups new_subgroups_by_enumeration
+recv_object_list register_rendezvous_handler rendezvous scatter_object_list send_object_list split_group
+"""
+globals().update(refused.names("distributed", _MORE, "the engine runs in one process"))
+ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]
+Backend.default_device_backend_map = {"cpu": "gloo", "cuda": "nccl"}  # type: ignore[attr-defined]
+default_pg_timeout = datetime.timedelta(minutes=30)
+
+
+def is_backend_available(backend: str) -> bool:
+    """False."""
+    return False
+
+
+is_xccl_available = is_available
+
 
 if TYPE_CHECKING:
     from engine.distributed import device_mesh as device_mesh

@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Any
 
-__all__ = ["CPUOffload", "FullyShardedDataParallel", "MixedPrecision", "ShardingStrategy", "fully_shard"]
+from engine.nn.modules.module import Module
+from engine.torch_names import refused
+
+__all__ = [
+    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule",
+    "FullOptimStateDictConfig", "FullStateDictConfig", "FullyShardedDataParallel", "LocalOptimStateDictConfig",
+    "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy", "OptimStateDictConfig",
+    "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "ShardingStrategy",
+    "StateDictConfig", "StateDictSettings", "StateDictType", "UnshardHandle", "fully_shard",
+    "register_fsdp_forward_method",
+]  # fmt: skip
 
 
 class ShardingStrategy(Enum):
@@ -15,25 +25,76 @@ class ShardingStrategy(Enum):
     SHARD_GRAD_OP = auto()
     NO_SHARD = auto()
     HYBRID_SHARD = auto()
+    _HYBRID_SHARD_ZERO2 = auto()
+
+
+class BackwardPrefetch(Enum):
+    """When the next parameters are fetched."""
+
+    BACKWARD_PRE = auto()
+    BACKWARD_POST = auto()
+
+
+class StateDictType(Enum):
+    """In what form a state_dict is."""
+
+    FULL_STATE_DICT = auto()
+    LOCAL_STATE_DICT = auto()
+    SHARDED_STATE_DICT = auto()
+
+
+class OptimStateKeyType(Enum):
+    """What names a parameter in an optimizer's state."""
+
+    PARAM_NAME = auto()
+    PARAM_ID = auto()
+
+
+def _refuse() -> Any:
+    raise NotImplementedError("torch.distributed.fsdp is not supported: the engine runs in one process")
 
 
 def fully_shard(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
-    raise NotImplementedError("torch.distributed.fsdp is not supported: the engine runs in one process")
+    _refuse()
 
 
-class FullyShardedDataParallel:
+def register_fsdp_forward_method(module: Any, method_name: str) -> None:
+    """Nothing: torch has it do nothing for a module that is not spread, too."""
+
+
+class FullyShardedDataParallel(Module):
     """NotImplementedError when it is made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        fully_shard()
+        _refuse()
+
+    @staticmethod
+    def fsdp_modules(module: Any, root_only: bool = False) -> list:
+        """Empty: no module is one."""
+        return []
+
+    @staticmethod
+    def state_dict_type(*args: Any, **kwargs: Any) -> Any:
+        """NotImplementedError."""
+        _refuse()
+
+    set_state_dict_type = get_state_dict_type = summon_full_params = state_dict_type
+    optim_state_dict = optim_state_dict_to_load = rekey_optim_state_dict = state_dict_type
+    full_optim_state_dict = sharded_optim_state_dict = state_dict_type
 
 
-class CPUOffload:
-    """NotImplementedError when it is made."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        fully_shard()
-
-
-MixedPrecision = CPUOffload
+# fmt: off
+(
+    CPUOffload, CPUOffloadPolicy, FSDPModule, FullOptimStateDictConfig, FullStateDictConfig, LocalOptimStateDictConfig,
+    LocalStateDictConfig, MixedPrecision, MixedPrecisionPolicy, OffloadPolicy, OptimStateDictConfig,
+    ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictConfig, StateDictSettings, UnshardHandle,
+) = (
+    refused.kind("distributed.fsdp", name, "the engine runs in one process") for name in (
+        "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullOptimStateDictConfig", "FullStateDictConfig",
+        "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy",
+        "OptimStateDictConfig", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "StateDictConfig",
+        "StateDictSettings", "UnshardHandle",
+    )
+)
+# fmt: on

@@ -8,11 +8,12 @@ when it is made.  `Name(A B)` is an Enum.  Others are functions that raise when 
 from __future__ import annotations
 
 import enum
+import importlib
 import re
 from types import ModuleType
 from typing import Any
 
-__all__ = ["MODULES", "PARENTS", "function", "kind", "module", "names"]
+__all__ = ["ALSO", "MODULES", "PARENTS", "function", "has", "kind", "module", "names"]
 
 _ONE = "the engine runs in one process"
 _PROGRAM = "the engine records no program of a module"
@@ -21,7 +22,10 @@ _COMPILER = "the engine compiles no Python"
 # module -> (why, names)
 MODULES: dict[str, tuple[str, str]] = {
     "distributed._composable": (_ONE, "checkpoint fully_shard replicate"),
-    "distributed._composable.fsdp": (_ONE, "CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy fully_shard"),
+    "distributed._composable.fsdp": (
+        _ONE,
+        "CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy fully_shard",
+    ),
     "distributed._functional_collectives": (
         _ONE,
         "AsyncCollectiveTensor all_gather_tensor all_gather_tensor_autograd all_reduce all_to_all_single "
@@ -117,6 +121,7 @@ MODULES: dict[str, tuple[str, str]] = {
         "loss_parallel parallelize_module",
     ),
     "distributed.tensor.parallel.fsdp": (_ONE, "DTensorExtensions"),
+    "distributed.distributed_c10d": (_ONE, "_get_default_group _get_pg_default_device _object_to_tensor"),
     "distributed.utils": (_ONE, "_sync_module_states _sync_params_and_buffers _verify_param_shape_across_processes"),
     "export": (
         _PROGRAM,
@@ -129,10 +134,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "export.dynamic_shapes": (_PROGRAM, "Dim(AUTO STATIC DYNAMIC)"),
     "export.exported_program": (_PROGRAM, "ExportedProgram"),
     "export.graph_signature": (_PROGRAM, "InputKind OutputKind ExportGraphSignature"),
-    "fx.experimental.symbolic_shapes": (
-        _PROGRAM,
-        "GuardOnDataDependentSymNode ShapeEnv free_symbols free_unbacked_symbols",
-    ),
     "fx.passes": (_PROGRAM, ""),
     "fx.passes.infra": (_PROGRAM, ""),
     "fx.passes.infra.pass_base": (_PROGRAM, "PassBase PassResult"),
@@ -141,7 +142,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "_inductor": (_COMPILER, "aoti_compile_and_package aoti_load_package compile list_mode_options list_options"),
     "_inductor.config": (_COMPILER, ""),
     "_inductor.utils": (_COMPILER, "run_and_get_code"),
-    "_prims_common": (_COMPILER, ""),
+    "_prims": (_COMPILER, ""),
     "_C._distributed_c10d": (_ONE, "Reducer ReduceOp ProcessGroup Store"),
     "_C._distributed_rpc": (_ONE, "TensorPipeAgent WorkerInfo"),
     "masked": ("there are no tensors with a mask", "MaskedTensor as_masked_tensor is_masked_tensor masked_tensor"),
@@ -175,8 +176,22 @@ MODULES: dict[str, tuple[str, str]] = {
     "ao.nn.qat": ("tensors are not quantized", "Conv2d Linear"),
 }
 
-# modules under which the table has others
-PARENTS = frozenset(name.rpartition(".")[0] for name in MODULES) - {""}
+# further names of a module that is there already
+ALSO = {
+    "distributed.fsdp.api": "distributed.fsdp",
+    "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp",
+    "distributed.tensor.placement_types": "distributed.tensor",
+    "distributed.constants": "distributed",
+    "distributed.distributed_c10d": "distributed",
+    "fx.graph": "fx",
+    "fx.graph_module": "fx",
+    "fx.interpreter": "fx",
+    "fx.node": "fx",
+    "fx._symbolic_trace": "fx",
+    "profiler.profiler": "profiler",
+}
+# modules under which the tables have others
+PARENTS = frozenset(name.rpartition(".")[0] for name in (*MODULES, *ALSO)) - {""}
 
 
 def function(module: str, name: str, why: str) -> Any:
@@ -218,13 +233,21 @@ def names(module: str, text: str, why: str) -> dict[str, Any]:
     return made
 
 
+def has(name: str) -> bool:
+    """Whether the tables have this module."""
+    return name in MODULES or name in ALSO
+
+
 def module(name: str) -> ModuleType | None:
     """The module of `MODULES` for `distributed.checkpoint`, made anew; None if the table has no such name."""
-    if name not in MODULES:
+    if not has(name):
         return None
-    why, text = MODULES[name]
-    made = ModuleType(f"torch.{name}", f"torch.{name}'s names; using one raises NotImplementedError: {why}.")
+    why, text = MODULES.get(name, ("", ""))
+    made = ModuleType(f"torch.{name}", f"torch.{name}'s names; using one raises NotImplementedError.")
     made.__path__ = []  # whose sub-modules the import system asks for, too
     made.__dict__.update(names(name, text, why))
+    if name in ALSO:
+        home = importlib.import_module(f"engine.{ALSO[name]}")
+        made.__getattr__ = lambda attribute: getattr(home, attribute)  # type: ignore[method-assign]
     made.__all__ = [n for n in made.__dict__ if n[0] != "_"]  # type: ignore[attr-defined]
     return made

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_tensor"]
+__all__ = [
+    "DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor",
+    "empty", "full", "ones", "rand", "randn", "zeros",
+]  # fmt: skip
 
 
 class DTensor:
@@ -39,6 +42,13 @@ class Shard(Placement):
         self.dim = dim
 
 
+class _StridedShard(Shard):
+    """Cut along `dim`, every so many."""
+
+
 def distribute_tensor(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
     raise NotImplementedError("torch.distributed.tensor is not supported: the engine runs in one process")
+
+
+distribute_module = empty = full = ones = rand = randn = zeros = distribute_tensor
