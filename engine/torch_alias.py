@@ -27,7 +27,9 @@ __all__ = ["install", "installed", "main"]
 # Names that live elsewhere than under `engine`; imported at first use, by string: engine never imports hubcli.
 _ELSEWHERE = {"torch.hub": "hubcli.torch_hub", "torch.utils.model_zoo": "hubcli.torch_hub"}
 # Compiled modules of packages, linked to torch's libraries: what they do is built in (`engine/ops/audio.py`).
-_EXTENSIONS = dict.fromkeys(["torchaudio._torchaudio", "torchaudio.lib._torchaudio"], "engine.torch_names._torchaudio")
+_EXTENSIONS = dict.fromkeys(
+    ["torchaudio._torchaudio", "torchaudio.lib._torchaudio"], "engine._extensions.torchaudio_module"
+)
 
 
 class _Loader(importlib.abc.Loader):

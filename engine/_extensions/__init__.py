@@ -12,9 +12,12 @@ from typing import Any
 __all__ = ["LIBRARIES", "NAMESPACES", "define", "known", "packages"]
 
 # namespace of torch.ops -> the module here that defines it
-NAMESPACES = {"torchvision": "torchvision", "image": "image"}
+NAMESPACES = {"torchvision": "torchvision", "image": "image", "torchaudio": "torchaudio", "_torchaudio": "torchaudio"}
 # package -> stems of its compiled files that need not be loaded
-LIBRARIES = {"torchvision": ("_C", "_C_stable", "image", "image_stable")}
+LIBRARIES = {
+    "torchvision": ("_C", "_C_stable", "image", "image_stable"),
+    "torchaudio": ("_torchaudio", "libtorchaudio"),
+}
 
 
 def known(path: Path) -> bool:

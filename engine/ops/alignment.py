@@ -128,9 +128,6 @@ def rnnt_loss_forward(
     return result[0], result[1]
 
 
-rnnt_loss = rnnt_loss_forward  # until torchaudio 2.8, with autograd of its own
-
-
 @op(method=False, public=False, out=False, tensors=("log_probs", "targets"), why="labels: nothing to differentiate")
 @samples(lambda t: [(t.constant(t(7, 4)), t.of([1, 2, 2]), 0), (t.constant(t(3, 3)), t.of([0]), 2)])
 def best_alignment(xp, log_probs, targets, blank: int):

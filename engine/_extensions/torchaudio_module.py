@@ -1,6 +1,6 @@
-"""What torchaudio's compiled modules, which are linked to torch's libraries, say of themselves: the engine has their work.
+"""In place of torchaudio's compiled modules `_torchaudio`, linked to torch's libraries: what they say of themselves.
 
-Its operators are those of `engine/ops/audio.py` and `alignment.py`; room acoustics, sox and ffmpeg are not among them.
+The operators are in `torchaudio.py` beside this; room acoustics, sox, ffmpeg and the CTC decoders are not among them.
 """
 
 from __future__ import annotations
