@@ -71,6 +71,8 @@ _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
+    **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),
+    "PyTorchFileReader": "serialization.file_reader",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "torch_names._top_level"),
     "TensorType": "torch_names._C",
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},

@@ -32,6 +32,11 @@ def _rebuild_tensor_v2(
     return _rebuild_tensor(storage, storage_offset, size, stride).requires_grad_(requires_grad)
 
 
+def _element_size(dtype: Any) -> int:
+    """Bytes an element."""
+    return dtype.itemsize
+
+
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
     """A Parameter of this data."""
     from engine.nn.parameter import Parameter

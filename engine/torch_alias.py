@@ -76,7 +76,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         except ModuleNotFoundError as error:
             if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
                 raise
-            refusing = refused.module(name[6:])
+            refusing = refused.module(name[6:], lambda inner: importlib.import_module(f"torch.{inner}"))
             if refusing is None:
                 raise ModuleNotFoundError(
                     f"No module named '{name}': the engine, which stands in for torch here, does not have it", name=name

@@ -14,12 +14,14 @@ _WHERE = {
     "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly", "anomaly_mode": "anomaly",
     "forward_ad": "forward_ad",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
-    "inference_mode": "grad_mode", "grad_mode": "grad_mode",
+    "inference_mode": "grad_mode", "grad_mode": "grad_mode", "profiler_legacy": "profiler_legacy",
+    "_profiler_enabled": "profiler_legacy", "_disable_profiler": "profiler_legacy",
 }  # fmt: skip
 _MODULES = frozenset(
     [
         "function",
         "profiler",
+        "profiler_legacy",
         "profiler_util",
         "functional",
         "graph",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["is_available", "is_built", "is_macos13_or_newer"]
+__all__ = ["is_available", "is_built", "is_macos13_or_newer", "is_macos_or_newer"]
 
 
 def is_built() -> bool:
@@ -16,5 +16,10 @@ def is_available() -> bool:
 
 
 def is_macos13_or_newer(minor: int = 0) -> bool:
+    """False."""
+    return False
+
+
+def is_macos_or_newer(major: int, minor: int) -> bool:
     """False."""
     return False

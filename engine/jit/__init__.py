@@ -142,6 +142,34 @@ class ScriptFunction:
     """What torch makes of scripted functions; nothing is one here."""
 
 
+class TracerWarning(Warning):
+    """What torch warns with while it traces; never given here."""
+
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        """Nothing."""
+
+
+class ScriptObject:
+    """An object of a compiled program; nothing is one here."""
+
+
+class Graph(ScriptObject):
+    """A compiled program; nothing is one here."""
+
+
+class Node(Graph):
+    """A step of a compiled program; nothing is one here."""
+
+
+class Value(Graph):
+    """A value of a compiled program; nothing is one here."""
+
+
+class Block(Graph):
+    """A part of a compiled program; nothing is one here."""
+
+
 class CompilationUnit:
     """NotImplementedError: source text in TorchScript is not compiled."""
 
@@ -277,3 +305,8 @@ def _jit_internal_is_scripting() -> bool:
 
 _unwrap_optional = functools.partial(lambda x: x)
 _overload_typing = overload
+
+
+def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
+    """NotImplementedError: calls are not recorded as a program."""
+    _refuse("_get_trace_graph", "call the model itself")

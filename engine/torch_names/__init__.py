@@ -8,7 +8,8 @@ __all__ = ["MODULES", "home"]
 MODULES = frozenset(
     [
         "_C", "_dynamo", "_prims_common", "_jit_internal", "_six", "_subclasses", "_tensor", "accelerator", "ao", "cpu", "functional",
-        "futures", "mps", "nested", "onnx", "overrides", "quantization", "types", "xpu",
+        "futures", "mps",
+        "mtia", "nested", "onnx", "overrides", "quantization", "types", "xpu",
     ]
 )  # fmt: skip
 

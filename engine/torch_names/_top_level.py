@@ -24,6 +24,101 @@ has_lapack = has_spectral = has_openmp = True
 has_mkl = False
 
 
+def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each row of sorted row indices begins: input (n) -> (size + 1)."""
+    kind = dtypes.int32 if out_int32 else dtypes.int64
+    return torch.searchsorted(input, torch.arange(size + 1, dtype=input.dtype, device=input.device)).to(kind)
+
+
+def _convert_indices_from_csr_to_coo(
+    crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False
+) -> Tensor:
+    """Row and column of each element: crow_indices (rows + 1), col_indices (n) -> (2, n)."""
+    kind = dtypes.int32 if out_int32 else dtypes.int64
+    rows = torch.arange(crow_indices.shape[0] - 1, dtype=kind, device=crow_indices.device)
+    pair = [rows.repeat_interleave(crow_indices.diff().to(dtypes.int64)), col_indices.to(kind)]
+    return torch.stack(pair[::-1] if transpose else pair)
+
+
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of softmax from its output.  grad_output (*), output (*) -> (*)."""
+    from engine.ops.nn.softmax import softmax_backward
+
+    return softmax_backward(grad_output, output, dim).to(input_dtype)
+
+
+def segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
+    unsafe: bool = False, initial: Any = None,
+) -> Tensor:  # fmt: skip
+    """The sum, mean, prod, max or min of each segment of rows: data (n, *), lengths (k) or offsets (k + 1) -> (k, *).
+
+    Empty segments give `initial`, or the value that changes nothing (NaN for a mean).
+    """
+    if axis != 0 or indices is not None or (lengths is None) == (offsets is None):
+        raise NotImplementedError("segment_reduce takes lengths or offsets of one dimension and axis=0")
+    if lengths is None:
+        lengths = offsets.diff()
+    if lengths.dim() != 1:
+        raise NotImplementedError("segment_reduce takes lengths or offsets of one dimension and axis=0")
+    how = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    starts = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": float("-inf"), "amin": float("inf")}
+    if how not in starts:
+        raise RuntimeError(f"Unsupported reduction: {reduce}")
+    if not unsafe and int(lengths.sum()) != data.shape[0]:
+        raise RuntimeError("Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1)")
+    rows = torch.arange(lengths.shape[0], device=data.device).repeat_interleave(lengths)
+    index = rows.reshape(-1, *[1] * (data.dim() - 1)).expand_as(data)
+    start = starts[how] if initial is None else initial
+    result = data.new_full((lengths.shape[0], *data.shape[1:]), start)
+    if how == "mean":
+        total = result.scatter_reduce(0, index, data, "sum")
+        count = lengths.to(data.dtype).reshape(-1, *[1] * (data.dim() - 1))
+        empty = float("nan") if initial is None else initial
+        return torch.where(count > 0, total / count.clamp(min=1), empty)
+    return result.scatter_reduce(0, index, data, how)
+
+
+_segment_reduce = segment_reduce
+
+
+def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """Products of the groups of rows that end at `offs` (g): mat_a (n, k), mat_b (g, k, m) -> (n, m).
+
+    Of two 3-d operands the batched product; of two 2-d ones the groups are of the dimension that they share.
+    """
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    if offs is None:
+        result = torch.bmm(mat_a, mat_b)
+    else:
+        ends = offs.tolist()
+        pieces = list(zip([0, *ends], ends))
+        if mat_a.dim() == 2 and mat_b.dim() == 2:
+            result = torch.stack([mat_a[:, i:j] @ mat_b[i:j] for i, j in pieces])
+        elif mat_a.dim() == 2:
+            parts = [mat_a[i:j] @ mat_b[g] for g, (i, j) in enumerate(pieces)]
+            rest = mat_a.shape[0] - (ends[-1] if ends else 0)
+            result = torch.cat([*parts, mat_a.new_zeros((rest, mat_b.shape[-1]))])
+        else:
+            result = torch.cat([mat_a[g] @ mat_b[:, i:j] for g, (i, j) in enumerate(pieces)], 1)
+    return result if out_dtype is None else result.to(out_dtype)
+
+
+def _scaled_mm(*args: Any, **kwargs: Any) -> Tensor:
+    """NotImplementedError: there are no tensors of 8-bit floats."""
+    raise NotImplementedError("torch._scaled_mm is not supported: there are no tensors of 8-bit floats")
+
+
+def sparse_csr_tensor(*args: Any, **kwargs: Any) -> Tensor:
+    """NotImplementedError: the one sparse layout is COO."""
+    raise NotImplementedError("compressed sparse layouts are not supported: use torch.sparse_coo_tensor")
+
+
+sparse_csc_tensor = sparse_compressed_tensor = sparse_csr_tensor
+legacy_contiguous_format = torch.contiguous_format
+
+
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """true_fn(*operands) if `pred`, a bool or a Tensor of one element, else false_fn(*operands)."""
     if isinstance(pred, Tensor) and pred.numel() != 1:

@@ -69,6 +69,11 @@ def get_ignored_functions() -> set:
     return set()
 
 
+def get_default_nowrap_functions() -> set:
+    """Empty."""
+    return set()
+
+
 def get_overridable_functions() -> dict:
     """Empty."""
     return {}

@@ -1,15 +1,15 @@
 """Modules of torch whose names can be imported and whose use raises NotImplementedError, from one table.
 
-Packages import them at their top and use them on a path that is not taken here (several processes, export, compilation).
+Packages import them at their top and use them on a path that is not taken here: several processes, export, compilation.
 A name with a capital is a class: it can be subclassed, asked for with isinstance and written in annotations, and raises
-when it is made.  `Name(A B)` is an Enum.  Others are functions that raise when they are called.
+when it is made.  `Name(A B)` is an Enum, `name~` makes decorators without effect.  Others are functions that raise when they are called.
 """
 
 from __future__ import annotations
 
 import enum
-import importlib
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -61,8 +61,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "distributed.algorithms.model_averaging.averagers": (_ONE, "ModelAverager PeriodicModelAverager"),
     "distributed.checkpoint": (
         _ONE,
-        "DefaultLoadPlanner DefaultSavePlanner FileSystemReader FileSystemWriter LoadPlan LoadPlanner Metadata ReadItem "
-        "SavePlan SavePlanner StorageReader StorageWriter async_save load load_state_dict save save_state_dict",
+        "DefaultLoadPlanner DefaultSavePlanner FileSystemReader FileSystemWriter LoadPlan LoadPlanner Metadata "
+        "ReadItem SavePlan SavePlanner StorageReader StorageWriter async_save load load_state_dict save save_state_dict",
     ),
     "distributed.checkpoint._consolidate_hf_safetensors": (_ONE, "consolidate_safetensors_files"),
     "distributed.checkpoint.default_planner": (_ONE, "DefaultLoadPlanner DefaultSavePlanner"),
@@ -125,8 +125,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "distributed.utils": (_ONE, "_sync_module_states _sync_params_and_buffers _verify_param_shape_across_processes"),
     "export": (
         _PROGRAM,
-        "Constraint Dim(AUTO STATIC DYNAMIC) ExportBackwardSignature ExportGraphSignature ExportedProgram ModuleCallEntry "
-        "ModuleCallSignature ShapesCollection default_decompositions draft_export dims export export_for_training load "
+        "Constraint Dim(AUTO STATIC DYNAMIC) ExportBackwardSignature ExportGraphSignature ExportedProgram "
+        "ModuleCallEntry ModuleCallSignature ShapesCollection default_decompositions draft_export dims export export_for_training load "
         "register_dataclass save unflatten",
     ),
     "export._trace": (_PROGRAM, "_export"),
@@ -151,7 +151,7 @@ MODULES: dict[str, tuple[str, str]] = {
         "processes are not bound to nodes of memory",
         "AffinityMode(NODE SOCKET EXCLUSIVE CORE_COMPLEX) NumaOptions",
     ),
-    "onnx.symbolic_helper": (_PROGRAM, "cast_pytorch_to_onnx _get_const _get_tensor_sizes"),
+    "onnx.symbolic_helper": (_PROGRAM, "_get_const _get_tensor_sizes cast_pytorch_to_onnx parse_args~ quantized_args~"),
     **dict.fromkeys(
         [f"onnx.symbolic_opset{number}" for number in range(7, 21)],
         (_PROGRAM, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),
@@ -165,6 +165,9 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "package.package_importer": ("archives that carry code are not read", "PackageImporter"),
     "package.package_exporter": ("archives that carry code are not written", "PackageExporter"),
+    "jit._recursive": (_PROGRAM, "concrete_type_store create_script_module"),
+    "jit.frontend": (_PROGRAM, "NotSupportedError"),
+    "jit.mobile": (_PROGRAM, "_load_for_lite_interpreter"),
     "utils._sympy": (_PROGRAM, ""),
     "utils._sympy.numbers": (_PROGRAM, "IntInfinity NegativeIntInfinity"),
     "utils._sympy.value_ranges": (_PROGRAM, "ValueRanges"),
@@ -206,6 +209,11 @@ def function(module: str, name: str, why: str) -> Any:
     return call
 
 
+def _decorators(*args: Any, **kwargs: Any) -> Any:
+    """A decorator that returns its function."""
+    return lambda fn: fn
+
+
 def kind(module: str, name: str, why: str, base: type = object) -> Any:
     """A class that raises NotImplementedError when it is made, naming itself."""
 
@@ -224,8 +232,10 @@ def kind(module: str, name: str, why: str, base: type = object) -> Any:
 def names(module: str, text: str, why: str) -> dict[str, Any]:
     """The functions, classes and Enums of a text of names."""
     made: dict[str, Any] = {}
-    for name, members in re.findall(r"(\w+)(?:\(([\w ]+)\))?", text):
-        if members:
+    for name, decorator, members in re.findall(r"(\w+)(~?)(?:\(([\w ]+)\))?", text):
+        if decorator:
+            made[name] = _decorators
+        elif members:
             made[name] = enum.Enum(name, members, module=f"torch.{module}")
         else:
             make = kind if name.lstrip("_")[0].isupper() else function
@@ -238,8 +248,11 @@ def has(name: str) -> bool:
     return name in MODULES or name in ALSO
 
 
-def module(name: str) -> ModuleType | None:
-    """The module of `MODULES` for `distributed.checkpoint`, made anew; None if the table has no such name."""
+def module(name: str, load: Callable[[str], ModuleType]) -> ModuleType | None:
+    """The module of the tables for `distributed.checkpoint`, made anew; None if they have no such name.
+
+    load(name) gives a module that is there already.
+    """
     if not has(name):
         return None
     why, text = MODULES.get(name, ("", ""))
@@ -247,7 +260,7 @@ def module(name: str) -> ModuleType | None:
     made.__path__ = []  # whose sub-modules the import system asks for, too
     made.__dict__.update(names(name, text, why))
     if name in ALSO:
-        home = importlib.import_module(f"engine.{ALSO[name]}")
+        home = load(ALSO[name])
         made.__getattr__ = lambda attribute: getattr(home, attribute)  # type: ignore[method-assign]
     made.__all__ = [n for n in made.__dict__ if n[0] != "_"]  # type: ignore[attr-defined]
     return made

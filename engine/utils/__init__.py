@@ -4,9 +4,22 @@ Imported at first use: `utils.data`, `utils.checkpoint`, `utils.dlpack`, `utils.
 """
 
 import importlib as _importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-_MODULES = frozenset(["_pytree", "checkpoint", "cpp_extension", "data", "dlpack", "hooks", "tensorboard"])
+_MODULES = frozenset(
+    ["_pytree", "checkpoint", "cpp_extension", "data", "dlpack", "flop_counter", "hooks", "tensorboard"]
+)
+
+
+def swap_tensors(t1: Any, t2: Any) -> None:
+    """Exchange all that two Tensors are: values, gradient, class, attributes; names of either go on naming it.
+
+    A graph that accumulates into one of them no longer does.
+    """
+    t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+    t1.__class__, t2.__class__ = t2.__class__, t1.__class__
+    for tensor in (t1, t2):
+        tensor.__dict__.pop("_accumulator", None)
 
 if TYPE_CHECKING:
     from engine.utils import _pytree as _pytree
@@ -14,6 +27,7 @@ if TYPE_CHECKING:
     from engine.utils import cpp_extension as cpp_extension
     from engine.utils import data as data
     from engine.utils import dlpack as dlpack
+    from engine.utils import flop_counter as flop_counter
     from engine.utils import hooks as hooks
     from engine.utils import tensorboard as tensorboard
 else:

@@ -6,19 +6,24 @@ all else is a leaf.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+import dataclasses
+import functools
+import json
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 __all__ = [
-    "Context", "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "keystr",
+    "Context", "GetAttrKey", "KeyEntry", "KeyPath", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec",
+    "arg_tree_leaves", "is_namedtuple", "key_get", "keystr", "register_constant", "register_dataclass",
     "register_pytree_node", "tree_all", "tree_all_only", "tree_any",
     "tree_any_only", "tree_flatten", "tree_flatten_with_path", "tree_is_leaf", "tree_iter", "tree_leaves",
     "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_", "tree_map_with_path",
-    "tree_structure", "tree_unflatten",
+    "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_loads", "treespec_pprint",
 ]  # fmt: skip
 
-PyTree = Any
+PyTree = KeyEntry = Any
+KeyPath = tuple[KeyEntry, ...]
 Context = Any  # what a container needs beside its children to be put together again
 _IsLeaf = Callable[[Any], bool] | None
 
@@ -147,11 +152,18 @@ def _node_def(x: Any) -> NodeDef | None:
     return _NAMED if found is None and _is_namedtuple(x) else found
 
 
-def _get_node_type(tree: Any) -> Any:
-    """The kind of container: `namedtuple` for named tuples, else the class."""
-    from collections import namedtuple
+def is_namedtuple(obj: Any) -> bool:
+    """Whether `obj` is a named tuple, or the class of one."""
+    kind = obj if isinstance(obj, type) else type(obj)
+    return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
 
-    return namedtuple if _is_namedtuple(tree) else type(tree)
+
+is_namedtuple_instance = _is_namedtuple
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The type under which the container is registered: `namedtuple` for all of those."""
+    return namedtuple if _is_namedtuple(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
 
 
 class TreeSpec:
@@ -346,3 +358,119 @@ def tree_any_only(kind: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: _I
     """Whether `pred` holds for one of the leaves of a type."""
     fits = _only(kind)
     return any(pred(x) for x in tree_leaves(tree, is_leaf) if fits(x))
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of all arguments."""
+    return [leaf for value in (*args, *kwargs.values()) for leaf in tree_leaves(value)]
+
+
+def key_get(obj: Any, kp: KeyPath) -> Any:
+    """What lies at a path in `obj`."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
+
+
+def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: _IsLeaf = None) -> list[Any] | None:
+    """The leaves of `tree`, each repeated for what `treespec` has in its place; None where they do not fit."""
+    node = None if is_leaf is not None and is_leaf(tree) else _node_def(tree)
+    if node is None:
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf() or type(tree) is not treespec.type:
+        return None
+    children, context = node.flatten_fn(tree)
+    if context != treespec.context or len(children) != treespec.num_children:
+        return None
+    found: list[Any] = []
+    for child, below in zip(children, treespec.children_specs):
+        more = _broadcast_to_and_flatten(child, below, is_leaf)
+        if more is None:
+            return None
+        found += more
+    return found
+
+
+def register_dataclass(
+    cls: Any, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> Any:  # fmt: skip
+    """Make a dataclass a container of its fields; `drop_field_names` keep their defaults.  Also a decorator."""
+    dropped = set(drop_field_names or ())
+    kept = field_names or [f.name for f in dataclasses.fields(cls) if f.init and f.name not in dropped]
+
+    def unflatten(values: Iterable[Any], context: Any) -> Any:
+        names, nones = context
+        return cls(**dict(zip(names, values)), **dict.fromkeys(nones))
+
+    def parts(x: Any) -> tuple[list[str], Any]:
+        found = [name for name in kept if getattr(x, name) is not None]
+        return found, (found, [name for name in kept if getattr(x, name) is None])
+
+    def flatten(x: Any) -> tuple[list[Any], Any]:
+        names, context = parts(x)
+        return [getattr(x, name) for name in names], context
+
+    def flatten_with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        names, context = parts(x)
+        return [(GetAttrKey(name), getattr(x, name)) for name in names], context
+
+    register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=flatten_with_keys)
+    return cls
+
+
+def register_constant(cls: type) -> None:
+    """Make `cls` a container without children: its values are part of the structure."""
+    register_pytree_node(cls, lambda x: ([], x), lambda values, context: context)
+
+
+def _deregister_pytree_node(cls: type) -> None:
+    """Make `cls` a leaf again."""
+    del SUPPORTED_NODES[cls]
+
+
+# containers whose structure can be written: what else they need is made of these
+_WRITTEN = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (dict, list, tuple, OrderedDict, deque)}
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A structure of dicts, lists, tuples and deques as JSON.  NotImplementedError for other containers."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(
+            f"treespec_dumps(treespec): Expected `treespec` to be instance of TreeSpec, got {type(treespec)}."
+        )
+
+    def written(spec: TreeSpec) -> Any:
+        if spec.is_leaf():
+            return None
+        name = f"{spec.type.__module__}.{spec.type.__qualname__}"
+        if name not in _WRITTEN:
+            raise NotImplementedError(f"treespec_dumps: the structure of {name} cannot be written")
+        return {"type": name, "context": spec.context, "children": [written(c) for c in spec.children_specs]}
+
+    return json.dumps([1, written(treespec)])
+
+
+@functools.lru_cache
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that `treespec_dumps` wrote."""
+    version, tree = json.loads(serialized)
+    if version != 1:
+        raise ValueError(f"treespec_loads: unknown protocol {version}")
+
+    def read(node: Any) -> TreeSpec:
+        if node is None:
+            return LeafSpec()
+        return TreeSpec(_WRITTEN[node["type"]], node["context"], [read(c) for c in node["children"]])
+
+    return read(tree)
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The structure with `*` for its leaves, as text."""
+    return repr(tree_unflatten([_Star()] * treespec.num_leaves, treespec))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"

@@ -29,8 +29,8 @@ from engine.utils._pytree import tree_leaves
 
 __all__ = [
     "CheckpointError", "CheckpointFunction", "DefaultDeviceType", "check_backward_validity", "checkpoint",
-    "checkpoint_sequential", "detach_variable", "noop_context_fn", "set_checkpoint_debug_enabled",
-    "set_checkpoint_early_stop",
+    "checkpoint_sequential", "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop", "set_device_states",
 ]  # fmt: skip
 
 
@@ -73,6 +73,26 @@ def check_backward_validity(inputs: Iterable[Any]) -> None:
     """Warn when no input requires grad."""
     if not any(isinstance(i, Tensor) and i.requires_grad for i in inputs):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """(indices, states of the generators) of the devices, other than the CPU, that the tensors in `args` are on."""
+    devices = sorted(
+        {t.device.index or 0 for t in tree_leaves(args) if isinstance(t, Tensor) and t.device.type == "cuda"}
+    )
+    if not devices:
+        return [], []
+    from engine import cuda
+
+    return devices, [cuda.get_rng_state(device) for device in devices]
+
+
+def set_device_states(devices: Iterable[int], states: Iterable[Tensor], *, device_type: str | None = None) -> None:
+    """Put back what `get_device_states` gave."""
+    for device, state in zip(devices, states):
+        from engine import cuda
+
+        cuda.set_rng_state(state, device)
 
 
 def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:

@@ -12,6 +12,7 @@ from engine.layouts import layout, memory_format
 from engine.random import Generator, default_generator
 from engine.tensor import Size
 from engine.tensor import Tensor as TensorBase
+from engine.tensor import _TensorMeta
 
 __all__ = [
     "Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout",
@@ -75,9 +76,29 @@ _DISPATCH = frozenset(
 )  # fmt: skip
 
 
+def _get_accelerator(check: Any = None) -> Any:
+    """The kind of device beside the CPU: CUDA where there is one, else the CPU."""
+    from engine import cuda
+
+    return device("cuda" if cuda.is_available() else "cpu")
+
+
+def _get_default_device() -> str:
+    """The device on which factories make tensors."""
+    return str(_importlib.import_module("engine").get_default_device())
+
+
+def _set_math_sdp_allow_fp16_bf16_reduction(enabled: bool) -> None:
+    """Nothing: sums of products are accumulated in float32."""
+
+
+# classes of compiled programs; nothing is an instance
+_JIT = frozenset(["Graph", "Node", "Value", "Block", "ScriptFunction", "ScriptModule", "ScriptObject", "Future"])
+
+
 def __getattr__(name: str) -> Any:
     if name == "_nn":
-        return _importlib.import_module("engine.nn.functional")
+        return _importlib.import_module("engine.torch_names._C._nn")
     if name == "_VariableFunctions":
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
@@ -89,6 +110,10 @@ def __getattr__(name: str) -> Any:
             return getattr(_importlib.import_module("engine._library.schema"), name)
     if name == "parse_schema":
         return _importlib.import_module("engine._library.schema").parse_schema
+    if name in _JIT:
+        return getattr(_importlib.import_module("engine.jit"), name)
+    if name == "PyTorchFileReader":
+        return _importlib.import_module("engine.serialization.file_reader").PyTorchFileReader
     if name in _DISPATCH:
         return getattr(_importlib.import_module("engine.torch_names._C.dispatch"), name)
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': the engine has no such compiled core")

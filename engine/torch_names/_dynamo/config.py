@@ -8,3 +8,4 @@ capture_scalar_outputs = False
 capture_dynamic_output_shape_ops = False
 automatic_dynamic_shapes = True
 optimize_ddp = True
+skip_fwd_side_effects_in_bwd_under_checkpoint = False

@@ -1,9 +1,11 @@
 """torch._dynamo.eval_frame's names."""
 
+from engine.plan import OptimizedModule
 from engine.torch_names._dynamo import disable, optimize
 
-__all__ = ["OptimizedModule", "disable", "optimize"]
+__all__ = ["OptimizedModule", "disable", "is_dynamo_supported", "optimize"]
 
 
-class OptimizedModule:
-    """What torch.compile makes of modules; nothing is one here."""
+def is_dynamo_supported() -> bool:
+    """False: Python code is not compiled."""
+    return False

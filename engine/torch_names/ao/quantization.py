@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
+from engine.torch_names import refused
 
 __all__ = [
     "DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "QuantWrapper", "convert", "fuse_modules",
@@ -69,3 +70,19 @@ quantize_dynamic = _refuse("quantize_dynamic")
 get_default_qconfig, get_default_qat_qconfig = map(_refuse, ["get_default_qconfig", "get_default_qat_qconfig"])
 quantize = _refuse("quantize")
 default_qconfig = None
+
+
+# modules that quantize; each raises NotImplementedError when it is made
+_CLASSES = """
+ObserverBase FakeQuantizeBase FakeQuantize HistogramObserver MinMaxObserver MovingAverageMinMaxObserver
+MovingAveragePerChannelMinMaxObserver NoopObserver PerChannelMinMaxObserver PlaceholderObserver
+"""
+globals().update(
+    {name: refused.kind("ao.quantization", name, "tensors are not quantized", Module) for name in _CLASSES.split()}
+)
+_MORE = """
+QConfig QConfigMapping QuantType get_default_qconfig_mapping get_default_qat_qconfig_mapping get_observer_state_dict
+propagate_qconfig_ quantize_qat swap_module disable_observer enable_observer disable_fake_quant enable_fake_quant
+default_dynamic_qconfig float16_dynamic_qconfig per_channel_dynamic_qconfig default_observer default_weight_observer
+"""
+globals().update(refused.names("ao.quantization", _MORE, "tensors are not quantized"))

@@ -31,6 +31,18 @@ from engine.utils.data.sampler import (
     WeightedRandomSampler,
 )
 
+
+def __getattr__(name: str) -> object:
+    """The data pipes, imported at first use."""
+    import importlib
+
+    if name in ("IterDataPipe", "MapDataPipe", "functional_datapipe"):
+        return getattr(importlib.import_module("engine.utils.data.datapipes"), name)
+    if name in ("datapipes", "graph_settings"):
+        return importlib.import_module(f"engine.utils.data.{name}")
+    raise AttributeError(f"module 'engine.utils.data' has no attribute '{name}'")
+
+
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
     "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
