@@ -188,7 +188,12 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
     suffixes = []
     if tensor.device.type != "cpu":
         suffixes.append(f"device='{tensor.device}'")
-    if not array.size:
+    if tensor.device.type == "meta" and tensor_contents is None:
+        tensor_contents = "..."
+        suffixes.append(f"size={tuple(array.shape)}")
+        if dtype is not dtypes.get_default_dtype():
+            suffixes.append(f"dtype={dtype!r}")
+    elif not array.size:
         if array.ndim != 1:
             suffixes.append(f"size={tuple(array.shape)}")
         if dtype is not dtypes.get_default_dtype():

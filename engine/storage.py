@@ -9,6 +9,7 @@ memory, a mapped file) stands behind the root array as its buffer, so nothing he
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -155,6 +156,17 @@ class UntypedStorage:
             memory = Memory.of(np.zeros(memory, np.uint8))
         self._memory = memory
 
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first `nbytes` bytes of a file, mapped into memory; what is written reaches it only if `shared`."""
+        if not nbytes:
+            return cls(0)
+        if shared and (not os.path.exists(filename) or os.path.getsize(filename) < nbytes):
+            with open(filename, "ab") as grown:
+                grown.truncate(nbytes)
+        root = np.asarray(np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,)))
+        return cls(Memory.of(root))
+
     def _flat(self) -> Any:
         return self._memory.flat(self._dtype)
 
@@ -201,6 +213,11 @@ class UntypedStorage:
         return found
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and type(self) is not Storage:
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            return _Part(self, start, max(start, stop))
         found = self._flat()[index]
         return found.item() if getattr(found, "ndim", 0) == 0 else found.tolist()
 
@@ -249,6 +266,31 @@ class UntypedStorage:
     def __repr__(self) -> str:
         body = "\n ".join(str(v) for v in self.tolist())
         return f" {body}\n[{type(self).__name__}(device={self.device}) of size {self.size()}]"
+
+
+class _Part(UntypedStorage):
+    """A slice of an UntypedStorage, over the same memory."""
+
+    def __init__(self, whole: UntypedStorage, start: int, stop: int) -> None:
+        super().__init__(whole._memory)
+        self._bytes = whole._flat()[start:stop]
+
+    def _flat(self) -> Any:
+        return self._bytes
+
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self._bytes.size
+
+    size = __len__ = nbytes
+
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return backends.of_array(self._bytes).pointer(self._bytes)
+
+    def clone(self) -> UntypedStorage:
+        """A copy with memory of its own."""
+        return UntypedStorage(Memory.of(backends.xp_of(self._bytes).array(self._bytes)))
 
 
 class Storage(UntypedStorage):

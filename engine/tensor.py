@@ -87,7 +87,7 @@ class Tensor(metaclass=_TensorMeta):
     is_sparse = False
     is_sparse_csr = False
     is_quantized = False
-    is_meta = False
+    is_meta = property(lambda self: self.device.type == "meta", doc="Whether it has shape and dtype alone.")
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False

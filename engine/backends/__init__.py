@@ -102,6 +102,11 @@ def of_device(where: device) -> Backend:
 
             found = cuda.load()
             register(found)
+        elif where.type == "meta":
+            from engine.backends import meta
+
+            found = meta.Meta()
+            register(found)
         else:
             raise RuntimeError(f"device '{where}' is not supported")
     return found

@@ -2,7 +2,7 @@
 
 from engine.fx import Proxy, Tracer
 
-__all__ = ["GraphAppendingTracer", "Proxy", "TraceError", "Tracer", "TracerBase"]
+__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "TraceError", "Tracer", "TracerBase"]
 
 TracerBase = Tracer
 
@@ -13,3 +13,11 @@ class TraceError(ValueError):
 
 class GraphAppendingTracer(TracerBase):
     """NotImplementedError when it traces."""
+
+
+class Attribute(Proxy):
+    """An attribute of a value of a graph; none is made."""
+
+
+class ParameterProxy(Proxy):
+    """A parameter as a value of a graph; none is made."""

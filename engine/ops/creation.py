@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 import warnings
@@ -60,6 +61,32 @@ def get_default_device() -> device:
     return _default_device[0] or CPU
 
 
+_outer: list[device | None] = []  # the default devices outside of `with device(...)` blocks
+
+
+def _enter(self: device) -> device:
+    """Factories inside the block make their tensors here."""
+    _outer.append(_default_device[0])
+    _default_device[0] = self
+    return self
+
+
+def _leave(self: device, *exc: object) -> None:
+    _default_device[0] = _outer.pop()
+
+
+def _decorate(self: device, function: Any) -> Any:
+    """A function that runs in such a block."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with self:
+            return function(*args, **kwargs)
+
+    return call
+
+
+device.__enter__, device.__exit__, device.__call__ = _enter, _leave, _decorate  # type: ignore[attr-defined]
 composite(method=False)(set_default_device)
 composite(method=False)(get_default_device)
 

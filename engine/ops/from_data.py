@@ -241,6 +241,11 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     source = obj
     if isinstance(obj, bytes | bytearray | memoryview):
         result = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+    elif isinstance(obj, UntypedStorage):
+        wanted = dtype or getattr(obj, "dtype", dtypes.uint8)
+        result = source = wrap(obj._flat().view(dtypes.to_numpy(wanted)))
+        if device is not None:
+            result = result.to(device)
     else:
         result = as_tensor(obj, dtype=dtype, device=device)
     shares = result is source or (isinstance(source, np.ndarray) and np.shares_memory(result._array, source)) or (

@@ -7,7 +7,7 @@ __all__ = ["MODULES", "home"]
 
 MODULES = frozenset(
     [
-        "_C", "_dynamo", "_prims_common", "_jit_internal", "_six", "_subclasses", "_tensor", "accelerator", "ao", "cpu", "functional",
+        "_C", "_dynamo", "_higher_order_ops", "_prims_common", "_jit_internal", "_six", "_subclasses", "_tensor", "accelerator", "ao", "cpu", "functional",
         "futures", "mps",
         "mtia", "nested", "onnx", "overrides", "quantization", "types", "xpu",
     ]

@@ -6,7 +6,7 @@ import builtins
 import inspect
 from typing import Any
 
-import engine as torch  # noqa: F401  # `torch.torch`, which some annotations say
+import engine as torch  # `torch.torch`, which some annotations say
 from engine import _foreach, compiler, dtypes
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.nn import functional

@@ -10,9 +10,8 @@ from engine.dtypes import dtype
 from engine.grad_mode import is_grad_enabled, mode
 from engine.layouts import layout, memory_format
 from engine.random import Generator, default_generator
-from engine.tensor import Size
+from engine.tensor import Size, _TensorMeta
 from engine.tensor import Tensor as TensorBase
-from engine.tensor import _TensorMeta
 
 __all__ = [
     "Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout",
