@@ -1,4 +1,4 @@
-"""torch.func's names: `functional_call` works; the function transforms raise when their result is called."""
+"""torch.func's names: `functional_call` and `vmap` (a loop) work; the function transforms raise when their result is called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import engine
 from engine.nn.utils.stateless import _functional_call
+from engine.tensor import Tensor
+from engine.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
@@ -56,7 +59,69 @@ def _transform(name: str) -> Callable:
     return transform
 
 
-grad, grad_and_value, vmap = _transform("grad"), _transform("grad_and_value"), _transform("vmap")
+def _sliced(value: Any, dims: Any) -> tuple[list[Any], list[Any], Any]:
+    """(leaves, the dimension of each that is mapped or None, structure) of one argument."""
+    leaves, spec = tree_flatten(value)
+    found = _broadcast_to_and_flatten(dims, spec)
+    if found is None:
+        raise ValueError(f"vmap: in_dims is not compatible with the structure of inputs: {dims} for {spec}")
+    for leaf, dim in zip(leaves, found):
+        if dim is None:
+            continue
+        if not isinstance(dim, int):
+            raise ValueError(f"vmap: in_dims must be ints or None, got {dim}")
+        if not isinstance(leaf, Tensor):
+            raise ValueError(f"vmap: Got in_dim={dim} for an input but the input is of type {type(leaf)}.")
+        if not -leaf.dim() <= dim < leaf.dim():
+            raise ValueError(f"vmap: Got in_dim={dim} for an input of dimensionality {leaf.dim()}")
+    return leaves, found, spec
+
+
+def vmap(
+    func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None
+) -> Callable:
+    """A function that calls `func` for each slice of its arguments and stacks what it gives.
+
+    in_dims: the dimension of each argument, None for one that is the same in every call; out_dims: where the new
+    dimension goes.  Exact and differentiable; one call of `func` a slice, so as slow as the loop it replaces.
+    """
+
+    @functools.wraps(func, updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        dims = in_dims if isinstance(in_dims, tuple | list) else (in_dims,) * len(args)
+        if len(dims) != len(args):
+            raise ValueError(f"vmap: in_dims has {len(dims)} entries for {len(args)} arguments")
+        parts = [_sliced(value, dim) for value, dim in zip(args, dims)]
+        sizes = {leaf.shape[d] for leaves, found, _ in parts for leaf, d in zip(leaves, found) if d is not None}
+        if len(sizes) != 1:
+            raise ValueError(
+                f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sorted(sizes)}"
+                if sizes
+                else "vmap: at least one input must have a dimension to map over"
+            )
+        (size,) = sizes
+        if not size:
+            raise RuntimeError(
+                "vmap: a mapped dimension of size 0 is not supported: func has no slice to be called with"
+            )
+        results, spec = [], None
+        for i in range(size):
+            values = [
+                tree_unflatten([x if d is None else x.select(d, i) for x, d in zip(leaves, found)], structure)
+                for leaves, found, structure in parts
+            ]
+            leaves, spec = tree_flatten(func(*values, **kwargs))
+            results.append(leaves)
+        places = _broadcast_to_and_flatten(out_dims, spec)
+        if places is None:
+            raise ValueError(f"vmap: out_dims is not compatible with the structure of outputs: {out_dims} for {spec}")
+        stacked = [engine.stack(column, dim) for column, dim in zip(zip(*results), places)]
+        return tree_unflatten(stacked, spec)
+
+    return mapped
+
+
+grad, grad_and_value = _transform("grad"), _transform("grad_and_value")
 jacrev, jacfwd, hessian = _transform("jacrev"), _transform("jacfwd"), _transform("hessian")
 functionalize = _transform("functionalize")
 

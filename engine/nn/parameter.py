@@ -26,7 +26,11 @@ class _ParameterMeta(_TensorMeta):
 class Parameter(Tensor, metaclass=_ParameterMeta):
     """A Tensor that is a Module's parameter: shares the memory of `data`, requires grad by default."""
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
+    def __new__(cls, data: Any = None, requires_grad: bool = True, **attributes: Any) -> Self:
+        # accelerate hands on the `__dict__` of another Parameter, which is empty in torch
+        if not attributes.keys() <= Tensor.__annotations__.keys():
+            unknown = next(name for name in attributes if name not in Tensor.__annotations__)
+            raise TypeError(f"Parameter.__new__() got an unexpected keyword argument '{unknown}'")
         if data is None:
             data = engine.empty(0)
         if type(data) is Tensor or type(data) is Parameter:
@@ -42,7 +46,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         t._is_param = True
         return t
 
-    def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
+    def __init__(self, data: Any = None, requires_grad: bool = True, **attributes: Any) -> None:
         pass
 
     def __deepcopy__(self, memo: dict) -> Any:

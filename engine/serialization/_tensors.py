@@ -52,7 +52,7 @@ def default_restore_location(storage: Any, location: str) -> Any:
         where = device(location)
     except (RuntimeError, TypeError):
         where = None
-    if where is None or where.type not in ("cpu", "cuda"):
+    if where is None or where.type not in ("cpu", "cuda", "meta"):
         raise RuntimeError(
             f"don't know how to restore data location of {type(storage).__name__} (tagged with {shown(location)})"
         )
@@ -122,6 +122,8 @@ class TensorBuilder:
     def _moved(self, array: np.ndarray, storage: RawStorage | None, where: device) -> Any:
         """The array on a device; views of one storage share memory there as well."""
         backend = backends.of_device(where)
+        if where.type == "meta":
+            return backend.from_host(array, where)
         if storage is None or array.size == 0:
             return backend.from_host(np.ascontiguousarray(array), where)
         storage.moved = storage.moved or {}

@@ -19,7 +19,6 @@ __all__ = [
 ]  # fmt: skip
 
 _TensorBase = TensorBase
-_TensorMeta = type(TensorBase)
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
 DisableTorchFunctionSubclass = DisableTorchFunction = type(
     "DisableTorchFunction",
