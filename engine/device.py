@@ -6,7 +6,11 @@ from typing import Any
 
 __all__ = ["device"]
 
-_KINDS = ("cpu", "cuda", "meta")
+# what torch can name; tensors are made on the CPU, on CUDA and on meta
+_KINDS = (
+    "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy",
+    "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone",
+)  # fmt: skip
 
 
 class device:
@@ -36,7 +40,7 @@ class device:
                 raise RuntimeError(f"Invalid device string: '{type}'")
             type, index = name, int(number)
         if type not in _KINDS:
-            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {type}")
+            raise RuntimeError(f"Expected one of {', '.join(_KINDS)} device type at start of device string: {type}")
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "index", index)
 
