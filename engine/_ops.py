@@ -485,9 +485,9 @@ def load_library(path: Any) -> None:
     from engine import _extensions
 
     path = Path(path)
-    if not path.exists():
-        raise OSError(f"Could not load this library: {path}: no such file")
-    if not _extensions.known(path):
+    if not _extensions.known(path):  # else a checkout without its compiled part will do
+        if not path.exists():
+            raise OSError(f"Could not load this library: {path}: no such file")
         raise OSError(
             f"Could not load this library: {path}: the engine, which stands in for torch here, loads no compiled "
             f"extensions; those built in are of {', '.join(_extensions.packages())}"

@@ -1,4 +1,6 @@
-"""torch.func's names: `functional_call` and `vmap` (a loop) work; the function transforms raise when their result is called."""
+"""torch.func's names: `functional_call` and `vmap` (a loop) work; the function transforms raise when their result is
+called.
+"""
 
 from __future__ import annotations
 

@@ -219,3 +219,7 @@ class sort(NamedTuple):
 class topk(NamedTuple):
     values: Tensor
     indices: Tensor
+
+class transducer_loss(NamedTuple):
+    costs: Tensor
+    gradients: Tensor

@@ -418,7 +418,8 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def is_leaf(self) -> _bool: ...
     is_maia: _bool
-    is_meta: _bool
+    @property
+    def is_meta(self) -> Any: ...
     is_mkldnn: _bool
     is_mps: _bool
     is_mtia: _bool

@@ -130,8 +130,8 @@ class Weights:
         for key in (part.partition("=")[0] for part in urlsplit(weight.url).query.split("&")):
             if _SIGNED.search(key):
                 raise UsageError(
-                    f"{weight.file} came from a URL that carries {key}=...: it is a secret or "
-                    "expires, and has no place in a lock file",
+                    f"{weight.file} came from a URL that carries {key}=...: it is a secret or expires, and has no "
+                    "place in a lock file",
                     hint="have the entrypoint load the weights from a lasting URL",
                 )
         return cls(weight.url, weight.file, weight.size, weight.sha256, tuple(sorted(used_by)))

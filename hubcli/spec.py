@@ -77,8 +77,8 @@ class RepoSpec:
         parts = path.split("/")
         if len(parts) not in (2, 3):
             raise UsageError(
-                f"spec {text!r} has {len(parts)} part{'s' * (len(parts) != 1)} before the ref, "
-                "not owner/repo or host/owner/repo",
+                f"spec {text!r} has {len(parts)} part{'s' * (len(parts) != 1)} before the ref, not owner/repo or "
+                "host/owner/repo",
                 hint=_HINT,
                 spec=text,
             )

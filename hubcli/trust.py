@@ -416,8 +416,8 @@ def _settle(
             _warned.add(spec.canonical)
             _say_moved()
             warnings.warn(
-                f"{function} runs code of {spec.repository}, which is not among the trusted "
-                f"repositories. Pass trust_repo=True to add it, trust_repo='check' to be asked.",
+                f"{function} runs code of {spec.repository}, which is not among the trusted repositories. Pass "
+                "trust_repo=True to add it, trust_repo='check' to be asked.",
                 stacklevel=5,
             )
     elif setting not in settings.TRUST_CHOICES:
@@ -427,9 +427,9 @@ def _settle(
 
 def _ask_as_torch(spec: RepoSpec, ask: Callable[[str], str]) -> None:
     question = (
-        f"The repository {spec.owner}_{spec.repo} does not belong to the list of trusted "
-        "repositories and as such cannot be downloaded. Do you trust this repository and wish to "
-        "add it to the trusted list of repositories (y/N)?"
+        f"The repository {spec.owner}_{spec.repo} does not belong to the list of trusted repositories and as such "
+        "cannot be downloaded. Do you trust this repository and wish to add it to the trusted list of repositories "
+        "(y/N)?"
     )
     try:
         answer = ask(question).strip().lower()

@@ -13,9 +13,8 @@ _SIZES = "SymInt pooled_height, SymInt pooled_width"
 _SHAPE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 _BILINEAR = f"Tensor input, Tensor rois, float spatial_scale, {_SIZES}"
 _CONVOLUTION = (
-    "Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
-    "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, "
-    "bool use_mask"
+    "Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt "
+    "pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask"
 )
 
 

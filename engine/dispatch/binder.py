@@ -293,8 +293,8 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
         arrays = ", ".join("_a_" + p for p in tensors)
         other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
         w(
-            f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: "
-            f"_r = laid_out(_r, {arrays})",
+            f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: _r = "
+            f"laid_out(_r, {arrays})",
             deep,
         )
     if not record.channels_last:

@@ -83,6 +83,8 @@ def __getattr__(name: str) -> Any:
     if name in ("_symbolic_trace", "experimental", "graph", "graph_module", "interpreter", "node", "proxy"):
         return _importlib.import_module(f"engine.fx.{name}")
     raise AttributeError(f"module 'torch.fx' has no attribute '{name}'")
+
+
 class CodeGen(Interpreter):
     """NotImplementedError: no graphs are recorded."""
 

@@ -142,14 +142,6 @@ class ScriptFunction:
     """What torch makes of scripted functions; nothing is one here."""
 
 
-class TracerWarning(Warning):
-    """What torch warns with while it traces; never given here."""
-
-    @staticmethod
-    def ignore_lib_warnings() -> None:
-        """Nothing."""
-
-
 class ScriptObject:
     """An object of a compiled program; nothing is one here."""
 

@@ -84,9 +84,6 @@ def trunc_normal_(
         return tensor
 
 
-_no_grad_uniform_, _no_grad_normal_ = uniform_, normal_
-
-
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """`val` everywhere.  tensor (*), returned."""
     with no_grad():

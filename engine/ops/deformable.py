@@ -47,8 +47,8 @@ class _Plan:
     def __init__(self, input, weight, offset, mask, bias, stride, padding, dilation, groups, offset_groups, use_mask):
         if input.ndim != 4 or weight.ndim != 4 or offset.ndim != 4:
             raise RuntimeError(
-                "deform_conv2d: input, weight and offset must be 4-D, got "
-                f"{input.ndim}, {weight.ndim} and {offset.ndim}"
+                f"deform_conv2d: input, weight and offset must be 4-D, got {input.ndim}, {weight.ndim} and "
+                f"{offset.ndim}"
             )
         self.batch, self.channels, height, width = input.shape
         self.kernel = weight.shape[2:]

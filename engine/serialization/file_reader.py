@@ -13,7 +13,7 @@ __all__ = ["PyTorchFileReader"]
 
 
 class PyTorchFileReader:
-    """Reads records by name (`data.pkl`, `data/0`) from a path or a file.  RuntimeError for no such record or archive."""
+    """Reads records by name (`data.pkl`, `data/0`) from a path or a file.  RuntimeError where there is none."""
 
     def __init__(self, name_or_buffer: Any) -> None:
         try:

@@ -7,9 +7,9 @@ __all__ = ["MODULES", "home"]
 
 MODULES = frozenset(
     [
-        "_C", "_dynamo", "_higher_order_ops", "_prims_common", "_jit_internal", "_six", "_subclasses", "_tensor", "accelerator", "ao", "cpu", "functional",
-        "futures", "mps",
-        "mtia", "nested", "onnx", "overrides", "quantization", "types", "xpu",
+        "_C", "_dynamo", "_higher_order_ops", "_jit_internal", "_prims_common", "_six", "_subclasses",
+        "_tensor", "accelerator", "ao", "cpu", "functional", "futures", "mps", "mtia", "nested", "onnx",
+        "overrides", "quantization", "types", "xpu",
     ]
 )  # fmt: skip
 

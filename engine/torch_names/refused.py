@@ -2,7 +2,8 @@
 
 Packages import them at their top and use them on a path that is not taken here: several processes, export, compilation.
 A name with a capital is a class: it can be subclassed, asked for with isinstance and written in annotations, and raises
-when it is made.  `Name(A B)` is an Enum, `name~` makes decorators without effect.  Others are functions that raise when they are called.
+when it is made.  `Name(A B)` is an Enum, `name~` makes decorators without effect.  Others are functions that raise when
+they are called.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "distributed.checkpoint": (
         _ONE,
         "DefaultLoadPlanner DefaultSavePlanner FileSystemReader FileSystemWriter LoadPlan LoadPlanner Metadata "
-        "ReadItem SavePlan SavePlanner StorageReader StorageWriter async_save load load_state_dict save save_state_dict",
+        "ReadItem SavePlan SavePlanner StorageReader StorageWriter async_save load load_state_dict save "
+        "save_state_dict",
     ),
     "distributed.checkpoint._consolidate_hf_safetensors": (_ONE, "consolidate_safetensors_files"),
     "distributed.checkpoint.default_planner": (_ONE, "DefaultLoadPlanner DefaultSavePlanner"),
@@ -126,8 +128,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "export": (
         _PROGRAM,
         "Constraint Dim(AUTO STATIC DYNAMIC) ExportBackwardSignature ExportGraphSignature ExportedProgram "
-        "ModuleCallEntry ModuleCallSignature ShapesCollection default_decompositions draft_export dims export export_for_training load "
-        "register_dataclass save unflatten",
+        "ModuleCallEntry ModuleCallSignature ShapesCollection default_decompositions draft_export dims export "
+        "export_for_training load register_dataclass save unflatten",
     ),
     "export._trace": (_PROGRAM, "_export"),
     "export.decomp_utils": (_PROGRAM, "CustomDecompTable"),

@@ -21,6 +21,7 @@ def swap_tensors(t1: Any, t2: Any) -> None:
     for tensor in (t1, t2):
         tensor.__dict__.pop("_accumulator", None)
 
+
 if TYPE_CHECKING:
     from engine.utils import _pytree as _pytree
     from engine.utils import checkpoint as checkpoint

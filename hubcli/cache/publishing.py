@@ -183,8 +183,8 @@ def write(
     if pointers:
         output.warning(
             f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "
-            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; "
-            "hub pull --lfs fetches what they stand for"
+            f"pointer{'s' * (len(pointers) != 1)} came: {', '.join(pointers[:3])}; hub pull --lfs fetches what they "
+            "stand for"
         )
     return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
 

@@ -345,8 +345,8 @@ def _fetch(
     resolved = remote.resolve(spec.ref)
     if resolved.ambiguous:
         output.warning(
-            f"{resolved.name!r} is both a branch and a tag of {spec.repository}; the branch is "
-            f"taken (write {spec.at(f'refs/tags/{resolved.name}')} for the tag)"
+            f"{resolved.name!r} is both a branch and a tag of {spec.repository}; the branch is taken (write "
+            f"{spec.at(f'refs/tags/{resolved.name}')} for the tag)"
         )
     _refuse_moved(spec, resolved.kind, resolved.name, resolved.commit)
     root = paths.ensure_root()

@@ -31,8 +31,8 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
     free = shutil.disk_usage(paths.hub_dir()).free
     if size > free:
         raise HubError(
-            f"no space in {paths.hub_dir()}: the files of {spec} have {output.size(size)}, "
-            f"{output.size(free)} are free",
+            f"no space in {paths.hub_dir()}: the files of {spec} have {output.size(size)}, {output.size(free)} are "
+            "free",
             hint="`hub cache prune` and `hub cache ls` show what could go",
             spec=str(spec),
         )

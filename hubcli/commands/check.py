@@ -135,8 +135,8 @@ def _print(checked: Checked, document: dict[str, Any]) -> str | None:
         )
         before = row.entrypoint
     total = (
-        f"{document['passed']} passed, {document['failed']} failed, {document['skipped']} skipped "
-        f"in {checked.seconds:.1f} s"
+        f"{document['passed']} passed, {document['failed']} failed, {document['skipped']} skipped in "
+        f"{checked.seconds:.1f} s"
     )
     drawn = sys.stdout.isatty()
     console = Console(width=None if drawn else 160, file=sys.stdout if drawn else io.StringIO())

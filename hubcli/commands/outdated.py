@@ -33,8 +33,8 @@ def outdated(ctx: click.Context, specs: tuple[str, ...], lock_file: Path | None)
     for one in moved:
         name = shlex.quote(one.spec)
         output.warning(
-            f"{one.spec}: a tag should stay, and this one moved from {one.locked} to {one.current}; "
-            f"to accept it: hub pull {name} --accept-changed && hub lock {name}"
+            f"{one.spec}: a tag should stay, and this one moved from {one.locked} to {one.current}; to accept it: hub "
+            f"pull {name} --accept-changed && hub lock {name}"
         )
     output.Output.current().result(
         {

@@ -105,9 +105,8 @@ _FORBIDDEN = (
 )
 # What a namespace keeps away in bubblewrap; beside Landlock the filter does.
 _SHARED = (
-    "truncate setpriority ioprio_set pidfd_send_signal "
-    "shmget shmat shmctl semget semctl semop semtimedop msgget msgctl msgsnd msgrcv "
-    "mq_open mq_unlink"
+    "truncate setpriority ioprio_set pidfd_send_signal shmget shmat shmctl semget semctl semop semtimedop msgget "
+    "msgctl msgsnd msgrcv mq_open mq_unlink"
 )
 _GROUPS = "setsid setpgid"  # the group is what is ended in the end
 _METADATA = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"

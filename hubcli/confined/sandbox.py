@@ -416,8 +416,8 @@ def perform(
     asked, asking = os.pipe()
     answered, answering = os.pipe()
     boot = (
-        f"import sys; sys.path[:] = {entries!r}; from hubcli.confined.worker import main; "
-        f"main({str(here.inbox)!r}, {asking}, {answered})"
+        f"import sys; sys.path[:] = {entries!r}; from hubcli.confined.worker import main; main({str(here.inbox)!r}, "
+        f"{asking}, {answered})"
     )
     command += [sys.executable, "-I", "-B", "-X", "utf8", "-c", boot]
     child = keeper = None

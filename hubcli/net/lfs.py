@@ -122,8 +122,8 @@ def _fetch(pointer: Pointer, href: str, headers: dict[str, str]) -> tuple[str, h
     if fetched.sha256 != pointer.oid or fetched.size != pointer.size:
         fetched.release()
         raise IntegrityError(
-            f"{pointer.path}: the LFS server sent sha256 {fetched.sha256} of {fetched.size} bytes, "
-            f"the pointer names {pointer.oid} of {pointer.size}",
+            f"{pointer.path}: the LFS server sent sha256 {fetched.sha256} of {fetched.size} bytes, the pointer names "
+            f"{pointer.oid} of {pointer.size}",
             hint="tell the publisher, or leave --lfs out",
         )
     output.detail(f"{pointer.path}: {output.size(pointer.size)} from Git LFS")

@@ -88,8 +88,8 @@ def _openpgp(payload: bytes, signature: bytes, said: str) -> str:
         if {"TRUST_FULLY", "TRUST_ULTIMATE"} & status.keys():
             return f"signed by {signer('GOODSIG')}, verified by your keyring"
         return (
-            f"signed by {signer('GOODSIG')}, not verified: the key is in your keyring, "
-            "which does not say that it is theirs"
+            f"signed by {signer('GOODSIG')}, not verified: the key is in your keyring, which does not say that it is "
+            "theirs"
         )
     key = f" (OpenPGP key {status['ERRSIG'][0]})" if status.get("ERRSIG") else " (OpenPGP)"
     why = "the key is not in your keyring" if "NO_PUBKEY" in status else "gpg cannot check it"

@@ -91,9 +91,8 @@ def _unzipped(path: Path, name: str) -> Iterator[Path]:
     import warnings
 
     warnings.warn(
-        "Falling back to the old format < 1.6. This support will be deprecated in favor of default "
-        "zipfile format introduced in 1.6. Please redo torch.save() to save it in the new zipfile "
-        "format.",
+        "Falling back to the old format < 1.6. This support will be deprecated in favor of default zipfile format "
+        "introduced in 1.6. Please redo torch.save() to save it in the new zipfile format.",
         FutureWarning,
         stacklevel=5,
     )

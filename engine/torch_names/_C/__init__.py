@@ -10,7 +10,7 @@ from engine.dtypes import dtype
 from engine.grad_mode import is_grad_enabled, mode
 from engine.layouts import layout, memory_format
 from engine.random import Generator, default_generator
-from engine.tensor import Size, _TensorMeta
+from engine.tensor import Size, _TensorMeta  # noqa: F401
 from engine.tensor import Tensor as TensorBase
 
 __all__ = [

@@ -40,16 +40,13 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 
 def __getattr__(name: str) -> Any:
-<<<<<<< HEAD:engine/torch_names/onnx/__init__.py
     if name in ("symbolic_helper", "operators", "symbolic_registry", "utils") or name.startswith("symbolic_opset"):
         try:
             return _importlib.import_module(f"engine.torch_names.onnx.{name}")
         except ModuleNotFoundError:
             raise AttributeError(f"module 'torch.onnx' has no attribute '{name}': export is not supported") from None
-=======
     if name == "ONNXProgram":
         return refused.kind("onnx", name, "the engine records no program to export")
->>>>>>> 59f43b8 (Names that lightning, accelerate, peft, diffusers and torch-geometric import: trees, flop counter, data pipes, devices):engine/torch_names/onnx.py
     if name == "OperatorExportTypes":
         return _importlib.import_module("enum").Enum(name, "ONNX ONNX_ATEN ONNX_ATEN_FALLBACK RAW")
     if name == "TrainingMode":
