@@ -434,7 +434,7 @@ def test_one_result_does_not_lose_the_others(folder, any_mechanism, text):
     event = f'{{"event": {{"stage": "build", "status": "passed", "seconds": {text}}}}}'
     (folder / "hubconf.py").write_text(f"{HUBCONF}\ndef bad():\n    says({event!r}, stay=False)\n")
     checkout = store.ensure(RepoSpec.parse(str(folder)))
-    checked = check.check(checkout, ["bad", "fine"], check.Plan(), any_mechanism)
+    checked = check.check(checkout, ["bad", "fine"], check.CheckPlan(), any_mechanism)
     rows = {(row.entrypoint, row.stage): row.status for row in checked.rows}
     assert rows["fine", "build"] == rows["fine", "state-dict"] == "passed"
     assert "failed" in {rows["bad", "build"], rows["bad", "state-dict"]}
@@ -452,7 +452,7 @@ def test_a_fault_with_one_entry_point_is_that_ones_row(folder, any_mechanism, mo
 
     monkeypatch.setattr(check, "_run", run)
     checkout = store.ensure(RepoSpec.parse(str(folder)))
-    checked = check.check(checkout, ["prints", "fine"], check.Plan(), any_mechanism)
+    checked = check.check(checkout, ["prints", "fine"], check.CheckPlan(), any_mechanism)
     rows = {(row.entrypoint, row.stage): (row.status, row.error) for row in checked.rows}
     assert rows["prints", "build"] == ("failed", "OverflowError: cannot convert")
     assert rows["fine", "build"][0] == "passed"
