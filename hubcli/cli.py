@@ -18,7 +18,7 @@ from hubcli._version import __version__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
     "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
-    "help": ("hubcli.commands.help:help_", "Show an entrypoint's signature and docstring."),
+    "help": ("hubcli.commands.help:help_", "Show an entrypoint's signature and docstring, or how to use a command."),
     "show": ("hubcli.commands.show:show", "Show all that is known of a repository."),
     "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
     "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
@@ -37,6 +37,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
 }
+# what other tools call them
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "ls": ("list",),
+    "rm": ("cache", "rm"),
+    "info": ("show",),
+    "download": ("pull",),
+}
 
 
 class HubGroup(click.Group):
@@ -47,11 +54,18 @@ class HubGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
+        """Import the command; the global options may stand behind its name, too."""
+        if cmd_name in ALIASES:
+            first, *rest = ALIASES[cmd_name]
+            found = self.get_command(ctx, first)
+            for name in rest:
+                found = found.get_command(ctx, name) if isinstance(found, click.Group) else None
+            return found
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _add_global_options(command)
         return command
 
     def resolve_command(
@@ -59,10 +73,10 @@ class HubGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Name the nearest command where there is none of the name given."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
             import difflib
 
-            close = difflib.get_close_matches(name, COMMANDS, 1)
+            close = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
@@ -81,17 +95,19 @@ class HubGroup(click.Group):
                 result = super().invoke(ctx)
                 sys.stdout.flush()
             except Exception as error:
-                ctx.exit(_report(error, ctx.params["as_json"]))
+                # behind a command's name --json may stand after the word that is wrong
+                ctx.exit(_report(error, ctx.params["as_json"] or "--json" in ctx.obj))
         return result
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
         arguments = list(sys.argv[1:] if args is None else args)
-        extra = {"prog_name": "hub", **extra, "standalone_mode": False}
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        extra = {"prog_name": "hub", "obj": options, **extra, "standalone_mode": False}
         try:
             status = super().main(arguments, *rest, **extra)
         except Exception as error:  # a global option is wrong, or the user has interrupted
-            status = _report(error, "--json" in arguments)
+            status = _report(error, "--json" in options)
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -106,6 +122,7 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
     """Pull, inspect and run models that git repositories publish in a hubconf.py.
 
     SPEC is owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir.
+    The options below may stand anywhere on the line.
     """
     from hubcli import paths, settings
 
@@ -117,6 +134,36 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
         quiet=quiet or None,
         verbose=verbose or None,
     )
+
+
+def _add_global_options(command: click.Command) -> None:
+    """Let a command, and those below it, take the options of `hub` as well; its help does not repeat them."""
+    if any(one.name == "as_json" for one in command.params):
+        return
+    for option in hub.params:
+        if isinstance(option, click.Option) and option.name != "version":
+            command.params.append(
+                click.Option(
+                    [*option.opts, str(option.name)],
+                    type=option.type,
+                    is_flag=option.is_flag,
+                    hidden=True,
+                    expose_value=False,
+                    callback=_obey,
+                )
+            )
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _add_global_options(below)
+
+
+def _obey(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    from hubcli import paths, settings
+
+    if value and option.name == "hub_dir":
+        paths.set_dir(value)
+    elif value:
+        settings.override(**{"json" if option.name == "as_json" else str(option.name): True})
 
 
 def main() -> NoReturn:

@@ -40,6 +40,14 @@ class HubError(RuntimeError):
         self.message = message
         self.hint = hint
         self.spec = spec
+        if hint:  # a Python program's traceback shows it
+            self.add_note(f"hint: {hint}")
+
+    def advise(self, more: str | None) -> None:
+        """Add to the hint; None adds nothing."""
+        if more:
+            self.hint = f"{self.hint}; {more}" if self.hint else more
+            self.add_note(f"hint: {more}")
 
 
 class UsageError(HubError, ValueError):
@@ -54,6 +62,10 @@ class NotFoundError(HubError):
 
     status = ExitStatus.NOT_FOUND
     code = "not_found"
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """No such repository, or it is private."""
 
 
 class HubconfNotFoundError(NotFoundError, FileNotFoundError):

@@ -14,7 +14,7 @@ from hubcli.errors import UsageError
 
 @click.command(cls=_options.Executing)
 @click.argument("spec")
-@click.argument("entrypoint")
+@click.argument("entrypoint", required=False)
 @_options.entrypoint_arguments
 @click.option("--device", metavar="D", help="Move the model to cpu or cuda[:N].")
 @click.option(
@@ -25,7 +25,7 @@ from hubcli.errors import UsageError
 @_options.executing
 def load(
     spec: str,
-    entrypoint: str,
+    entrypoint: str | None,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
@@ -41,7 +41,7 @@ def load(
         )
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    checkout = _repository.allowed(spec, entrypoint, execution)
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "load")
     confined = _repository.confined(
         "load", checkout, entrypoint, given, execution, device=device, save=save is not None
     )

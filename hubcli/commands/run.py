@@ -14,7 +14,7 @@ from hubcli.errors import UsageError
 
 @click.command(cls=_options.Executing)
 @click.argument("spec")
-@click.argument("entrypoint")
+@click.argument("entrypoint", required=False)
 @_options.entrypoint_arguments
 @click.option("--input", "source", required=True, metavar="FILE", help=".npy, .npz, picture, or -")
 @click.option("--output", "target", metavar="FILE", help="Write the result: .npy, .npz, or -")
@@ -30,7 +30,7 @@ from hubcli.errors import UsageError
 @_options.executing
 def run(
     spec: str,
-    entrypoint: str,
+    entrypoint: str | None,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
@@ -63,7 +63,7 @@ def run(
     picture = inference.Picture.of(preset, resize, crop, mean, std)
     inputs = inference.read_inputs(source, picture)
     inference.check_target(target)
-    checkout = _repository.allowed(spec, entrypoint, execution)
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
     confined = _repository.confined("run", checkout, entrypoint, given, execution, device=device)
     if confined is not None:
         from hubcli.confined import jobs

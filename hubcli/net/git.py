@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import settings
-from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    NetworkError,
+    NotFoundError,
+    RepositoryNotFoundError,
+    UsageError,
+)
 from hubcli.output import Progress, printable, size
 
 if TYPE_CHECKING:
@@ -656,9 +663,9 @@ def _failure(stderr: str, url: str | None) -> HubError:
         return UsageError(f"protocol not allowed: {detail}", hint="see HUB_ALLOW_PROTOCOLS")
     if has(_PRIVATE):
         token = "HUB_TOKEN is not accepted" if settings.current().token else "set HUB_TOKEN"
-        return NotFoundError(f"{where} does not exist or is private", hint=f"{token}: {detail}")
+        return RepositoryNotFoundError(f"{where} does not exist or is private", hint=f"{token}: {detail}")
     if has(_MISSING) or re.search(r"repository '.*' not found", low):
-        return NotFoundError(f"no repository at {where}", hint="check owner, name and host")
+        return RepositoryNotFoundError(f"no repository at {where}", hint="check owner, name and host")
     if "couldn't find remote ref" in low:
         return NotFoundError(f"{detail} in {where}", hint="it was deleted just now; try again")
     if "redirect" in low or "returned error: 3" in low:
