@@ -6,7 +6,8 @@ The statuses are the table of exit statuses in the README.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -40,14 +41,11 @@ class HubError(RuntimeError):
         self.message = message
         self.hint = hint
         self.spec = spec
-        if hint:  # a Python program's traceback shows it
-            self.add_note(f"hint: {hint}")
 
     def advise(self, more: str | None) -> None:
         """Add to the hint; None adds nothing."""
         if more:
             self.hint = f"{self.hint}; {more}" if self.hint else more
-            self.add_note(f"hint: {more}")
 
 
 class UsageError(HubError, ValueError):
@@ -132,6 +130,18 @@ class RepositoryCodeError(HubError):
 
     status = ExitStatus.REPOSITORY_CODE
     code = "repository_code"
+
+
+@contextlib.contextmanager
+def hinting() -> Iterator[None]:
+    """Let the traceback of a Python program show the hints of the errors that pass."""
+    try:
+        yield
+    except HubError as error:
+        note = f"hint: {error.hint}"
+        if error.hint and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
 
 
 def as_document(error: HubError) -> dict[str, Any]:

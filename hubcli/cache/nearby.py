@@ -11,7 +11,7 @@ from hubcli.spec import RepoSpec
 
 
 def like(spec: RepoSpec) -> str | None:
-    """The folder of that name, else other cached refs of the repository, else a cached one with a like name; or None."""
+    """The folder of that name, else other cached refs of the repository, else a cached one with a like name."""
     if spec.text[:1] not in "./~" and "://" not in spec.text and os.path.isfile(os.path.join(spec.text, "hubconf.py")):
         return f"the folder here is written {shlex.quote(f'./{spec.text}')}"
     known = store.repos()

@@ -21,7 +21,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation
+from hubcli.running import inference, invoke, isolation, misuse
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -205,7 +205,7 @@ def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device:
     """The tensors that the model makes of random inputs, in eval mode."""
     model = result.value.eval()
     inputs = inference.random_inputs(result.framework, shapes, device)
-    with invoke.running(result, command=True):
+    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
         returned = model(*inputs)
     tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
     if not tensors:

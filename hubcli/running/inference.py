@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubcli import paths
 from hubcli.errors import DependencyError, RepositoryCodeError, UsageError
-from hubcli.running import invoke, isolation
+from hubcli.running import invoke, isolation, misuse
 from hubcli.running.invoke import Result
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     given = [(one.name, _tensor(framework, one.array, dtype, device)) for one in inputs]
     positional = [tensor for name, tensor in given if name is None]
     named = {name: tensor for name, tensor in given if name is not None}
-    with invoke.running(result, command=True), framework.no_grad():
+    used = misuse.of_inputs(result, positional, named)
+    with used, invoke.running(result, command=True), framework.no_grad():
         started = time.perf_counter()
         returned = model(*positional, **named)
         outputs = tuple(Output(name, _array(one)) for name, one in tensors(returned, "out"))

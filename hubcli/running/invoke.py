@@ -89,7 +89,11 @@ def call(
         function = _function(checkout, namespace, entrypoint)
         if command:
             _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
-        value = function(*args, **kwargs)
+            from hubcli.running import misuse
+
+            value = misuse.call(function, entrypoint, args, kwargs, str(checkout.spec))
+        else:
+            value = function(*args, **kwargs)
     seconds = time.perf_counter() - started
     if outer is not None:
         outer.used.extend(now.used)

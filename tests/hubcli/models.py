@@ -71,7 +71,7 @@ def nothing():
 
 def fails():
     model = net()
-    model.forward = lambda x: x @ torch.zeros(7, 7)
+    model.forward = lambda x: {}[x]
     return model
 '''
 

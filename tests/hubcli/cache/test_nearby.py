@@ -44,10 +44,14 @@ def test_in_errors(cached):
 def test_in_python(cached):
     with pytest.raises(RepositoryNotFoundError) as caught:
         hubcli.load("p/r", "thing", trust_repo=True)
-    assert "hint: did you mean o/r, which is cached?" in caught.value.__notes__
+    (note,) = caught.value.__notes__
+    assert note.startswith("hint: ") and note.endswith("did you mean o/r, which is cached?")
     with pytest.raises(hubcli.errors.NotFoundError) as missing:
         hubcli.load("o/r:v1", "thingy", trust_repo=True)
-    assert missing.value.__notes__[0].startswith("hint: did you mean thing")
+    with pytest.raises(hubcli.errors.NotFoundError) as unknown:
+        hubcli.help("o/r:v1", "thingy", trust_repo=True)
+    for error in (missing.value, unknown.value):
+        assert error.__notes__[0].startswith("hint: did you mean thing")
 
 
 def test_a_folder_that_looks_like_a_repository(tmp_path, monkeypatch):

@@ -69,7 +69,11 @@ def test_eval_mode_without_gradients(folder):
 def test_named_inputs_go_by_keyword(folder):
     np.savez("x.npz", np.ones((1, 2)), scale=np.array(5.0))
     arguments = ("run", "./repo", "several", "--input", "x.npz")
-    assert hub(*arguments).exit_code == 70
+    result = hub(*arguments)
+    assert result.exit_code == 2
+    message, hint = result.stderr.splitlines()
+    assert message == "hub: the inputs do not fit several: got an unexpected keyword argument 'scale'"
+    assert hint == "hint: the model takes forward(x); it was given float32 (1, 2), scale=float32 ()"
     result = hub("run", "./repo", "net", "--input", "x.npz", "--output", "y.npy")
     assert result.exit_code == 0, result.output
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hubcli import output, settings
-from hubcli.errors import IntegrityError, NetworkError, NotFoundError, UsageError
+from hubcli.errors import IntegrityError, NetworkError, NotFoundError, RepositoryNotFoundError, UsageError
 from hubcli.net import git
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
 
@@ -179,9 +179,9 @@ class TestErrors:
         [
             ("fatal: unable to access 'https://x/': Could not resolve host: x", NetworkError),
             ("fatal: unable to access 'u': The requested URL returned error: 503", NetworkError),
-            ("fatal: unable to access 'u': The requested URL returned error: 403", NotFoundError),
-            ("fatal: could not read Username for 'https://x': x", NotFoundError),
-            ("remote: Repository not found.\nfatal: repository 'u' not found", NotFoundError),
+            ("fatal: unable to access 'u': The requested URL returned error: 403", RepositoryNotFoundError),
+            ("fatal: could not read Username for 'https://x': x", RepositoryNotFoundError),
+            ("remote: Repository not found.\nfatal: repository 'u' not found", RepositoryNotFoundError),
             (f"error: object {'a' * 40}: gitmodulesUrl: disallowed submodule url", IntegrityError),
             ("fatal: fsck error in packed object", IntegrityError),
             ("error: RPC failed; curl 18\nfatal: early EOF", NetworkError),
