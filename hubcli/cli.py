@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "show": ("hubcli.commands.show:show", "Show all that is known of a repository."),
     "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
     "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
-    "run": ("hubcli.commands.run:run", "Run one forward pass on an input file."),
+    "run": ("hubcli.commands.run:run", "Run a forward pass on each input file."),
     "check": ("hubcli.commands.check:check", "Smoke-test every entrypoint, for CI."),
     "new": ("hubcli.commands.new:new", "Write a new repository that passes `hub check`."),
     "profile": ("hubcli.commands.profile:profile", "Show where time and memory go."),

@@ -22,6 +22,7 @@ from hubcli.errors import UsageError
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write its state dict: FILE.safetensors or FILE.pth.",
 )
+@_options.select
 @_options.executing
 def load(
     spec: str,
@@ -31,6 +32,7 @@ def load(
     pretrained: bool | None,
     device: str | None,
     save: Path | None,
+    part: str | None,
     **options: Any,
 ) -> None:
     """Call ENTRYPOINT of SPEC and describe the model that it returns."""
@@ -43,16 +45,16 @@ def load(
     execution = _options.execution(**options)
     checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "load")
     confined = _repository.confined(
-        "load", checkout, entrypoint, given, execution, device=device, save=save is not None
+        "load", checkout, entrypoint, given, execution, device=device, save=save is not None, select=part
     )
     from hubcli.confined import jobs
-    from hubcli.running import invoke
+    from hubcli.running import invoke, select
 
     if confined is not None:
         invoke.check_save(save)
         loaded = jobs.load(*confined, save)
     else:
-        result = _repository.call(checkout, entrypoint, given, execution)
+        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
         if device is not None:
             invoke.move(result, device)
         if save is not None:

@@ -21,7 +21,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation, misuse
+from hubcli.running import inference, invoke, isolation, misuse, select
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -116,7 +116,7 @@ def _list(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any
 
 
 def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    result = _call(job)
+    result = select.selected(_call(job), job.options.get("select"))
     if job.options.get("device"):
         invoke.move(result, job.options["device"])
     if job.options.get("save"):
@@ -127,16 +127,18 @@ def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any
 
 
 def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    result = _call(job)
+    result = select.selected(_call(job), job.options.get("select"))
     device = job.options.get("device")
     if device:
         invoke.move(result, device)
     names = job.options["inputs"]
     with (inbox / TENSORS).open("rb") as file:
-        inputs = [Input(one["name"], array) for one, array in zip(names, _unpack(file, names))]
-    passed = inference.forward(result, inputs, device)
+        inputs = [Input(one["name"], array, one["text"]) for one, array in zip(names, _unpack(file, names))]
+    groups = [(name, [one for one, of in zip(inputs, names) if of["group"] == i])
+              for i, name in enumerate(job.options["files"])]  # fmt: skip
+    passed = inference.passes(result, groups, len(groups), device)
     described = _pack(scratch / TENSORS, passed.outputs)
-    return {"outputs": described, "seconds": passed.seconds}
+    return {"outputs": described, "seconds": passed.seconds, "items": list(passed.items)}
 
 
 def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
@@ -322,22 +324,26 @@ def load(job: Job, chosen: Mechanism, broker: Broker, save: Path | None) -> Load
     return loaded
 
 
-def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) -> Pass:
-    """`hub run` in a sandbox."""
+def run(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple[str, Sequence[Input]]]) -> Pass:
+    """`hub run` in a sandbox: the inputs of each file."""
     with sandbox.session() as here:
-        described = _pack(here.inbox / TENSORS, inputs)
-        options = {**job.options, "inputs": described}
+        inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
+        described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
+        for told, (number, one) in zip(described, inputs):
+            told.update(group=number, text=one.text)
+        options = {**job.options, "inputs": described, "files": [name for name, _ in groups]}
         job = Job(**{**vars(job), "options": options})
         result = _result(job, chosen, here, broker)
         try:
             outputs = list(result["outputs"])
             names = [str(_text(one["name"])) for one in outputs]
             seconds = float(result["seconds"])
+            items = tuple(str(_text(one)) for one in result["items"])
         except (KeyError, TypeError, ValueError) as error:
             raise _nonsense(job, error) from None
         with here.open(TENSORS) as file:
             arrays = _unpack(file, outputs)
-    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds)
+    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds, items)
 
 
 def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
