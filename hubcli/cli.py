@@ -6,6 +6,7 @@ A command's module is imported when the command runs; `hub --help` loads click a
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from hubcli._version import __version__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
     "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
-    "help": ("hubcli.commands.help:help_", "Show an entrypoint's signature and docstring, or how to use a command."),
+    "help": ("hubcli.commands.help:help_", "Explain an entrypoint, or a command of hub."),
     "show": ("hubcli.commands.show:show", "Show all that is known of a repository."),
     "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
     "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
@@ -36,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
+    "completion": ("hubcli.commands.completion:completion", "Print the completion script of a shell."),
 }
 # what other tools call them
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -66,6 +68,8 @@ class HubGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         _add_global_options(command)
+        if "_HUB_COMPLETE" in os.environ:
+            importlib.import_module(COMMANDS["completion"][0].partition(":")[0]).prepare(command)
         return command
 
     def resolve_command(
@@ -176,8 +180,6 @@ def _report(error: Exception, as_json: bool) -> int:
     from hubcli.errors import ExitStatus
 
     if isinstance(error, BrokenPipeError):
-        import os
-
         # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 1)
@@ -223,8 +225,9 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
         hint = f"try `{context.command_path} --help`" if context is not None else None
         return ExitStatus.USAGE, "usage", error.format_message(), hint, None
     if isinstance(error, OSError):
-        named = f": {error.filename}" if error.filename else ""
-        return ExitStatus.FAILURE, "os", f"{error.strerror or error}{named}", None, None
+        from hubcli import refusals
+
+        return ExitStatus.FAILURE, "os", *refusals.described(error), None
     message = f"{type(error).__name__}: {error}"
     hint = "this is a fault of hub; HUB_DEBUG=1 shows where"
     return ExitStatus.FAILURE, "internal", message, hint, None

@@ -9,7 +9,6 @@ import click
 
 from hubcli import output
 from hubcli.commands import _options, _repository
-from hubcli.errors import UsageError
 
 
 @click.command(cls=_options.Executing)
@@ -20,8 +19,9 @@ from hubcli.errors import UsageError
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write its state dict: FILE.safetensors or FILE.pth.",
+    help="Write its state dict: FILE.safetensors, FILE.pth or FILE.pt.",
 )
+@click.option("--force", is_flag=True, help="Replace the saved file if it exists.")
 @_options.select
 @_options.executing
 def load(
@@ -32,15 +32,14 @@ def load(
     pretrained: bool | None,
     device: str | None,
     save: Path | None,
+    force: bool,
     part: str | None,
     **options: Any,
 ) -> None:
     """Call ENTRYPOINT of SPEC and describe the model that it returns."""
-    if save is not None and save.suffix not in (".safetensors", ".pth"):
-        raise UsageError(
-            f"--save {str(save)!r} is neither .safetensors nor .pth",
-            hint="the file's extension chooses the format",
-        )
+    from hubcli.running import invoke, select
+
+    invoke.check_save(save, force)
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
     checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "load")
@@ -48,10 +47,8 @@ def load(
         "load", checkout, entrypoint, given, execution, device=device, save=save is not None, select=part
     )
     from hubcli.confined import jobs
-    from hubcli.running import invoke, select
 
     if confined is not None:
-        invoke.check_save(save)
         loaded = jobs.load(*confined, save)
     else:
         result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)

@@ -184,6 +184,7 @@ SCHEMAS: dict[str, Schema] = {
     "hub trust add SPEC": TRUST,
     "hub trust import FILE": TRUST,
     "hub trust rm SPEC": TRUST,
+    "hub completion SHELL": document(shell={"enum": ["bash", "zsh", "fish"]}, script=TEXT),
     "hub env": document(
         hubcli=TEXT,
         python=TEXT,
