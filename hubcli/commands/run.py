@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--crop", type=click.IntRange(1, 16384), help="Side of its central square.")
 @click.option("--mean", metavar="R,G,B", help="Subtracted from the channels, which are in 0..1.")
 @click.option("--std", metavar="R,G,B", help="What they are divided by.")
+@click.option("--gray", is_flag=True, help="One channel instead of three.")
 @click.option("--top", type=click.IntRange(1), help="Print the K most probable classes.")
 @click.option("--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Names of the classes, one a line.")  # fmt: skip
@@ -58,6 +59,7 @@ def run(
     crop: int | None,
     mean: str | None,
     std: str | None,
+    gray: bool,
     top: int | None,
     labels: Path | None,
     device: str | None,
@@ -79,7 +81,7 @@ def run(
     from hubcli.running import files, inference, invoke, select
 
     names = inference.read_labels(labels)
-    picture = inference.Picture.of(preset, resize, crop, mean, std)
+    picture = inference.Picture.of(preset, resize, crop, mean, std, gray)
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
@@ -103,7 +105,8 @@ def run(
         result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
         if device is not None:
             invoke.move(result, device)
-        if all(one is None for one in (preset, resize, crop, mean, std)) and any(map(inference.is_picture, inputs)):
+        untouched = not gray and all(one is None for one in (preset, resize, crop, mean, std))
+        if untouched and any(map(inference.is_picture, inputs)):
             own = inference.Picture.of_model(result.value)
             if own is not None:
                 out.message(f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std")

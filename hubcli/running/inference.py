@@ -75,12 +75,13 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Picture:
-    """How a picture becomes (1, 3, H, W): shorter side, central square, then (x - mean) / std."""
+    """How a picture becomes (1, 3, H, W), or (1, 1, H, W) if `gray`: shorter side, central square, (x - mean) / std."""
 
     resize: int | None
     crop: int | None
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    gray: bool = False
 
     @classmethod
     def of(
@@ -90,6 +91,7 @@ class Picture:
         crop: int | None,
         mean: str | None,
         std: str | None,
+        gray: bool = False,
     ) -> Picture:
         """From the options; single options change the preset."""
         base = _PRESETS[preset or ""]
@@ -98,6 +100,7 @@ class Picture:
             base.crop if crop is None else crop,
             base.mean if mean is None else _triple(mean, "--mean"),
             base.std if std is None else _triple(std, "--std"),
+            gray,
         )
 
     @classmethod
@@ -116,7 +119,7 @@ class Picture:
         return None
 
     def array(self, file: Any, name: str) -> Array:
-        """Read and prepare a picture, as float32 in (1, 3, H, W)."""
+        """Read and prepare a picture, as float32 in (1, channels, H, W)."""
         import numpy as np
 
         try:
@@ -130,7 +133,7 @@ class Picture:
             with Image.open(file) as opened:
                 if opened.width * opened.height > MAX_PIXELS:
                     raise UsageError(f"{name} has {opened.width} x {opened.height} pixels")
-                image = opened.convert("RGB")
+                image = opened.convert("L" if self.gray else "RGB")
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, UsageError):
                 raise
@@ -146,7 +149,9 @@ class Picture:
             left, top = ((side - self.crop) // 2 for side in image.size)
             image = image.crop((left, top, left + self.crop, top + self.crop))
         pixels = np.asarray(image, dtype=np.float64) / 255
-        pixels = (pixels - np.array(self.mean)) / np.array(self.std)
+        channels = 1 if self.gray else 3
+        pixels = pixels.reshape(*pixels.shape[:2], channels)
+        pixels = (pixels - np.array(self.mean[:channels])) / np.array(self.std[:channels])
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 

@@ -138,6 +138,9 @@ def test_pictures(folder):
     array = Picture.of(None, 10, 8, "0.5", "0.5,1,2").array("red.png", "red.png")
     assert array.shape == (1, 3, 8, 8)
     assert array[0, :, 3, 3].tolist() == [1, -0.5, -0.25]
+    array = Picture.of(None, 10, 8, "0.5", "0.5", True).array("red.png", "red.png")
+    assert array.shape == (1, 1, 8, 8)
+    assert array[0, 0, 0, 0] == pytest.approx((76 / 255 - 0.5) / 0.5)
     preset = Picture.of("imagenet", None, 64, None, None)
     assert (preset.resize, preset.crop, preset.mean[0], preset.std[2]) == (256, 64, 0.485, 0.225)
     assert preset.array("red.png", "red.png").shape == (1, 3, 64, 64)
