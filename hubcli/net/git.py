@@ -298,6 +298,15 @@ def changed_files(db: Path, old: str, new: str) -> list[tuple[str, str]] | None:
     return None if status else list(zip(parts[::2], parts[1::2]))
 
 
+def difference(db: Path, old: str, new: str, name: str | None = None) -> str | None:
+    """What differs between two commits, as text, perhaps in one file only; None where `db` lacks one."""
+    if not (_COMMIT.match(old) and _COMMIT.match(new)):
+        return None
+    command = ["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", old, new]
+    status, out, _ = _execute([*command, "--", name] if name else command, _local(db))
+    return None if status else out
+
+
 def allowed_signers() -> str | None:
     """The user's own gpg.ssh.allowedSignersFile."""
     command = ["config", "--includes", "--type=path", "--get", "gpg.ssh.allowedSignersFile"]
