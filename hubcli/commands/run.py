@@ -100,7 +100,7 @@ def run(
     if confined is not None:
         from hubcli.confined import jobs
 
-        passed = jobs.run(*confined, list(read(picture)))
+        passed = jobs.run_each(*confined, list(read(picture)))
     else:
         result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
         if device is not None:

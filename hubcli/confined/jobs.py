@@ -324,8 +324,13 @@ def load(job: Job, chosen: Mechanism, broker: Broker, save: Path | None) -> Load
     return loaded
 
 
-def run(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple[str, Sequence[Input]]]) -> Pass:
-    """`hub run` in a sandbox: the inputs of each file."""
+def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) -> Pass:
+    """One pass in a sandbox."""
+    return run_each(job, chosen, broker, [("", inputs)])
+
+
+def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple[str, Sequence[Input]]]) -> Pass:
+    """`hub run` in a sandbox: a pass for the inputs of each file."""
     with sandbox.session() as here:
         inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
         described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
