@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import settings
-from hubcli.errors import (
-    HubError,
-    IntegrityError,
-    NetworkError,
-    NotFoundError,
-    RepositoryNotFoundError,
-    UsageError,
-)
+from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, RepositoryNotFoundError, UsageError
 from hubcli.output import Progress, printable, size
 
 if TYPE_CHECKING:
