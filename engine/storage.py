@@ -280,7 +280,7 @@ class _Part(UntypedStorage):
 
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self._bytes.size
+        return int(self._bytes.size)
 
     size = __len__ = nbytes
 

@@ -6,6 +6,7 @@ A command's module is imported when the command runs; `hub --help` loads click a
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -18,11 +19,11 @@ from hubcli._version import __version__
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
     "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
-    "help": ("hubcli.commands.help:help_", "Show an entrypoint's signature and docstring."),
+    "help": ("hubcli.commands.help:help_", "Explain an entrypoint, or a command of hub."),
     "show": ("hubcli.commands.show:show", "Show all that is known of a repository."),
     "deps": ("hubcli.commands.deps:deps", "Show which dependencies are satisfied, and by what."),
     "load": ("hubcli.commands.load:load", "Call an entrypoint and describe the model."),
-    "run": ("hubcli.commands.run:run", "Run one forward pass on an input file."),
+    "run": ("hubcli.commands.run:run", "Run a forward pass on each input file."),
     "check": ("hubcli.commands.check:check", "Smoke-test every entrypoint, for CI."),
     "new": ("hubcli.commands.new:new", "Write a new repository that passes `hub check`."),
     "profile": ("hubcli.commands.profile:profile", "Show where time and memory go."),
@@ -36,6 +37,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
+    "completion": ("hubcli.commands.completion:completion", "Print the completion script of a shell."),
+}
+# what other tools call them
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "ls": ("list",),
+    "rm": ("cache", "rm"),
+    "info": ("show",),
+    "download": ("pull",),
 }
 
 
@@ -47,11 +56,20 @@ class HubGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
+        """Import the command; the global options may stand behind its name, too."""
+        if cmd_name in ALIASES:
+            first, *rest = ALIASES[cmd_name]
+            found = self.get_command(ctx, first)
+            for name in rest:
+                found = found.get_command(ctx, name) if isinstance(found, click.Group) else None
+            return found
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _add_global_options(command)
+        if "_HUB_COMPLETE" in os.environ:
+            importlib.import_module(COMMANDS["completion"][0].partition(":")[0]).prepare(command)
         return command
 
     def resolve_command(
@@ -59,10 +77,10 @@ class HubGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Name the nearest command where there is none of the name given."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
             import difflib
 
-            close = difflib.get_close_matches(name, COMMANDS, 1)
+            close = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
@@ -81,18 +99,20 @@ class HubGroup(click.Group):
                 result = super().invoke(ctx)
                 sys.stdout.flush()
             except Exception as error:
-                ctx.exit(_report(error, ctx.params["as_json"]))
+                # behind a command's name --json may stand after the word that is wrong
+                ctx.exit(_report(error, ctx.params["as_json"] or "--json" in ctx.obj))
         return result
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run the command line and exit with the status of the table."""
         _open_streams()
         arguments = list(sys.argv[1:] if args is None else args)
-        extra = {"prog_name": "hub", **extra, "standalone_mode": False}
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        extra = {"prog_name": "hub", "obj": options, **extra, "standalone_mode": False}
         try:
             status = super().main(arguments, *rest, **extra)
         except Exception as error:  # a global option is wrong, or the user has interrupted
-            status = _report(error, "--json" in arguments)
+            status = _report(error, "--json" in options)
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -107,6 +127,7 @@ def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose:
     """Pull, inspect and run models that git repositories publish in a hubconf.py.
 
     SPEC is owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir.
+    The options below may stand anywhere on the line.
     """
     from hubcli import paths, settings
 
@@ -133,6 +154,36 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
+def _add_global_options(command: click.Command) -> None:
+    """Let a command, and those below it, take the options of `hub` as well; its help does not repeat them."""
+    if any(one.name == "as_json" for one in command.params):
+        return
+    for option in hub.params:
+        if isinstance(option, click.Option) and option.name != "version":
+            command.params.append(
+                click.Option(
+                    [*option.opts, str(option.name)],
+                    type=option.type,
+                    is_flag=option.is_flag,
+                    hidden=True,
+                    expose_value=False,
+                    callback=_obey,
+                )
+            )
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _add_global_options(below)
+
+
+def _obey(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    from hubcli import paths, settings
+
+    if value and option.name == "hub_dir":
+        paths.set_dir(value)
+    elif value:
+        settings.override(**{"json" if option.name == "as_json" else str(option.name): True})
+
+
 def main() -> NoReturn:
     """The console script."""
     hub.main()
@@ -143,8 +194,6 @@ def _report(error: Exception, as_json: bool) -> int:
     from hubcli.errors import ExitStatus
 
     if isinstance(error, BrokenPipeError):
-        import os
-
         # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 1)
@@ -195,8 +244,9 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
         hint = f"try `{context.command_path} --help`" if context is not None else None
         return ExitStatus.USAGE, "usage", error.format_message(), hint, None
     if isinstance(error, OSError):
-        named = f": {error.filename}" if error.filename else ""
-        return ExitStatus.FAILURE, "os", f"{error.strerror or error}{named}", None, None
+        from hubcli import refusals
+
+        return ExitStatus.FAILURE, "os", *refusals.described(error), None
     message = f"{type(error).__name__}: {error}"
     hint = "this is a fault of hub; HUB_DEBUG=1 shows where"
     return ExitStatus.FAILURE, "internal", message, hint, None

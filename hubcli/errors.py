@@ -6,8 +6,9 @@ The statuses are the table of exit statuses in the README.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -60,6 +61,11 @@ class HubError(RuntimeError):
         self.hint = hint and masked(hint)
         self.spec = spec
 
+    def advise(self, more: str | None) -> None:
+        """Add to the hint; None adds nothing."""
+        if more:
+            self.hint = f"{self.hint}; {more}" if self.hint else more
+
 
 class UsageError(HubError, ValueError):
     """A malformed spec, option or entrypoint argument.  Also a ValueError, as torch.hub raises."""
@@ -73,6 +79,10 @@ class NotFoundError(HubError):
 
     status = ExitStatus.NOT_FOUND
     code = "not_found"
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """No such repository, or it is private."""
 
 
 class HubconfNotFoundError(NotFoundError, FileNotFoundError):
@@ -151,6 +161,18 @@ class EngineGapError(RepositoryCodeError):
     """Code needs something of torch's that the engine does not have."""
 
     code = "engine_gap"
+
+
+@contextlib.contextmanager
+def hinting() -> Iterator[None]:
+    """Let the traceback of a Python program show the hints of the errors that pass."""
+    try:
+        yield
+    except HubError as error:
+        note = f"hint: {error.hint}"
+        if error.hint and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
 
 
 def as_document(error: HubError) -> dict[str, Any]:

@@ -105,7 +105,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         place(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno is not None:  # what is meant, not the temporary file
+            error.filename, error.filename2 = os.fspath(path), None
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise

@@ -21,6 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _URL_PATH = re.compile(r"[A-Za-z0-9_.~%/+-]+\Z")
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[^@]*)?\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _PORTS = {"https": "443", "http": "80", "ssh": "22"}
@@ -46,14 +47,21 @@ class RepoSpec:
 
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> Self:
-        """Read a spec; raise UsageError naming the part that is wrong."""
+        """Read a spec; raise UsageError naming the part that is wrong.
+
+        A word without `/` is a folder where there is one of that name.
+        """
         text = os.fspath(text)
         if not text:
             raise UsageError("the spec is empty", hint=_HINT)
         if text != text.strip() or not text.isprintable():
             raise UsageError(f"spec {text!r} contains spaces or control characters", hint=_HINT)
-        if text[0] in "./~":
+        if text[0] in "./~" or ("/" not in text and ":" not in text and os.path.isdir(text)):
             return cls._local(text)
+        if not _PLAIN.match(text):
+            from hubcli import pasted
+
+            text = pasted.understood(text)
         if match := _URL.match(text):
             return cls._from_url(text, match.group(1).lower())
         return cls._short(text)

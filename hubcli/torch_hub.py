@@ -20,7 +20,7 @@ from urllib.parse import urlparse
 from hubcli import output, paths, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
-from hubcli.errors import IntegrityError, NotFoundError, UsageError
+from hubcli.errors import IntegrityError, NotFoundError, UsageError, hinting
 from hubcli.net import http, huggingface
 from hubcli.reading.hubconf import missing_callable, near_names
 from hubcli.running import checkpoints, invoke
@@ -76,7 +76,8 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 def pull(repo_or_dir: str, *, force_reload: bool = False, verbose: bool = True) -> Checkout:
     """Fetch a repository's code into the cache and return its `Checkout`; nothing is executed."""
     spec = RepoSpec.parse(repo_or_dir)
-    checkout = store.ensure(spec, force_reload=force_reload)
+    with hinting():
+        checkout = store.ensure(spec, force_reload=force_reload)
     _say_cached(checkout, verbose)
     return checkout
 
@@ -120,7 +121,8 @@ def help(
     for entry in found:
         if entry.name == model:
             return entry.doc
-    raise missing_callable(model, near_names(model, [entry.name for entry in found]), str(checkout.spec))
+    with hinting():
+        raise missing_callable(model, near_names(model, [entry.name for entry in found]), str(checkout.spec))
 
 
 @_takes_github
@@ -149,7 +151,8 @@ def load(
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
     checkout = _checkout(repo, source, force_reload, trust_repo, verbose, "load", entrypoint=model)
-    result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
+    with hinting():
+        result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
     return result.value
 
 
@@ -169,7 +172,8 @@ def load_state_dict_from_url(
     `weights_only` matters only where torch itself is the framework.
     """
     for last in (False, False, True):
-        weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
+        with hinting():
+            weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
         try:
             return checkpoints.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again
@@ -282,11 +286,12 @@ def _checkout(
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
     gated = now is not None and now.gated
-    if gated:  # code that a command runs cannot consent in the user's place
-        trust.before_fetch(spec, entrypoint, reload=force_reload)
-    else:
-        trust.consent(spec, trust_repo, function, reload=force_reload)
-    checkout = store.ensure(spec, force_reload=force_reload)
+    with hinting():
+        if gated:  # code that a command runs cannot consent in the user's place
+            trust.before_fetch(spec, entrypoint, reload=force_reload)
+        else:
+            trust.consent(spec, trust_repo, function, reload=force_reload)
+        checkout = store.ensure(spec, force_reload=force_reload)
     _say_cached(checkout, verbose)
     if gated:
         trust.require(checkout, entrypoint)

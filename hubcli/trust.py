@@ -154,16 +154,15 @@ def _apply(checkout: Checkout, choice: str, how: str) -> None:
 def _ask(checkout: Checkout, entrypoint: str) -> str:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise _untrusted(checkout)
-    sys.stderr.write(
-        f"{_described(request(checkout, entrypoint))}\n"
-        "Allow it [o]nce, for this [c]ommit, for this [r]epository, or [N]ot? "
-    )
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip().lower()
-    for choice in settings.TRUST_CHOICES:
-        if answer and choice.startswith(answer):
-            return choice
-    raise _untrusted(checkout)
+    from hubcli import asking
+
+    asked = request(checkout, entrypoint)
+    sys.stderr.write(f"{_described(asked)}\n")
+    known = asked.before is not None and asked.changes is not None
+    choice = asking.choice(checkout, asked.before.commit if asked.before is not None and known else None)
+    if choice is None:
+        raise _untrusted(checkout)
+    return choice
 
 
 def before_fetch(spec: RepoSpec, entrypoint: str = "", *, reload: bool = False) -> None:

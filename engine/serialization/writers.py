@@ -138,7 +138,9 @@ def opened(f: Any) -> Iterator[Any]:
             mode = 0o666 & ~mask
         os.chmod(part, mode)
         os.replace(part, target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = target  # a full disk says which file
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise

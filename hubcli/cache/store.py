@@ -22,6 +22,7 @@ from hubcli.errors import (
     LockTimeoutError,
     NotFoundError,
     OfflineError,
+    RepositoryNotFoundError,
 )
 from hubcli.spec import RepoSpec
 
@@ -141,11 +142,15 @@ def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progres
             _touch(found.path)
         return found
     if settings.current().offline:
-        raise OfflineError(
+        from hubcli.cache import nearby
+
+        absent = OfflineError(
             f"{spec} {'cannot be reloaded' if force_reload else 'is not in the cache'} offline",
             hint=f"run `hub pull {spec}` without --offline first",
             spec=str(spec),
         )
+        absent.advise(None if force_reload else nearby.like(spec))
+        raise absent
     with _naming(spec):
         checkout = _fetch(spec, force_reload, refresh, progress)
     if force_reload:
@@ -470,4 +475,8 @@ def _naming(spec: RepoSpec) -> Iterator[None]:
         yield
     except HubError as error:
         error.spec = error.spec or str(spec)
+        if isinstance(error, RepositoryNotFoundError):
+            from hubcli.cache import nearby
+
+            error.advise(nearby.like(spec))
         raise

@@ -171,6 +171,16 @@ def entrypoint_arguments(command: Command) -> Command:
     return command
 
 
+def select(command: Command) -> Command:
+    """--select, for `running.select`."""
+    return click.option(
+        "--select",
+        "part",
+        metavar="PATH",
+        help="Which part of a tuple or dict is the model, e.g. 0 or model.encoder.",
+    )(command)
+
+
 def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: bool | None) -> Arguments:
     """The entrypoint's arguments from the values of `entrypoint_arguments`."""
     kwargs: dict[str, Any] = {}

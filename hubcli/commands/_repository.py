@@ -111,6 +111,17 @@ def allowed(spec: str, entrypoint: str, execution: Execution) -> Checkout:
     return checkout
 
 
+def chosen(spec: str, entrypoint: str | None, execution: Execution, command: str) -> tuple[Checkout, str]:
+    """Fetch SPEC, find the entrypoint that is meant in its source, and ask for trust in that."""
+    checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
+    from hubcli import trust
+    from hubcli.reading import choice
+
+    name = choice.entrypoint(conf(checkout), entrypoint, str(checkout.spec), command)
+    trust.require(checkout, name, execution.trust)
+    return checkout, name
+
+
 def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execution) -> Result:
     """Call the entrypoint in this process."""
     from hubcli.running import invoke

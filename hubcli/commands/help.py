@@ -1,26 +1,31 @@
-"""`hub help`: an entrypoint's signature and docstring."""
+"""`hub help`: an entrypoint's signature and docstring, or how to use a command."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from hubcli import output
 from hubcli.commands import _options, _repository
+from hubcli.errors import UsageError
+from hubcli.reading import choice
 from hubcli.reading.hubconf import EntryPoint
 
 _DOC = 20_000  # characters of a docstring that people are shown; --json has all of it
 
 
 @click.command("help", cls=_options.Executing)
-@click.argument("spec")
-@click.argument("entrypoint")
+@click.argument("spec", required=False)
+@click.argument("entrypoint", required=False)
 @_repository.reading
 @_options.locking
+@click.pass_context
 def help_(
-    spec: str,
-    entrypoint: str,
+    ctx: click.Context,
+    spec: str | None,
+    entrypoint: str | None,
     execute: bool,
     trust: str | None,
     framework: str | None,
@@ -29,17 +34,48 @@ def help_(
     frozen: bool,
     lock_file: Path | None,
 ) -> None:
-    """Show the signature and docstring of ENTRYPOINT in SPEC.
+    """Show the signature and docstring of ENTRYPOINT in SPEC, or how to use a command of hub: `hub help load`.
 
-    They are read without executing anything unless --exec asks for it.
+    They are read without executing anything unless --exec asks for it.  ENTRYPOINT may be left out
+    where SPEC has only one.
     """
-    checkout = _repository.located(spec, locked, frozen, lock_file)
+    out = output.Output.current()
+    usage = _usage(ctx.find_root(), [word for word in (spec, entrypoint) if word is not None])
+    if usage is not None:
+        name = " ".join(word for word in ("hub", spec, entrypoint) if word is not None)
+        out.result({"name": name, "signature": None, "doc": usage}, usage)
+        return
+    checkout = _repository.located(str(spec), locked, frozen, lock_file)
     conf = _repository.read(checkout, execute, trust, framework, sandbox)
-    entry = conf.entrypoint(entrypoint, spec=str(checkout.spec))
-    output.Output.current().result(
+    name = choice.entrypoint(conf, entrypoint, str(checkout.spec), "help", dynamic=not execute)
+    entry = conf.entrypoint(name, spec=str(checkout.spec))
+    out.result(
         {"name": entry.name, "signature": entry.signature, "doc": entry.doc},
         lambda: _text(entry),
     )
+
+
+def _usage(root: click.Context, words: list[str]) -> str | None:
+    """The help of the command that the words name; None if they begin with a SPEC."""
+    context, command = root, root.command
+    for number, word in enumerate(words):
+        found = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if found is None and number == 0:
+            import difflib
+
+            close = difflib.get_close_matches(
+                word, command.list_commands(root) if isinstance(command, click.Group) else ()
+            )
+            if close and word.isidentifier() and not os.path.isdir(word):
+                raise UsageError(f"there is no command {word!r}", hint=f"did you mean `hub help {close[0]}`?")
+            return None
+        if found is None:
+            path = context.command_path
+            raise UsageError(
+                f"`{path}` has no command {word!r}", hint=f"`hub help {path.partition(' ')[2]}` lists them"
+            )
+        command, context = found, click.Context(found, info_name=word, parent=context)
+    return command.get_help(context)
 
 
 def _text(entry: EntryPoint) -> str:

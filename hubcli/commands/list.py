@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hubcli import output
+from hubcli import output, paths
 from hubcli.cache import store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
@@ -46,6 +46,8 @@ def list_(
         if execute:
             raise UsageError("--exec needs a SPEC", hint="hub list owner/repo --exec")
         repos = store.repos()
+        if not repos:
+            out.message(f"nothing is cached in {paths.hub_dir()}")
         out.result(
             {"repos": [_repository.repo_document(repo) for repo in repos]},
             lambda: output.table([(repo.spec, repo.commit[:12]) for repo in repos]),

@@ -9,50 +9,49 @@ import click
 
 from hubcli import output
 from hubcli.commands import _options, _repository
-from hubcli.errors import UsageError
 
 
 @click.command(cls=_options.Executing)
 @click.argument("spec")
-@click.argument("entrypoint")
+@click.argument("entrypoint", required=False)
 @_options.entrypoint_arguments
 @click.option("--device", metavar="D", help="Move the model to cpu or cuda[:N].")
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write its state dict: FILE.safetensors or FILE.pth.",
+    help="Write its state dict: FILE.safetensors, FILE.pth or FILE.pt.",
 )
+@click.option("--force", is_flag=True, help="Replace the saved file if it exists.")
+@_options.select
 @_options.executing
 def load(
     spec: str,
-    entrypoint: str,
+    entrypoint: str | None,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
     device: str | None,
     save: Path | None,
+    force: bool,
+    part: str | None,
     **options: Any,
 ) -> None:
     """Call ENTRYPOINT of SPEC and describe the model that it returns."""
-    if save is not None and save.suffix not in (".safetensors", ".pth"):
-        raise UsageError(
-            f"--save {str(save)!r} is neither .safetensors nor .pth",
-            hint="the file's extension chooses the format",
-        )
+    from hubcli.running import invoke, select
+
+    invoke.check_save(save, force)
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    checkout = _repository.allowed(spec, entrypoint, execution)
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "load")
     confined = _repository.confined(
-        "load", checkout, entrypoint, given, execution, device=device, save=save is not None
+        "load", checkout, entrypoint, given, execution, device=device, save=save is not None, select=part
     )
     from hubcli.confined import jobs
-    from hubcli.running import invoke
 
     if confined is not None:
-        invoke.check_save(save)
         loaded = jobs.load(*confined, save)
     else:
-        result = _repository.call(checkout, entrypoint, given, execution)
+        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
         if device is not None:
             invoke.move(result, device)
         if save is not None:

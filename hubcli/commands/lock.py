@@ -13,7 +13,7 @@ from hubcli.commands import _options
 from hubcli.commands.pull import fetch_weights
 from hubcli.errors import LockMismatchError, UsageError
 from hubcli.lockfile import Lock
-from hubcli.reading import hubconf
+from hubcli.reading import choice, hubconf
 from hubcli.spec import RepoSpec
 
 
@@ -74,6 +74,7 @@ def lock(
         (checkout,) = checkouts
         conf = hubconf.read(checkout.path)
         signature = {entry.name: entry.signature for entry in conf.entrypoints}.get(entrypoint)
+        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load")
         used = fetch_weights(checkout, entrypoint, signature, given, execution)
         called[f"{checkout.spec}#{entrypoint}"] = used
     new = lockfile.lock_repos(old, checkouts, called)

@@ -17,7 +17,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(cls=_options.Executing)
 @click.argument("spec")
-@click.argument("entrypoint")
+@click.argument("entrypoint", required=False)
 @_options.entrypoint_arguments
 @click.option("--input-shape", "shapes", multiple=True, required=True, metavar="N,C,H,W[:DTYPE]",
               help="A random input; once for each input of the model.")  # fmt: skip
@@ -28,7 +28,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @_options.executing
 def profile(
     spec: str,
-    entrypoint: str,
+    entrypoint: str | None,
     keywords: tuple[str, ...],
     positional: str | None,
     pretrained: bool | None,
@@ -57,7 +57,7 @@ def profile(
         "backward": backward,
         "device": device,
     }
-    checkout = _repository.allowed(spec, entrypoint, execution)
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "profile")
     confined = _repository.confined("profile", checkout, entrypoint, given, execution, **wanted)
     if confined is not None:
         document = jobs.profile(*confined)

@@ -14,7 +14,7 @@ from hubcli import output, settings
 from hubcli.cache import store
 from hubcli.commands import _options, _repository
 from hubcli.errors import UsageError
-from hubcli.reading import hubconf
+from hubcli.reading import choice, hubconf
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
@@ -63,9 +63,11 @@ def pull(
         checkout = store.ensure(checkout.spec, force_reload=True)
     if checkout.cached and checkout.kind != "local":
         out.message(f"cached: {_standing(checkout)}")
-    signatures = {entry.name: entry.signature for entry in hubconf.read(checkout.path).entrypoints}
+    conf = hubconf.read(checkout.path)
+    signatures = {entry.name: entry.signature for entry in conf.entrypoints}
     names = list(signatures)
     if entrypoint is not None:
+        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load")
         fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
     out.result(
         {

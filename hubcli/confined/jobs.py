@@ -23,7 +23,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation
+from hubcli.running import inference, invoke, isolation, misuse, select
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -121,7 +121,7 @@ def _list(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any
 
 
 def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    result = _call(job)
+    result = select.selected(_call(job), job.options.get("select"))
     if job.options.get("device"):
         invoke.move(result, job.options["device"])
     if job.options.get("save"):
@@ -132,16 +132,18 @@ def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any
 
 
 def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    result = _call(job)
+    result = select.selected(_call(job), job.options.get("select"))
     device = job.options.get("device")
     if device:
         invoke.move(result, device)
     names = job.options["inputs"]
     with (inbox / TENSORS).open("rb") as file:
-        inputs = [Input(one["name"], array) for one, array in zip(names, _unpack(file, names))]
-    passed = inference.forward(result, inputs, device)
+        inputs = [Input(one["name"], array, one["text"]) for one, array in zip(names, _unpack(file, names))]
+    groups = [(name, [one for one, of in zip(inputs, names) if of["group"] == i])
+              for i, name in enumerate(job.options["files"])]  # fmt: skip
+    passed = inference.passes(result, groups, len(groups), device)
     described = _pack(scratch / TENSORS, passed.outputs)
-    return {"outputs": described, "seconds": passed.seconds}
+    return {"outputs": described, "seconds": passed.seconds, "items": list(passed.items)}
 
 
 def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device:
     """The tensors that the model makes of random inputs, in eval mode."""
     model = result.value.eval()
     inputs = inference.random_inputs(result.framework, shapes, device)
-    with invoke.running(result, command=True):
+    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
         returned = model(*inputs)
     tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
     if not tensors:
@@ -333,21 +335,30 @@ def load(job: Job, chosen: Mechanism, broker: Broker, save: Path | None) -> Load
 
 
 def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) -> Pass:
-    """`hub run` in a sandbox."""
+    """One pass in a sandbox."""
+    return run_each(job, chosen, broker, [("", inputs)])
+
+
+def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple[str, Sequence[Input]]]) -> Pass:
+    """`hub run` in a sandbox: a pass for the inputs of each file."""
     with sandbox.session() as here:
-        described = _pack(here.inbox / TENSORS, inputs)
-        options = {**job.options, "inputs": described}
+        inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
+        described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
+        for told, (number, one) in zip(described, inputs):
+            told.update(group=number, text=one.text)
+        options = {**job.options, "inputs": described, "files": [name for name, _ in groups]}
         job = Job(**{**vars(job), "options": options})
         result = _result(job, chosen, here, broker)
         try:
             outputs = list(result["outputs"])
             names = [str(_text(one["name"])) for one in outputs]
             seconds = float(result["seconds"])
+            items = tuple(str(_text(one)) for one in result["items"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _nonsense(job, error) from None
         with here.open(TENSORS) as file:
             arrays = _unpack(file, outputs)
-    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds)
+    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds, items)
 
 
 def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:

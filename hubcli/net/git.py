@@ -20,12 +20,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from hubcli import settings
-from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError, keep_secret
+from hubcli.errors import (
+    HubError,
+    IntegrityError,
+    NotFoundError,
+    keep_secret,
+)
 from hubcli.net import behalf
 from hubcli.net.database import RepositoryError as RepositoryError
 from hubcli.net.database import create as create
 from hubcli.net.database import disarm
-from hubcli.output import Progress, message, printable, size
+from hubcli.net.failures import failure, last_line
+from hubcli.net.failures import public as public
+from hubcli.output import Progress, message, size
 
 if TYPE_CHECKING:
     from git import Git
@@ -248,9 +255,9 @@ class Remote:
                 return out
             if not (left and _PASSING.search(err) and (check is None or check())):
                 break
-            message(f"{public(self.url)}: {_last_line(_clean(err))}; trying again")
+            message(f"{public(self.url)}: {last_line(err)}; trying again")
             time.sleep(2.0**-left)
-        raise _failure(err, self.url)
+        raise failure(err, self.url)
 
 
 def commit_object(db: Path, commit: str) -> bytes:
@@ -291,6 +298,15 @@ def changed_files(db: Path, old: str, new: str) -> list[tuple[str, str]] | None:
     status, out, _ = _execute(command, _local(db))
     parts = out.split("\0")
     return None if status else list(zip(parts[::2], parts[1::2]))
+
+
+def difference(db: Path, old: str, new: str, name: str | None = None) -> str | None:
+    """What differs between two commits, as text, perhaps in one file only; None where `db` lacks one."""
+    if not (_COMMIT.match(old) and _COMMIT.match(new)):
+        return None
+    command = ["diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", old, new]
+    status, out, _ = _execute([*command, "--", name] if name else command, _local(db))
+    return None if status else out
 
 
 def allowed_signers() -> str | None:
@@ -355,11 +371,6 @@ def version() -> str:
     return _local_run(["version"], _local(None)).removeprefix("git version ").strip()
 
 
-def public(url: str) -> str:
-    """`url` without user name and password."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
-
-
 def _environment(config: Sequence[tuple[str, str]]) -> dict[str, str]:
     environment = {**_NEUTRAL, **_HARDENED, "GIT_CONFIG_COUNT": str(len(config))}
     for number, (key, value) in enumerate(config):
@@ -397,7 +408,7 @@ def _user_config() -> list[tuple[str, str]]:
 def _local_run(command: Sequence[str], environment: Mapping[str, str]) -> str:
     status, out, err = _execute(command, environment)
     if status != 0:
-        raise _failure(err, None)
+        raise failure(err, None)
     return out
 
 
@@ -581,120 +592,3 @@ def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], Non
             read(line)
 
     return on_line
-
-
-_PRIVATE = (
-    "authentication failed",
-    "could not read username",
-    "could not read password",
-    "terminal prompts disabled",
-    "returned error: 401",
-    "returned error: 403",
-    "invalid username or password",
-    "permission denied (publickey",
-    "http basic: access denied",
-)
-_MISSING = (
-    "returned error: 404",
-    "does not appear to be a git repository",
-    "repository not found",
-    "project you were looking for could not be found",
-)
-_UNWRITABLE = (
-    "no space left on device",
-    "disk quota exceeded",
-    "file too large",
-    "read-only file system",
-    "unable to write",
-    "couldn't write",
-    "write error",
-    "index-pack died",
-)
-_REFUSED = re.compile(r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path")
-_UNREACHABLE = (
-    "could not resolve host",
-    "failed to connect",
-    "couldn't connect",
-    "connection refused",
-    "connection reset",
-    "connection timed out",
-    "timed out",
-    "operation too slow",
-    "early eof",
-    "rpc failed",
-    "unexpected disconnect",
-    "the remote end hung up",
-    "could not read from remote",
-    "empty reply from server",
-    "ssl certificate problem",
-    "ssl_",
-    "gnutls",
-    "certificate verif",
-    "returned error: 5",
-    "returned error: 4",
-    "unable to access",
-    "not valid: is this a git repository",
-    "network is unreachable",
-    "no route to host",
-    "recv failure",
-    "proxy",
-)
-
-
-def _failure(stderr: str, url: str | None) -> HubError:
-    """The error that git's stderr means.  Nothing of a secret or control character remains in it."""
-    text = _clean(stderr)
-    low = text.lower()
-    detail = _last_line(text)
-    where = public(url) if url else "the repository"
-
-    def has(signs: Sequence[str]) -> bool:
-        return any(sign in low for sign in signs)
-
-    if _REFUSED.search(text):
-        return IntegrityError(
-            f"{where} holds what git refuses as malformed or dangerous: {detail}",
-            hint="tell the publisher; the cache was left as it was",
-        )
-    if has(_UNWRITABLE):
-        return HubError(
-            f"git cannot write to the cache: {detail}",
-            hint="is the disk full? `hub cache prune` and `hub cache ls` show what could go",
-        )
-    if url is None:
-        return RepositoryError(f"git failed: {detail}")
-    if "transport '" in low and "not allowed" in low:
-        return UsageError(f"protocol not allowed: {detail}", hint="see HUB_ALLOW_PROTOCOLS")
-    if has(_PRIVATE):
-        token = "HUB_TOKEN is not accepted" if settings.current().token else "set HUB_TOKEN"
-        return NotFoundError(f"{where} does not exist or is private", hint=f"{token}: {detail}")
-    if has(_MISSING) or re.search(r"repository '.*' not found", low):
-        return NotFoundError(f"no repository at {where}", hint="check owner, name and host")
-    if "couldn't find remote ref" in low:
-        return NotFoundError(f"{detail} in {where}", hint="it was deleted just now; try again")
-    if "redirect" in low or "returned error: 3" in low:
-        kept = ", and HUB_TOKEN is sent to no second host" if settings.current().token else ""
-        return NetworkError(f"{where} redirects elsewhere{kept}: {detail}", hint="use the repository's own address")
-    if has(_UNREACHABLE):
-        return NetworkError(
-            f"cannot reach {where}: {detail}",
-            hint="check the network and proxy, or use --offline for what is cached",
-        )
-    return RepositoryError(f"git failed on {where}: {detail}")
-
-
-def _clean(text: str) -> str:
-    text = public(printable(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", "\n"))))
-    text = re.sub(r"(?i)(authorization:)[^\n]*", r"\1 ***", text)
-    token = settings.current().token
-    return text.replace(token, "***") if token else text
-
-
-def _last_line(text: str) -> str:
-    """The line that says most: the first `fatal:` or `error:`, else the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = next(
-        (line for sign in ("fatal:", "error:") for line in lines if line.startswith(sign)),
-        lines[-1] if lines else "no message",
-    )
-    return chosen.removeprefix("fatal: ").removeprefix("error: ")[:500]

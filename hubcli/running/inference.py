@@ -9,14 +9,14 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import paths
-from hubcli.errors import DependencyError, RepositoryCodeError, UsageError
-from hubcli.running import invoke, isolation
+from hubcli import output
+from hubcli.errors import DependencyError, HubError, RepositoryCodeError, UsageError
+from hubcli.running import files, invoke, isolation, misuse
 from hubcli.running.invoke import Result
 
 if TYPE_CHECKING:
@@ -30,10 +30,20 @@ MAX_PIXELS = 200_000_000
 
 @dataclass(frozen=True)
 class Input:
-    """An array and the name that the file gives it; None goes to the model by position."""
+    """An array and the name that the file gives it; None goes to the model by position.
+
+    `text` is what a text file holds, which goes to the model instead of the array.
+    """
 
     name: str | None
     array: Array
+    text: str | None = None
+
+    def document(self, file: str) -> dict[str, Any]:
+        """For JSON; stdin has no file."""
+        kind = "text" if self.text is not None else str(self.array.dtype)
+        shown = None if file == "-" else file
+        return {"file": shown, "name": self.name, "shape": list(self.array.shape), "dtype": kind}
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass and the seconds it took."""
+    """Forward passes and the seconds they took; `items` are the files of the rows of the first output, if known."""
 
     outputs: tuple[Output, ...]
     seconds: float
+    items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,13 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Picture:
-    """How a picture becomes (1, 3, H, W): shorter side, central square, then (x - mean) / std."""
+    """How a picture becomes (1, 3, H, W), or (1, 1, H, W) if `gray`: shorter side, central square, (x - mean) / std."""
 
     resize: int | None
     crop: int | None
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    gray: bool = False
 
     @classmethod
     def of(
@@ -79,6 +91,7 @@ class Picture:
         crop: int | None,
         mean: str | None,
         std: str | None,
+        gray: bool = False,
     ) -> Picture:
         """From the options; single options change the preset."""
         base = _PRESETS[preset or ""]
@@ -87,10 +100,26 @@ class Picture:
             base.crop if crop is None else crop,
             base.mean if mean is None else _triple(mean, "--mean"),
             base.std if std is None else _triple(std, "--std"),
+            gray,
         )
 
+    @classmethod
+    def of_model(cls, model: Any) -> Picture | None:
+        """What the model itself says of the pictures it was trained on (timm's `pretrained_cfg`), or None."""
+        for name in ("pretrained_cfg", "default_cfg"):
+            told: Any = getattr(model, name, None)
+            try:
+                side = int(told["input_size"][-1])
+                mean, std = (tuple(float(one) for one in told[key]) for key in ("mean", "std"))
+                resize = int(side / float(told.get("crop_pct") or 0.875))
+            except (TypeError, KeyError, ValueError, AttributeError, ZeroDivisionError):
+                continue
+            if len(mean) == len(std) == 3 and 0 not in std and 0 < side <= resize <= 16384:
+                return cls(resize, side, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+        return None
+
     def array(self, file: Any, name: str) -> Array:
-        """Read and prepare a picture, as float32 in (1, 3, H, W)."""
+        """Read and prepare a picture, as float32 in (1, channels, H, W)."""
         import numpy as np
 
         try:
@@ -104,13 +133,13 @@ class Picture:
             with Image.open(file) as opened:
                 if opened.width * opened.height > MAX_PIXELS:
                     raise UsageError(f"{name} has {opened.width} x {opened.height} pixels")
-                image = opened.convert("RGB")
+                image = opened.convert("L" if self.gray else "RGB")
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(
                 f"{name} cannot be read as a picture: {error}",
-                hint="inputs are .npy, .npz, or a picture that Pillow reads",
+                hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or a picture that Pillow reads",
             ) from None
         if self.resize is not None:
             scale = self.resize / min(image.size)
@@ -120,7 +149,9 @@ class Picture:
             left, top = ((side - self.crop) // 2 for side in image.size)
             image = image.crop((left, top, left + self.crop, top + self.crop))
         pixels = np.asarray(image, dtype=np.float64) / 255
-        pixels = (pixels - np.array(self.mean)) / np.array(self.std)
+        channels = 1 if self.gray else 3
+        pixels = pixels.reshape(*pixels.shape[:2], channels)
+        pixels = (pixels - np.array(self.mean[:channels])) / np.array(self.std[:channels])
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 
@@ -143,7 +174,7 @@ def _triple(text: str, option: str) -> tuple[float, float, float]:
 
 
 def read_inputs(source: str, picture: Picture) -> tuple[Input, ...]:
-    """The arrays of a .npy, .npz or picture file; `-` is a .npy on stdin."""
+    """What a file holds, by its extension (any other is a picture); `-` is a .npy on stdin."""
     import numpy as np
 
     if source == "-":
@@ -151,9 +182,16 @@ def read_inputs(source: str, picture: Picture) -> tuple[Input, ...]:
     path = Path(source)
     if not path.is_file():
         raise UsageError(f"--input {source!r}: no such file")
-    if path.suffix == ".npy":
+    kind = path.suffix.lower()
+    if kind == ".npy":
         return (Input(None, _npy(path, source)),)
-    if path.suffix != ".npz":
+    if kind == ".csv":
+        return (Input(None, files.table(path, source)),)
+    if kind == ".txt":
+        return (Input(None, np.zeros(()), files.text(path, source)),)
+    if kind in files.SOUNDS:
+        return (Input(None, files.sound(path, source)),)
+    if kind != ".npz":
         return (Input(None, picture.array(path, source)),)
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -186,6 +224,56 @@ def _plain(array: Any, name: str) -> Array:
     return array
 
 
+def is_picture(source: str) -> bool:
+    """Whether `read_inputs` takes a file for a picture."""
+    return source != "-" and Path(source).suffix.lower() not in (".npy", ".npz", ".csv", ".txt", *files.SOUNDS)
+
+
+def passes(
+    result: Result,
+    groups: Iterable[tuple[str, Sequence[Input]]],
+    count: int,
+    device: str | None = None,
+) -> Pass:
+    """A pass for each file's inputs, `count` in all; outputs that fit are put together along the first dimension."""
+    made: list[tuple[str, Pass]] = []
+    with output.progress(f"running {result.entrypoint}", count, unit="inputs") as bar:
+        for name, inputs in groups:
+            try:
+                made.append((name, forward(result, inputs, device)))
+            except HubError as error:
+                if count > 1:
+                    error.message = f"{name}: {error.message}"
+                raise
+            bar.update()
+    return made[0][1] if len(made) == 1 else _together(made)
+
+
+def _together(made: Sequence[tuple[str, Pass]]) -> Pass:
+    import numpy as np
+
+    seconds = sum(one.seconds for _, one in made)
+    first = made[0][1].outputs
+    alike = all(
+        [(one.name, one.array.ndim, one.array.shape[1:]) for one in each.outputs]
+        == [(one.name, one.array.ndim, one.array.shape[1:]) for one in first]
+        for _, each in made
+    )
+    if not alike:
+        stems = [Path(name).stem for name, _ in made]
+        marks = stems if len(set(stems)) == len(stems) else [f"{stem}_{i}" for i, stem in enumerate(stems)]
+        outputs = [
+            Output(f"{mark}.{one.name}", one.array) for mark, (_, each) in zip(marks, made) for one in each.outputs
+        ]
+        return Pass(tuple(outputs), seconds)
+    columns = zip(*(each.outputs for _, each in made))
+    joined = [
+        Output(column[0].name, np.concatenate([np.atleast_1d(one.array) for one in column])) for column in columns
+    ]
+    items = [name for name, each in made for _ in np.atleast_1d(each.outputs[0].array)]
+    return Pass(tuple(joined), seconds, tuple(items))
+
+
 def forward(result: Result, inputs: Sequence[Input], device: str | None = None) -> Pass:
     """Call the model in eval mode without gradients.
 
@@ -198,10 +286,13 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     if invoke.is_module(model):
         model.eval()
     dtype = _parameter_dtype(model)
-    given = [(one.name, _tensor(framework, one.array, dtype, device)) for one in inputs]
+    given = [
+        (one.name, _tensor(framework, one.array, dtype, device) if one.text is None else one.text) for one in inputs
+    ]
     positional = [tensor for name, tensor in given if name is None]
     named = {name: tensor for name, tensor in given if name is not None}
-    with invoke.running(result, command=True), framework.no_grad():
+    used = misuse.of_inputs(result, positional, named)
+    with used, invoke.running(result, command=True), framework.no_grad():
         started = time.perf_counter()
         returned = model(*positional, **named)
         outputs = tuple(Output(name, _array(one)) for name, one in tensors(returned, "out"))
@@ -286,53 +377,60 @@ def read_labels(path: Path | None) -> list[str]:
         raise UsageError(f"--labels {path}: {error}") from None
 
 
-def check_target(target: str | None) -> None:
-    """Refuse an --output that could not be written, before any work is done."""
+def check_target(target: str | None, force: bool = False) -> None:
+    """Refuse an --output that could not be written, or that exists, before any work is done."""
     if target in (None, "-"):
         return
     path = Path(str(target))
-    if path.suffix not in (".npy", ".npz"):
-        raise UsageError(f"--output {target!r} is neither .npy nor .npz")
+    if path.suffix not in files.TARGETS:
+        raise UsageError(f"--output {target!r} is neither - nor one of {', '.join(files.TARGETS)}")
     if not path.parent.is_dir():
-        raise UsageError(f"--output {target!r}: there is no folder {path.parent}")
+        raise UsageError(f"--output {target!r}: there is no folder {path.parent}", hint="make it first")
+    if path.exists() and not force:
+        raise UsageError(f"--output {target!r} exists", hint="--force replaces it")
 
 
-def write_outputs(target: str | None, outputs: Sequence[Output]) -> list[str | None]:
-    """Write the outputs; the file of each.  Several in a .npy target become `<stem>.<name>.npy`."""
-    import numpy as np
-
+def write_outputs(target: str | None, outputs: Sequence[Output], force: bool = False) -> list[str | None]:
+    """Write the outputs; the file of each.  Several in a file for one become `<stem>.<name>.npy`."""
     if target is None:
         return [None] * len(outputs)
+    named = [(one.name, one.array) for one in outputs]
     if target == "-":
         if len(outputs) > 1:
             raise UsageError(
                 f"the model returned {len(outputs)} tensors; stdout takes one .npy",
                 hint="use --output FILE.npz",
             )
-        sys.stdout.buffer.write(_encoded(np.save, outputs[0].array))
+        sys.stdout.buffer.write(files.encoded(".npy", named))
         sys.stdout.buffer.flush()
         return ["-"]
     path = Path(target)
-    if path.suffix == ".npz":
-        arrays = {one.name: one.array for one in outputs}
-        paths.write_atomically(path, _encoded(np.savez, **arrays))
+    if path.suffix in (".npz", ".json", ".safetensors"):
+        files.write(path, named)
         return [target] * len(outputs)
-    if len(outputs) == 1:
-        paths.write_atomically(path, _encoded(np.save, outputs[0].array))
-        return [target]
-    files: list[str | None] = []
-    for one in outputs:
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", one.name)
-        file = path.with_name(f"{path.stem}.{plain}.npy")
-        paths.write_atomically(file, _encoded(np.save, one.array))
-        files.append(str(file))
-    return files
+    if path.suffix == ".png":
+        named = [part for name, array in named for part in _pictures(name, array)]
+    made = [(_beside(path, name) if len(named) > 1 else path, name, array) for name, array in named]
+    for file, _, _ in made:
+        if file.exists() and not force:
+            raise UsageError(f"--output {target!r} would become {file}, which exists", hint="--force replaces it")
+    for file, name, array in made:
+        files.write(file, [(name, array)])
+    if len(named) == len(outputs):
+        return [str(file) if len(named) > 1 else target for file, _, _ in made]
+    return [target] * len(outputs)
 
 
-def _encoded(save: Any, *args: Any, **kwargs: Any) -> bytes:
-    buffer = io.BytesIO()
-    save(buffer, *args, **kwargs)
-    return buffer.getvalue()
+def _pictures(name: str, array: Array) -> list[tuple[str, Array]]:
+    """The pictures of a batch one by one."""
+    if array.ndim == 4 and array.shape[0] != 1:
+        return [(f"{name}_{index}", one) for index, one in enumerate(array)]
+    return [(name, array)]
+
+
+def _beside(path: Path, name: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return path.with_name(f"{path.stem}.{plain}{path.suffix}")
 
 
 def random_inputs(framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:

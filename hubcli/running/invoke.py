@@ -89,7 +89,11 @@ def call(
         function = _function(checkout, namespace, entrypoint, command)
         if command:
             _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
-        value = function(*args, **kwargs)
+            from hubcli.running import misuse
+
+            value = misuse.call(function, entrypoint, args, kwargs, str(checkout.spec))
+        else:
+            value = function(*args, **kwargs)
     seconds = time.perf_counter() - started
     if outer is not None:
         outer.used.extend(now.used)
@@ -160,10 +164,10 @@ def move(result: Result, device: str) -> None:
 def save_state_dict(result: Result, path: Path) -> None:
     """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
     _require_module(result, "saved")
-    check_save(path)
+    check_save(path, force=True)  # whether it exists was asked before anything ran
     state = result.value.state_dict()
     framework = isolation.import_framework(result.framework)
-    if path.suffix == ".pth":
+    if path.suffix in (".pth", ".pt"):
         framework.save(state, path)
         return
     from engine import serialization
@@ -173,10 +177,19 @@ def save_state_dict(result: Result, path: Path) -> None:
     serialization.save_safetensors(state, path)
 
 
-def check_save(path: Path | None) -> None:
-    """Refuse a --save that could not be written."""
-    if path is not None and not path.parent.is_dir():
-        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}")
+def check_save(path: Path | None, force: bool = False) -> None:
+    """Refuse a --save that could not be written, or that exists."""
+    if path is None:
+        return
+    if path.suffix not in (".safetensors", ".pth", ".pt"):
+        raise UsageError(
+            f"--save {str(path)!r} is neither .safetensors nor .pth nor .pt",
+            hint="the file's extension chooses the format",
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"--save {str(path)!r}: there is no folder {path.parent}", hint="make it first")
+    if path.exists() and not force:
+        raise UsageError(f"--save {str(path)!r} exists", hint="--force replaces it")
 
 
 def _require_module(result: Result, what: str) -> None:

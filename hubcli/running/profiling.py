@@ -129,7 +129,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
 
     options: `shapes` of the inputs, `backward`, `device`.  Forward is in eval mode.
     """
-    from hubcli.running import inference, invoke, isolation
+    from hubcli.running import inference, invoke, isolation, misuse
 
     torch = isolation.import_framework(result.framework)
     model = result.value
@@ -154,7 +154,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
         if device and not str(device).startswith("cpu"):
             torch.cuda.synchronize()
 
-    with invoke.running(result, command=True):
+    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
         one_pass()
         handles = _label_modules(model, profiler) if invoke.is_module(model) else []
         try:

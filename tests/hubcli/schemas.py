@@ -130,8 +130,16 @@ SCHEMAS: dict[str, Schema] = {
         weights=each(record(**WEIGHT)),
     ),
     "hub run SPEC ENTRYPOINT": document(
-        inputs=each(record(shape=SHAPE, dtype=TEXT)),
-        outputs=each(record(shape=SHAPE, dtype=TEXT, file=maybe(TEXT))),
+        inputs=each(record(file=maybe(TEXT), name=maybe(TEXT), shape=SHAPE, dtype=TEXT)),
+        outputs=each(
+            record(
+                name=TEXT,
+                shape=SHAPE,
+                dtype=TEXT,
+                file=maybe(TEXT),
+                values={"type": ["array", "number", "boolean", "null"]},
+            )
+        ),
         top=each(record(**{"class": COUNT}, item=COUNT, label=maybe(TEXT), score={"type": "number"})),
         seconds=NUMBER,
     ),
@@ -185,6 +193,7 @@ SCHEMAS: dict[str, Schema] = {
     "hub trust add SPEC": TRUST,
     "hub trust import FILE": TRUST,
     "hub trust rm SPEC": TRUST,
+    "hub completion SHELL": document(shell={"enum": ["bash", "zsh", "fish"]}, script=TEXT),
     "hub env": document(
         hubcli=TEXT,
         python=TEXT,

@@ -212,3 +212,29 @@ def test_a_group_alone_shows_its_help(group: list[str]) -> None:
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: hub")
     assert "hint:" not in result.stderr
+
+
+def test_global_options_anywhere(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for args in (["cache", "dir", "--hub-dir", str(other)], ["cache", f"--hub-dir={other}", "dir"]):
+        assert run(*args).stdout == f"{other}\n"
+    document = json.loads(run("cache", "dir", "-q", "--json").stdout)
+    assert document["path"] == str(paths.hub_dir())
+    assert run("pull", "o/r", "--offline").exit_code == ExitStatus.OFFLINE
+    assert not settings.current().offline
+    result = run("pull", "--bogus", "o/r", "--json")
+    assert json.loads(result.stdout)["error"]["code"] == "usage" and result.stderr == ""
+    result = run("pull", "--", "--json", "o/r")  # behind -- it is a word like others
+    assert result.exit_code == ExitStatus.USAGE and result.stdout == ""
+
+
+def test_the_help_of_commands_does_not_repeat_the_global_options() -> None:
+    assert "--hub-dir" in run("--help").stdout
+    assert "--hub-dir" not in run("pull", "--help").stdout
+
+
+@pytest.mark.parametrize("name", cli.ALIASES)
+def test_aliases(name: str) -> None:
+    long = cli.ALIASES[name]
+    assert run(name, "--help").stdout == run(*long, "--help").stdout.replace(f"hub {' '.join(long)}", f"hub {name}")
+    assert f"  {name} " not in run("--help").stdout

@@ -58,6 +58,7 @@ COMMANDS = {
     "hub trust import FILE": ["trust", "import", "{dir}/trusted_list"],
     "hub trust ls": ["trust", "ls"],
     "hub trust rm SPEC": ["trust", "rm", "o/m"],
+    "hub completion SHELL": ["completion", "fish"],
     "hub env": ["env"],
 }  # fmt: skip
 

@@ -93,7 +93,7 @@ def test_the_environment_consents_too(checkout, monkeypatch):
         trust.require(checkout, "thing")
 
 
-@pytest.mark.parametrize("text", ["o", "once", "c", "commit", "r", "REPO"])
+@pytest.mark.parametrize("text", ["o", "once", "y", "Yes", "c", "commit", "r", "REPO"])
 def test_the_prompt(checkout, monkeypatch, text):
     screen = answer(monkeypatch, text)
     trust.require(checkout, "thing")
@@ -110,10 +110,10 @@ def test_the_prompt(checkout, monkeypatch, text):
     ):
         assert part in shown
     assert "since then" not in shown
-    assert [entry.how for entry in trust.entries()] == ([] if text[0] == "o" else ["prompt"])
+    assert [entry.how for entry in trust.entries()] == ([] if text[0] in "oyY" else ["prompt"])
 
 
-@pytest.mark.parametrize("text", ["", "n", "no", "yes", "x"])
+@pytest.mark.parametrize("text", ["", "n", "no", "x", "yes please"])
 def test_the_prompt_is_declined(checkout, monkeypatch, text):
     answer(monkeypatch, text)
     with pytest.raises(UntrustedError):

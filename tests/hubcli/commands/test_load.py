@@ -68,7 +68,7 @@ def test_for_people(model):
     assert shown["size"] == "40 B"
 
 
-@pytest.mark.parametrize("name", ["net.safetensors", "net.pth"])
+@pytest.mark.parametrize("name", ["net.safetensors", "net.pth", "net.pt"])
 def test_save(model, tmp_path, name):
     file = tmp_path / name
     result = hub("load", str(model.folder), "net", "--args", json.dumps([model.url]), "--save", str(file))
@@ -79,6 +79,20 @@ def test_save(model, tmp_path, name):
         import engine
 
         assert engine.load(file)["weight"].numpy().tolist() == WEIGHT.tolist()
+
+
+@pytest.mark.parametrize("confined", [(), ("--sandbox=best-effort",)])
+def test_save_never_overwrites(model, tmp_path, confined):
+    file = tmp_path / "x.pt"
+    file.write_text("mine")
+    arguments = ("load", str(model.folder), "net", "--save", str(file), *confined)
+    result = hub(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-2:] == [f"hub: --save {str(file)!r} exists", "hint: --force replaces it"]
+    assert file.read_text() == "mine"
+    result = hub(*arguments, "--force")
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes()[:2] == b"PK"
 
 
 def test_force_reload_fetches_weights_anew(model, files):

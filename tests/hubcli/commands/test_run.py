@@ -40,8 +40,8 @@ def test_document_and_output(folder):
     assert made.pop("seconds") > 0
     assert made == {
         "schema_version": 1,
-        "inputs": [{"shape": [1, 2], "dtype": "float64"}],
-        "outputs": [{"shape": [1, 3], "dtype": "float32", "file": "y.npy"}],
+        "inputs": [{"file": "x.npy", "name": None, "shape": [1, 2], "dtype": "float64"}],
+        "outputs": [{"name": "out", "shape": [1, 3], "dtype": "float32", "file": "y.npy", "values": [[0.0, 0.0, 0.0]]}],
         "top": [],
     }
     assert np.load("y.npy").tolist() == [[0, 0, 0]]
@@ -69,7 +69,11 @@ def test_eval_mode_without_gradients(folder):
 def test_named_inputs_go_by_keyword(folder):
     np.savez("x.npz", np.ones((1, 2)), scale=np.array(5.0))
     arguments = ("run", "./repo", "several", "--input", "x.npz")
-    assert hub(*arguments).exit_code == 70
+    result = hub(*arguments)
+    assert result.exit_code == 2
+    message, hint = result.stderr.splitlines()
+    assert message == "hub: the inputs do not fit several: got an unexpected keyword argument 'scale'"
+    assert hint == "hint: the model takes forward(x); it was given float32 (1, 2), scale=float32 ()"
     result = hub("run", "./repo", "net", "--input", "x.npz", "--output", "y.npy")
     assert result.exit_code == 0, result.output
 
@@ -134,11 +138,16 @@ def test_pictures(folder):
     array = Picture.of(None, 10, 8, "0.5", "0.5,1,2").array("red.png", "red.png")
     assert array.shape == (1, 3, 8, 8)
     assert array[0, :, 3, 3].tolist() == [1, -0.5, -0.25]
+    array = Picture.of(None, 10, 8, "0.5", "0.5", True).array("red.png", "red.png")
+    assert array.shape == (1, 1, 8, 8)
+    assert array[0, 0, 0, 0] == pytest.approx((76 / 255 - 0.5) / 0.5)
     preset = Picture.of("imagenet", None, 64, None, None)
     assert (preset.resize, preset.crop, preset.mean[0], preset.std[2]) == (256, 64, 0.485, 0.225)
     assert preset.array("red.png", "red.png").shape == (1, 3, 64, 64)
     result = hub("--json", "run", "./repo", "function", "--input", "red.png", "--resize", "8")
-    assert json.loads(result.stdout)["inputs"] == [{"shape": [1, 3, 16, 8], "dtype": "float32"}]
+    assert json.loads(result.stdout)["inputs"] == [
+        {"file": "red.png", "name": None, "shape": [1, 3, 16, 8], "dtype": "float32"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +159,7 @@ def test_pictures(folder):
         (["net", "--input", "bad.png"], 2, "cannot be read as a picture"),
         (["net", "--input", "objects.npy"], 2, "cannot be read as .npy"),
         (["net", "--input", "text.npy"], 2, "not numbers"),
-        (["net", "--input", "x.npy", "--output", "y.txt"], 2, "neither .npy nor .npz"),
+        (["net", "--input", "x.npy", "--output", "y.txt"], 2, "neither - nor one of .npy, .npz"),
         (["net", "--input", "x.npy", "--output", "no/y.npy"], 2, "no folder no"),
         (["net", "--input", "x.npy", "--output", "-"], 2, "would share stdout"),
         (["net", "--input", "x.npy", "--labels", "x.npy"], 2, "--top"),
@@ -171,3 +180,108 @@ def test_failures(folder, arguments, status, message):
     assert result.exit_code == status, result.output
     assert message in json.loads(result.stdout)["error"]["message"]
     assert set(Path().iterdir()) == before
+
+
+def test_never_overwrites(folder):
+    arguments = ("run", "./repo", "net", "--input", "x.npy", "--output", "y.npy")
+    assert hub(*arguments).exit_code == 0
+    result = hub(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr == "hub: --output 'y.npy' exists\nhint: --force replaces it\n"
+    assert hub(*arguments, "--force").exit_code == 0
+    arguments = ("run", "./repo", "several", "--input", "x.npy", "--output", "z.npy")
+    assert hub(*arguments).exit_code == 0
+    assert "z.out.npy, which exists" in hub(*arguments).stderr
+    assert hub(*arguments, "--force").exit_code == 0
+
+
+def test_small_outputs_are_printed(folder):
+    shown = hub("run", "./repo", "function", "--input", "x.npy").stdout
+    assert shown == "out  1 x 2  float64\n  [[2., 3.]]\n"
+    np.save("large.npy", np.zeros((50, 30)))
+    assert hub("run", "./repo", "function", "--input", "large.npy").stdout == "out  50 x 30  float64\n"
+    document = json.loads(hub("--json", "run", "./repo", "function", "--input", "large.npy").stdout)
+    assert document["outputs"][0]["values"] is None
+    np.save("odd.npy", np.array([np.nan, np.inf, 1]))
+    document = json.loads(hub("--json", "run", "./repo", "function", "--input", "odd.npy").stdout)
+    assert document["outputs"][0]["values"] == [None, None, 2.0]
+
+
+@pytest.mark.parametrize("confined", [(), ("--sandbox=best-effort",)])
+def test_several_files(folder, confined):
+    (folder / "in").mkdir()
+    for index, name in enumerate("cab"):
+        np.save(folder / "in" / f"{name}.npy", np.full((1 + index, 2), index, np.float32))
+    (folder / "in" / "README.md").write_text("left out")
+    for sources in (["in"], ["in/*.npy"], ["in/a.npy", "in/[bc].npy"]):
+        inputs = [word for source in sources for word in ("--input", source)]
+        result = hub("--json", "run", "./repo", "function", *inputs, *confined)
+        assert result.exit_code == 0, result.output
+        document = json.loads(result.stdout)
+        files = [one["file"] for one in document["inputs"]]
+        assert files == [str(Path("in", f"{name}.npy")) for name in "abc"]
+        (made,) = document["outputs"]
+        assert made["shape"] == [6, 2]
+        assert made["values"] == [[2, 2], [2, 2], [3, 3], [3, 3], [3, 3], [1, 1]]
+    shown = hub("run", "./repo", "function", "--input", "in", "--top", "1", *confined).stdout.splitlines()
+    assert [line.split()[0] for line in shown] == [f"in/{name}.npy" for name in "aabbbc"]
+
+
+def test_files_whose_results_do_not_fit_together(folder):
+    np.save("wide.npy", np.ones((1, 3)))
+    result = hub("run", "./repo", "function", "--input", "x.npy", "--input", "wide.npy", "--output", "y.npz")
+    assert result.exit_code == 0, result.output
+    with np.load("y.npz") as archive:
+        assert {name: archive[name].shape for name in archive.files} == {"x.out": (1, 2), "wide.out": (1, 3)}
+    result = hub("run", "./repo", "net", "--input", "x.npy", "--input", "wide.npy")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("hub: wide.npy: net does not take this input")
+
+
+def test_a_table(folder):
+    Path("x.csv").write_text("width;height\n1;2\n3;4.5\n")
+    result = hub("run", "./repo", "function", "--input", "x.csv", "--output", "y.csv")
+    assert result.exit_code == 0, result.output
+    assert Path("y.csv").read_text() == "2.0,3.0\n4.0,5.5\n"
+
+
+def test_text_goes_to_the_model_as_a_string(folder):
+    Path("x.txt").write_text("one two\n")
+    for confined in ((), ("--sandbox=best-effort",)):
+        result = hub("--json", "run", "./repo", "words", "--input", "x.txt", *confined)
+        assert result.exit_code == 0, result.output
+        document = json.loads(result.stdout)
+        assert document["inputs"] == [{"file": "x.txt", "name": None, "shape": [], "dtype": "text"}]
+        assert document["outputs"][0]["values"] == [3.0, 3.0]
+
+
+def test_what_a_model_says_of_its_pictures(folder):
+    Image.new("RGB", (40, 30)).save("red.png")
+    result = hub("--json", "run", "./repo", "own_preset", "--input", "red.png")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["inputs"][0]["shape"] == [1, 3, 16, 16]
+    assert document["outputs"][0]["values"] == -2.0  # (0 - mean) / std
+    assert "pictures as the model says: --resize 20 --crop 16" in result.stderr
+    document = json.loads(hub("--json", "run", "./repo", "own_preset", "--input", "red.png", "--crop", "8").stdout)
+    assert document["inputs"][0]["shape"] == [1, 3, 8, 8]
+
+
+@pytest.mark.parametrize("confined", [(), ("--sandbox=best-effort",)])
+def test_a_model_among_other_things(folder, confined):
+    result = hub("run", "./repo", "pair", "--input", "x.npy", *confined)
+    assert result.exit_code == 0, result.output
+    assert "pair returned a tuple of 0 (Net), 1 (dict of 1); taken: 0" in result.stderr
+    result = hub("run", "./repo", "models", "--input", "x.npy", *confined)
+    assert result.exit_code == 2
+    assert "models returned several models: a dict of a (Net), b (Several)" in result.stderr
+    assert "hint: choose one: --select a" in result.stderr
+    result = hub("--json", "run", "./repo", "models", "--select", "b", "--input", "x.npy", *confined)
+    assert len(json.loads(result.stdout)["outputs"]) == 3
+    result = hub("run", "./repo", "pair", "--select", "1.add", "--input", "x.npy", *confined)
+    assert result.exit_code == 0 and "[[2., 3.]]" in result.stdout
+    result = hub("load", "./repo", "models", "--select", "c", *confined)
+    assert result.exit_code == 2
+    assert "--select 'c': the result has no 'c'" in result.stderr
+    assert "it is a dict of a (Net), b (Several)" in result.stderr
+    assert "Several" in hub("load", "./repo", "models", "--select", "b", *confined).stdout

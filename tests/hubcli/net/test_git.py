@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hubcli import output, settings
-from hubcli.errors import IntegrityError, NetworkError, NotFoundError, UsageError
-from hubcli.net import git
+from hubcli.errors import IntegrityError, NetworkError, NotFoundError, RepositoryNotFoundError, UsageError
+from hubcli.net import failures, git
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
 
 
@@ -179,9 +179,9 @@ class TestErrors:
         [
             ("fatal: unable to access 'https://x/': Could not resolve host: x", NetworkError),
             ("fatal: unable to access 'u': The requested URL returned error: 503", NetworkError),
-            ("fatal: unable to access 'u': The requested URL returned error: 403", NotFoundError),
-            ("fatal: could not read Username for 'https://x': x", NotFoundError),
-            ("remote: Repository not found.\nfatal: repository 'u' not found", NotFoundError),
+            ("fatal: unable to access 'u': The requested URL returned error: 403", RepositoryNotFoundError),
+            ("fatal: could not read Username for 'https://x': x", RepositoryNotFoundError),
+            ("remote: Repository not found.\nfatal: repository 'u' not found", RepositoryNotFoundError),
             (f"error: object {'a' * 40}: gitmodulesUrl: disallowed submodule url", IntegrityError),
             ("fatal: fsck error in packed object", IntegrityError),
             ("error: RPC failed; curl 18\nfatal: early EOF", NetworkError),
@@ -189,11 +189,11 @@ class TestErrors:
         ],
     )
     def test_what_stderr_means(self, stderr: str, kind: type[Exception]) -> None:
-        assert type(git._failure(stderr, "https://host/o/r")) is kind
+        assert type(failures.failure(stderr, "https://host/o/r")) is kind
 
     def test_stderr_is_cleaned(self) -> None:
         settings.override(token="t0ken")
-        error = git._failure("fatal: \x1b[31mred\x1b[0m \x07https://u:pw@h/ t0ken", "https://h/o/r")
+        error = failures.failure("fatal: \x1b[31mred\x1b[0m \x07https://u:pw@h/ t0ken", "https://h/o/r")
         assert not any(bad in error.message for bad in ("\x1b", "\x07", "pw", "t0ken"))
 
 

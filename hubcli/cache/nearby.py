@@ -1,0 +1,25 @@
+"""What in the cache is like a spec that was not found: for hints."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+
+from hubcli.cache import store
+from hubcli.spec import RepoSpec
+
+
+def like(spec: RepoSpec) -> str | None:
+    """The folder of that name, else other cached refs of the repository, else a cached one with a like name."""
+    if spec.text[:1] not in "./~" and "://" not in spec.text and os.path.isfile(os.path.join(spec.text, "hubconf.py")):
+        return f"the folder here is written {shlex.quote(f'./{spec.text}')}"
+    known = store.repos()
+    same = [one.spec for one in known if one.url == spec.url]
+    if same:
+        return f"cached of it: {', '.join(same[:5])}"
+    names = sorted({str(RepoSpec.parse(one.spec).at(None)) for one in known})
+    close = difflib.get_close_matches(spec.repository, names, 1, 0.75)
+    if not close:  # another owner's
+        close = [name for name in names if name.rpartition("/")[2].removesuffix(".git").lower() == spec.repo.lower()]
+    return f"did you mean {shlex.quote(close[0])}, which is cached?" if close else None
