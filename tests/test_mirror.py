@@ -48,6 +48,10 @@ STANDS_FOR = {
     "engine/plan/*": "engine/test_plan.py",
     # one rule of the documentation a test
     "engine/autograd/*": "engine/autograd/test_rules_complete.py engine/autograd/test_profiler.py",
+    "engine/_extensions/*": "engine/ops/test_detection.py engine/ops/test_audio.py engine/_extensions/test_image.py",
+    "engine/_library/*": "engine/test_library.py",
+    "engine/utils/data/datapipes/*": "engine/data/test_datapipes.py",
+    "engine/utils/data/datapipes/iter/*": "engine/data/test_datapipes.py",
     # modules that are names
     "engine/torch_names/*": NAMES,
     "engine/torch_names/*/*": NAMES,

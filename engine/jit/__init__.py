@@ -297,8 +297,3 @@ def _jit_internal_is_scripting() -> bool:
 
 _unwrap_optional = functools.partial(lambda x: x)
 _overload_typing = overload
-
-
-def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError: calls are not recorded as a program."""
-    _refuse("_get_trace_graph", "call the model itself")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import math
 import operator
 import warnings
@@ -75,18 +74,7 @@ def _leave(self: device, *exc: object) -> None:
     _default_device[0] = _outer.pop()
 
 
-def _decorate(self: device, function: Any) -> Any:
-    """A function that runs in such a block."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with self:
-            return function(*args, **kwargs)
-
-    return call
-
-
-device.__enter__, device.__exit__, device.__call__ = _enter, _leave, _decorate  # type: ignore[attr-defined]
+device.__enter__, device.__exit__ = _enter, _leave  # type: ignore[attr-defined]
 composite(method=False)(set_default_device)
 composite(method=False)(get_default_device)
 

@@ -39,8 +39,9 @@ def test_modules_are_built_in_the_block_and_filled_later() -> None:
     assert layer.to_empty(device="cpu")[1].weight.device.type == "cpu"
 
 
-def test_a_function_can_be_decorated_with_a_device() -> None:
-    assert engine.device("meta")(lambda: engine.zeros(2))().is_meta
+def test_a_device_is_a_context_and_no_decorator() -> None:
+    """As in torch; a name bound to a device is no entrypoint of a hub repository."""
+    assert not callable(engine.device("meta"))
 
 
 def test_there_are_no_values() -> None:
