@@ -75,6 +75,24 @@ def rows() -> list[Package]:
     ]
 
 
+def tried(table: Sequence[Package]) -> list[Package]:
+    """The rows that have a use, and so are tried here."""
+    return [package for package in table if (HERE / "uses" / f"{package.name}.py").exists()]
+
+
+def with_theirs(table: Sequence[Package], every: Sequence[Package]) -> list[Package]:
+    """The rows, and those that they need."""
+    by_name = {package.name: package for package in every}
+    found: dict[str, Package] = {}
+    pending = list(table)
+    while pending:
+        package = pending.pop(0)
+        if package.name not in found:
+            found[package.name] = package
+            pending += [by_name[name] for name in package.torchy]
+    return [package for package in every if package.name in found]
+
+
 def read_missing(text: str) -> list[Missing]:
     """The lines of a list of missing modules; ValueError for one that is none."""
     found = []
@@ -138,7 +156,7 @@ def set_up(table: Sequence[Package]) -> None:
         refuse_torch()
         stamp.write_text(said.hexdigest())
     for package in table:
-        for version in package.tested[:-1]:
+        for version in package.tested[:-1] if package in tried(table) else ():
             folder = target(package, version)
             if not folder.exists():
                 partial = folder.with_name(folder.name + ".partial")
@@ -263,10 +281,7 @@ def try_one(package: Package, version: str, write: bool) -> Result:
                 problems.append(f"{module}: {error} ({text}), where the list says {known[module].error}")
         problems += [f"{m} is listed as missing, but imports" for m in known if m in names and m not in failed]
         problems += [f"{m} is listed as missing, but there is no such module" for m in known if m not in names]
-    use = HERE / "uses" / f"{package.name}.py"
-    if not use.exists():
-        problems.append(f"there is no tests/packages/uses/{use.name}")
-    elif (status := run([str(HERE / "use.py"), package.name], variables, logs / "use.log")) != 0:
+    if (status := run([str(HERE / "use.py"), package.name], variables, logs / "use.log")) != 0:
         problems.append(f"its use failed ({status}):\n{tail(logs / 'use.log')}")
     result = Result(package.name, version, len(names), failed, problems, time.monotonic() - start)
     result.path.parent.mkdir(parents=True, exist_ok=True)
@@ -332,15 +347,17 @@ def main(arguments: Sequence[str]) -> int:
     for option in ("--write", "--gaps", "--pin", "--setup"):
         parser.add_argument(option, action="store_true")
     given = parser.parse_args(arguments)
-    table = rows()
+    every = rows()
+    table = tried(every)
     if unknown := set(given.names) - {p.name for p in table}:
-        parser.error(f"not in {TABLE.name}: {', '.join(sorted(unknown))}")
+        parser.error(f"no use of it in tests/packages/uses: {', '.join(sorted(unknown))}")
     if given.gaps:
         write_gaps(table)
         return 0
-    set_up(table)
+    installed = with_theirs(table, every)
+    set_up(installed)
     if given.pin:
-        pin(table)
+        pin(installed)
     if given.setup or given.pin:
         return 0
     chosen = [p for p in table if not given.names or p.name in given.names]
