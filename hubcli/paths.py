@@ -72,7 +72,7 @@ def check_owner(root: Path) -> None:
 
     Code is run from it: whoever writes there could choose which.
     """
-    if os.name != "posix":
+    if not hasattr(os, "geteuid"):
         return
     own = os.geteuid()
     for folder in (root, *root.parents):

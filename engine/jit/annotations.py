@@ -6,8 +6,10 @@ from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
 
 from engine.jit import Future
 
-__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "Future", "List", "Optional"]
-__all__ += ["BroadcastingList4", "BroadcastingList5", "BroadcastingList6", "Tuple", "Union"]
+__all__ = [
+    "Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "BroadcastingList4", "BroadcastingList5",
+    "BroadcastingList6", "Dict", "Future", "List", "Optional", "Tuple", "Union",
+]  # fmt: skip
 
 
 class _BroadcastingList:

@@ -178,7 +178,7 @@ def deform_conv2d_backward(
     xp, grad_output, input, weight, offset, mask, bias, stride_h: int, stride_w: int, pad_h: int, pad_w: int,
     dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ):  # fmt: skip
-    """The gradients of deform_conv2d, each of its operand's shape."""
+    """The gradients of deform_conv2d.  grad_output (N, O, H', W'), operands as there -> each of its operand's shape."""
     geometry = _geometry(stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w)
     plan = _Plan(input, weight, offset, mask, bias, *geometry, groups, offset_groups, use_mask)
     matrix = plan.weights(xp, weight)

@@ -10,6 +10,7 @@ import engine as torch  # `torch.torch`, which some annotations say
 from engine import _foreach, compiler, dtypes
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.nn import functional
+from engine.ops.along import segment_reduce as _segment_reduce  # noqa: F401
 from engine.tensor import Tensor
 from engine.torch_names import home
 from engine.torch_names._names import FOREACH, TOP_LEVEL
@@ -45,41 +46,6 @@ def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_
     from engine.ops.nn.softmax import softmax_backward
 
     return softmax_backward(grad_output, output, dim).to(input_dtype)
-
-
-def segment_reduce(
-    data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
-    unsafe: bool = False, initial: Any = None,
-) -> Tensor:  # fmt: skip
-    """The sum, mean, prod, max or min of each segment of rows: data (n, *), lengths (k) or offsets (k + 1) -> (k, *).
-
-    Empty segments give `initial`, or the value that changes nothing (NaN for a mean).
-    """
-    if axis != 0 or indices is not None or (lengths is None) == (offsets is None):
-        raise NotImplementedError("segment_reduce takes lengths or offsets of one dimension and axis=0")
-    if lengths is None:
-        lengths = offsets.diff()
-    if lengths.dim() != 1:
-        raise NotImplementedError("segment_reduce takes lengths or offsets of one dimension and axis=0")
-    how = {"max": "amax", "min": "amin"}.get(reduce, reduce)
-    starts = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": float("-inf"), "amin": float("inf")}
-    if how not in starts:
-        raise RuntimeError(f"Unsupported reduction: {reduce}")
-    if not unsafe and int(lengths.sum()) != data.shape[0]:
-        raise RuntimeError("Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1)")
-    rows = torch.arange(lengths.shape[0], device=data.device).repeat_interleave(lengths)
-    index = rows.reshape(-1, *[1] * (data.dim() - 1)).expand_as(data)
-    start = starts[how] if initial is None else initial
-    result = data.new_full((lengths.shape[0], *data.shape[1:]), start)
-    if how == "mean":
-        total = result.scatter_reduce(0, index, data, "sum")
-        count = lengths.to(data.dtype).reshape(-1, *[1] * (data.dim() - 1))
-        empty = float("nan") if initial is None else initial
-        return torch.where(count > 0, total / count.clamp(min=1), empty)
-    return result.scatter_reduce(0, index, data, how)
-
-
-_segment_reduce = segment_reduce
 
 
 def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:

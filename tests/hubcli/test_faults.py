@@ -103,7 +103,7 @@ def test_a_full_disk(server: Served, hub_root: Path, tmp_path: Path) -> None:
     (tmp_path / "files" / "net.pth").write_bytes(bytes(4_000_000))
     hub_root.mkdir()
     script = """
-        mount -t tmpfs -o size=2m tmpfs "$1"
+        mount -t tmpfs -o size=2m,mode=755 tmpfs "$1"
         hub pull o/r:v1; hub pull o/r:large
         hub load o/r:v1 weighted -k "url=$2" --trust once
         head -c 10000000 /dev/zero > "$1/filler" || true

@@ -187,7 +187,7 @@ def resample(xp: Any, x: Any, spec: Any, transposed: bool = False) -> Any:
     """x (N, C, *size) resampled along each spatial dim, those first that shrink it most."""
     dtype = x.dtype
     if dtype == "uint8" and x.ndim == 4 and x.size and spec[0][0].startswith(("linear", "cubic")):
-        from engine.ops import _resample_bytes  # which reads the tables of this module
+        from engine.ops.nn import _resample_bytes  # which reads the tables of this module
 
         return _resample_bytes.resample(xp, x, spec)
     if (dtype.itemsize == 2 and dtype.kind in "fV") or (

@@ -3,6 +3,8 @@
 https://docs.pytorch.org/docs/2.13/data.html
 """
 
+from typing import TYPE_CHECKING
+
 from engine.utils.data import dataloader, dataset, distributed, sampler
 from engine.utils.data.dataloader import (
     DataLoader,
@@ -31,16 +33,23 @@ from engine.utils.data.sampler import (
     WeightedRandomSampler,
 )
 
+if TYPE_CHECKING:
+    from engine.utils.data import datapipes as datapipes
+    from engine.utils.data import graph_settings as graph_settings
+    from engine.utils.data.datapipes import IterDataPipe as IterDataPipe
+    from engine.utils.data.datapipes import MapDataPipe as MapDataPipe
+    from engine.utils.data.datapipes import functional_datapipe as functional_datapipe
+else:
 
-def __getattr__(name: str) -> object:
-    """The data pipes, imported at first use."""
-    import importlib
+    def __getattr__(name: str) -> object:
+        """The data pipes, imported at first use."""
+        import importlib
 
-    if name in ("IterDataPipe", "MapDataPipe", "functional_datapipe"):
-        return getattr(importlib.import_module("engine.utils.data.datapipes"), name)
-    if name in ("datapipes", "graph_settings"):
-        return importlib.import_module(f"engine.utils.data.{name}")
-    raise AttributeError(f"module 'engine.utils.data' has no attribute '{name}'")
+        if name in ("IterDataPipe", "MapDataPipe", "functional_datapipe"):
+            return getattr(importlib.import_module("engine.utils.data.datapipes"), name)
+        if name in ("datapipes", "graph_settings"):
+            return importlib.import_module(f"engine.utils.data.{name}")
+        raise AttributeError(f"module 'engine.utils.data' has no attribute '{name}'")
 
 
 __all__ = [

@@ -101,9 +101,9 @@ def test_every_name_is_defined_once() -> None:
     """A search for `def NAME(` in engine/ops finds an op at one place."""
     places: dict[str, list[str]] = {}
     folder = Path(engine.ops.__path__[0])
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         for name in re.findall(r"^def (\w+)\(", path.read_text(), re.MULTILINE):
-            places.setdefault(name, []).append(path.name)
+            places.setdefault(name, []).append(str(path.relative_to(folder)))
     functions = {n: r.kernel for n, r in OPS.items()} | COMPOSITES
     names = [n for n, f in functions.items() if f.__module__.startswith("engine.ops.") and n[-1] != "_"]
     assert len(names) > 500

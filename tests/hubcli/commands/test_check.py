@@ -118,8 +118,6 @@ def in_its_own_words():
 
 def numeric():
     socket.create_connection(("192.0.2.1", 80), timeout=1)
-
-del attempt
 """
 
 

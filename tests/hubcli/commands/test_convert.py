@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_nothing(folder, monkeypatch):
     monkeypatch.setattr("engine.serialization.formats.write_safetensors", full)
     result = hub("convert", "in.pth", "out.safetensors")
     assert result.exit_code == 1
-    assert result.stderr == "hub: No space left on device\n"
+    assert result.stderr.startswith("hub: No space left on device: ") and "hint: make room there" in result.stderr
     assert [p.name for p in folder.iterdir()] == ["in.pth"]
 
 

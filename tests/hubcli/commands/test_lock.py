@@ -203,6 +203,8 @@ def test_other_downloads_are_pinned_too(model, files, tmp_path, sandbox):
     result = hub("load", "o/m:v4", "net", *options)
     assert result.exit_code == 0, result.output
     (tmp_path / "files" / "labels.txt").write_text("two")
+    assert hub("load", "o/m:v4", "net", *options).exit_code == 0  # the cache has what the lock file says
+    assert hub("cache", "rm", "labels.txt", "--yes").exit_code == 0
     refused(hub("load", "o/m:v4", "net", *options), 9, "is not what the lock file says")
 
 

@@ -275,7 +275,7 @@ def test_a_model_among_other_things(folder, confined):
     result = hub("run", "./repo", "models", "--input", "x.npy", *confined)
     assert result.exit_code == 2
     assert "models returned several models: a dict of a (Net), b (Several)" in result.stderr
-    assert "hint: choose one: --select a" in result.stderr
+    assert "choose one: --select a" in result.stderr
     result = hub("--json", "run", "./repo", "models", "--select", "b", "--input", "x.npy", *confined)
     assert len(json.loads(result.stdout)["outputs"]) == 3
     result = hub("run", "./repo", "pair", "--select", "1.add", "--input", "x.npy", *confined)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from engine.ops._resample import table
+from engine.ops.nn._resample import table
 
 _STEP = 1 << 20  # elements of a piece
 
