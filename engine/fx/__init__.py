@@ -1,64 +1,35 @@
-"""torch.fx's names: `wrap` is inert, tracing raises."""
+"""Programs as data: torch.fx's Graph of Nodes, made by tracing with Proxies, run as generated Python.
+
+Note [Names in graphs] in `_names.py`, Note [Listening for proxies] in `_listening.py`, Note [Pickled graph modules] in
+`graph_module.py`, Note [Reading graphs elsewhere] in `graph.py`.
+"""
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import Any
 
-from engine.nn.modules.module import Module
+from engine.fx import _symbolic_trace
+from engine.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from engine.fx.graph import CodeGen, Graph
+from engine.fx.graph_module import GraphModule
+from engine.fx.interpreter import Interpreter, Transformer
+from engine.fx.node import Node, has_side_effect, map_arg
+from engine.fx.proxy import Proxy
+from engine.fx.subgraph_rewriter import replace_pattern
 
-__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "symbolic_trace", "wrap"]
+__all__ = [
+    "PH", "CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer",
+    "Transformer", "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap",
+]  # fmt: skip
 
-
-def wrap(fn_or_name: Any) -> Any:
-    """What is given."""
-    return fn_or_name
-
-
-def _refuse(what: str) -> Any:
-    raise NotImplementedError(f"torch.fx.{what} is not supported: the engine records no program of a module")
-
-
-def symbolic_trace(root: Any, concrete_args: Any = None) -> Any:
-    """NotImplementedError."""
-    _refuse("symbolic_trace")
-
-
-class Tracer:
-    """NotImplementedError when it traces."""
-
-    def trace(self, root: Any, concrete_args: Any = None) -> Any:
-        """NotImplementedError."""
-        _refuse("Tracer.trace")
+_MODULES = (
+    "experimental", "graph", "graph_module", "immutable_collections", "interpreter", "node", "operator_schemas",
+    "passes", "proxy", "subgraph_rewriter", "traceback",
+)  # fmt: skip
 
 
-class Graph:
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("Graph")
-
-
-class GraphModule(Module):
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("GraphModule")
-
-
-class Node:
-    """A step of a graph; none is made."""
-
-
-class Proxy:
-    """A value of a graph; none is made."""
-
-
-class Interpreter:
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("Interpreter")
-
-
-class Transformer(Interpreter):
-    """NotImplementedError: no graphs are recorded."""
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return _importlib.import_module(f"engine.fx.{name}")
+    raise AttributeError(f"module 'torch.fx' has no attribute '{name}'")

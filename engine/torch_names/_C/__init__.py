@@ -53,11 +53,21 @@ _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_
 _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
+class _Compiled:
+    """The functions of a module under the names that they have in torch's core: `_linalg.linalg_norm`."""
+
+    def __init__(self, module: str, prefix: str) -> None:
+        self._module, self._prefix = _importlib.import_module(module), prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, "logsigmoid" if name == "log_sigmoid" else name.removeprefix(self._prefix))
+
+
 def __getattr__(name: str) -> Any:
     if name == "_nn":
-        return _importlib.import_module("engine.nn.functional")
+        return _Compiled("engine.nn.functional", "")
     if name == "_VariableFunctions":
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
-        return _importlib.import_module(f"engine.{name[1:]}")
+        return _Compiled(f"engine.{name[1:]}", f"{name[1:]}_")
     raise AttributeError(f"module 'torch._C' has no attribute '{name}': the engine has no such compiled core")
