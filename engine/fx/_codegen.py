@@ -246,6 +246,9 @@ class _Writer:
                     self.last_uses.setdefault(node, []).append(used)
 
     def write(self, expanded_def: bool) -> PythonCode:
+        for name, builtin in _custom_builtins.items():
+            self.namespace.create_name(name, builtin.obj)
+            self.globals[name] = builtin.obj
         for name, value in self.codegen.additional_globals():
             self.add_global(name, value)
         lines: dict[int, int | None] = {}
@@ -286,7 +289,7 @@ class _Writer:
         """The text that stands for an object; what is torch's by its dotted name, all else by a name of its own."""
         if is_from_torch(obj) and obj is not device:
             return qualified_name(obj)
-        name = self.namespace.create_name(name_hint.replace(".", "_"), obj)
+        name = self.namespace.create_name(name_hint, obj)
         self.globals.setdefault(name, obj)
         return name
 
@@ -353,7 +356,7 @@ class _Writer:
         if node.op in ("placeholder", "output"):
             return
         trace = node.meta.get("stack_trace")
-        if trace == self.trace or (not trace and self.trace == ""):
+        if (trace or "") == self.trace:
             return
         self.trace = trace or ""
         summary = "No stacktrace found for following nodes"
@@ -389,7 +392,9 @@ class _Writer:
             if raw != repr(node):
                 self.body.append(f"{node!r} = {raw}\n")
         elif node.op == "call_method":
-            call = f"{_format_target(self.text(node.args[0]), str(target))}({self.arguments(node.args[1:], node.kwargs)})"
+            call = (
+                f"{_format_target(self.text(node.args[0]), str(target))}({self.arguments(node.args[1:], node.kwargs)})"
+            )
             self.body.append(f"{node!r}{typed} = {call}")
         elif node.op == "call_function":
             self.emit_function(node, typed)
@@ -454,9 +459,7 @@ class _PyTreeCodeGen(CodeGen):
         if not without:
             return head
         given = [a for a in self.pytree_info.orig_args if a != "self"]
-        return (
-            f"{head}\n    {', '.join(without)}, = fx_pytree.tree_flatten_spec([{', '.join(given)}], self._in_spec)"
-        )
+        return f"{head}\n    {', '.join(without)}, = fx_pytree.tree_flatten_spec([{', '.join(given)}], self._in_spec)"
 
     def generate_output(self, output_args: Any, *, descs: Any = None, repr_fn: Callable[[Any], str] = repr) -> str:
         if self.pytree_info.out_spec is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from engine import dispatch
 from engine.dispatch.arguments import after_compiling
-from engine.fx._names import _names, called_as
+from engine.fx._names import INITIALIZERS, _names, called_as
 from engine.tensor import Tensor
 
 __all__ = ["alive", "died", "is_proxy", "listened"]
@@ -37,8 +37,10 @@ _CODE = _template.__code__
 # what asks about its argument, not for its value
 _DEAF = frozenset(
     ["is_tensor", "is_storage", "is_grad_enabled", "manual_seed", "set_grad_enabled", "save", "load", "typename",
-     "tensor", "as_tensor", "broadcast_shapes"]
+     "broadcast_shapes"]
 )  # fmt: skip
+# what makes a tensor of a value that is there
+_DATA = frozenset(["as_tensor", "asarray", "from_numpy", "tensor"])
 # how torch names the methods behind Python's operators
 _OPERATORS = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "__mul__": "mul",
@@ -98,7 +100,7 @@ def _public() -> list[FunctionType]:
     found: list[Any] = [*dispatch.PUBLIC.values(), *vars(engine).values()]
     for module in (functional, linalg, fft, special):
         found += [value for name, value in vars(module).items() if name[0] != "_"]
-    found += [autograd.grad, *(getattr(init, n) for n in ("uniform_", "normal_", "constant_", "kaiming_uniform_"))]
+    found += [autograd.grad, engine._assert, *(getattr(init, n) for n in INITIALIZERS)]  # type: ignore[attr-defined]
     return [f for f in found if isinstance(f, FunctionType) and f.__name__ not in _DEAF]
 
 
@@ -106,6 +108,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
     """The code that looks for a Proxy, then runs `code`."""
     own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     own.__kwdefaults__ = function.__kwdefaults__
+    name = function.__name__
 
     def heard(args: tuple, kwargs: dict[str, Any]) -> Any:
         found = first_proxy(args)
@@ -113,9 +116,11 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
             found = first_proxy(kwargs.values())
         if found is None:
             return own(*args, **kwargs)
+        if name in _DATA:
+            raise TypeError(f"{name}(): the data are the {type(found).__name__} {found!r}, a value that is traced")
         if method is not None:
             return found.tracer.create_proxy("call_method", method, args, kwargs)
-        target, args, kwargs = called_as(function, args, kwargs)
+        target, args, kwargs = called_as(function, own, args, kwargs)
         kind = "call_method" if isinstance(target, str) else "call_function"
         return found.tracer.create_proxy(kind, target, args, kwargs)
 

@@ -29,10 +29,12 @@ _PYTHON = frozenset(
      "chain_matmul", "einsum", "lu", "meshgrid", "norm", "split", "stft", "tensordot", "unique", "unique_consecutive",
      "unravel_index"]
 )  # fmt: skip
+INITIALIZERS = ("constant_", "kaiming_uniform_", "normal_", "uniform_")  # recorded with all arguments by keyword
 _WITH_INDICES = frozenset(
     [f"{kind}_max_pool{n}d" for kind in ("adaptive", "fractional") for n in (1, 2, 3)]
     + [f"max_pool{n}d" for n in (1, 2, 3)]
 )  # fmt: skip
+_METHODS = ("torch.nn.functional.sigmoid", "torch.nn.functional.tanh")  # which are those of the tensor
 _RENAMED = {"torch._C._nn.logsigmoid": "torch._C._nn.log_sigmoid"}
 
 
@@ -40,9 +42,9 @@ _RENAMED = {"torch._C._nn.logsigmoid": "torch._C._nn.log_sigmoid"}
 def _names() -> dict[int, str]:
     """The dotted name of each function by its id (they live as long as the process)."""
     import engine
-    from engine import fft, linalg, special
+    from engine import autograd, fft, linalg, special
     from engine.dispatch import PUBLIC, import_lazy
-    from engine.nn import functional
+    from engine.nn import functional, init
 
     import_lazy()
     found: dict[int, str] = {}
@@ -63,6 +65,10 @@ def _names() -> dict[int, str]:
     for name, value in sorted(vars(engine).items()):
         if name[0] != "_":
             add(f"torch.{name}", value)
+    add("torch._assert", engine._assert)  # type: ignore[attr-defined]
+    add("torch.autograd.grad", autograd.grad)
+    for name in INITIALIZERS:
+        add(f"torch.nn.init.{name}", getattr(init, name))
     return found
 
 
@@ -127,38 +133,30 @@ def function_name(func: Any) -> str:
     return str(name)
 
 
-@cache
-def _signature(func: Callable[..., Any]) -> inspect.Signature | None:
-    """The parameters of a function that torch has written in Python; None for others."""
-    name = _names().get(id(func), "")
-    if name.startswith(("torch.functional.", "torch.nn.functional.")):
-        return inspect.signature(func)
-    return None
+def called_as(
+    func: Callable[..., Any], own: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, tuple, dict[str, Any]]:
+    """(function, args, kwargs) of a call as torch records it: Note [Names in graphs].
 
-
-def called_as(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[Any, tuple, dict[str, Any]]:
-    """(name or function, args, kwargs) of a call as torch records it: Note [Names in graphs].
-
-    A name, not a function, means a method of the first argument.
+    own: the function with the code that has its parameters.  A name, not a function, means a method of `args[0]`.
     """
-    signature = _signature(func)
-    if signature is None:
+    name = _names().get(id(func), "")
+    short = name.rpartition(".")[2]
+    if name.startswith("torch.nn.init."):
+        bound = inspect.signature(getattr(func, "__wrapped__", own)).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return func, (), dict(bound.arguments)
+    if not name.startswith(("torch.functional.", "torch.nn.functional.")):
         return func, args, kwargs
+    if short == "einsum" and len(args) == 2 and isinstance(args[1], list | tuple):
+        return func, (args[0], *args[1]), {}
+    signature = inspect.signature(getattr(func, "__wrapped__", own))
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    name = function_name(func)
-    if name in ("sigmoid", "tanh") and func.__module__.endswith("functional"):
-        return name, tuple(bound.args), {}
-    if name in ("upsample", "upsample_bilinear", "upsample_nearest"):
-        from engine.nn.functional import interpolate
-
-        given = dict(bound.arguments)
-        if name != "upsample":
-            given["mode"] = name[len("upsample_") :]
-            given["align_corners"] = True if name == "upsample_bilinear" else None
-        return called_as(interpolate, (given.pop("input"),), given)
-    if name in ("einsum",) and len(args) == 2 and isinstance(args[1], list | tuple):
-        return func, (args[0], *args[1]), {}
+    if name in _METHODS:
+        return short, tuple(bound.args), {}
+    if short in ("upsample", "upsample_bilinear", "upsample_nearest"):
+        return _upsampled(short, dict(bound.arguments))
     positional: list[Any] = []
     keyword: dict[str, Any] = {}
     for p in signature.parameters.values():
@@ -171,8 +169,21 @@ def called_as(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> 
             positional.append(value)
         else:
             keyword[p.name] = value
-    if name in _WITH_INDICES and keyword.get("return_indices"):  # torch's name for that
+    if short in _WITH_INDICES and keyword.get("return_indices"):  # torch's name for that
         from engine.nn import functional
 
-        func = getattr(functional, f"{name}_with_indices", func)
+        func = getattr(functional, f"{short}_with_indices", func)
     return func, tuple(positional), keyword
+
+
+def _upsampled(name: str, given: dict[str, Any]) -> tuple[Any, tuple, dict[str, Any]]:
+    """The older names of `interpolate`."""
+    from engine.nn.functional import interpolate
+
+    mode, align_corners = {
+        "upsample_bilinear": ("bilinear", True),
+        "upsample_nearest": ("nearest", None),
+    }.get(name) or (given["mode"], given["align_corners"])
+    more = {"align_corners": align_corners, "recompute_scale_factor": None, "antialias": False}
+    sizes = {"size": given["size"], "scale_factor": given["scale_factor"], "mode": mode}
+    return interpolate, (given["input"],), {**sizes, **more}

@@ -96,6 +96,14 @@ def _without_stars(fn: Callable[..., Any], nargs: int) -> FunctionType:
     return FunctionType(code, inner.__globals__, inner.__name__, None, inner.__closure__)
 
 
+def _annotation(fn: Any, name: str) -> Any:
+    """The annotation of a parameter; of the engine's own functions, which have texts, a Tensor alone."""
+    found = getattr(fn, "__annotations__", {}).get(name)
+    if isinstance(found, str) and getattr(fn, "__module__", "").startswith("engine."):
+        return Tensor if found == "Tensor" else None
+    return found
+
+
 class _Patcher:
     """Sets names for the time of a trace."""
 
@@ -316,7 +324,7 @@ class Tracer(TracerBase):
         if name[0] != "*" and sig.parameters[name].default is not inspect.Parameter.empty:
             default = (sig.parameters[name].default,)
         if concrete_args is None or name not in concrete_args:
-            annotation = fn.__annotations__.get(name)
+            annotation = _annotation(fn, name)
             return self.create_proxy("placeholder", name, default, {}, type_expr=annotation)
         count = 0
 
@@ -403,9 +411,7 @@ class Tracer(TracerBase):
         if isinstance(root, Module):
             self.root = root
             if not hasattr(type(root), self.traced_func_name):
-                raise AssertionError(
-                    f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}"
-                )
+                raise AssertionError(f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}")
             fn: Any = getattr(type(root), self.traced_func_name)
             self.root_module_name = root._get_name()
             self.submodule_paths = {m: name for name, m in root.named_modules()}
@@ -423,7 +429,7 @@ class Tracer(TracerBase):
             raise AssertionError(f"Expected FunctionType, got {type(fn)}")
         fn_globals = inspect.unwrap(fn).__globals__
         self.num_calls.clear()
-        annotations = getattr(fn, "__annotations__", {})
+        returns = _annotation(fn, "return")
         fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
         cache: dict[str, Proxy] = {}
         orig_call, orig_getattr = Module.__call__, Module.__getattr__
@@ -448,7 +454,7 @@ class Tracer(TracerBase):
             for module in self._autowrap_search:
                 _autowrap_check(patcher, vars(module), self._autowrap_function_ids)
             result = self.create_arg(fn(*args))
-            self.create_node("output", "output", (result,), {}, type_expr=annotations.get("return"))
+            self.create_node("output", "output", (result,), {}, type_expr=returns)
         self.submodule_paths = None
         return self.graph
 
@@ -470,5 +476,3 @@ def symbolic_trace(root: Module | Callable[..., Any], concrete_args: Any = None)
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, Module) else root.__name__
     return GraphModule(tracer.root, graph, name)
-
-

@@ -76,10 +76,6 @@ def _format_import_block(globals: dict[str, Any]) -> str:
     return "\n".join(sorted({_format_import_statement(name, obj) for name, obj in globals.items()}))
 
 
-def _all_globals(code: PythonCode) -> dict[str, Any]:
-    return {**{name: builtin.obj for name, builtin in _custom_builtins.items()}, **code.globals}
-
-
 class _CodeOnlyModule(Module):
     """A module of attributes alone."""
 
@@ -243,7 +239,7 @@ class GraphModule(Module):
         self._code = python_code.src
         self._lineno_map, self._prologue_start = python_code._lineno_map, python_code._prologue_start
         cls: Any = type(self)
-        cls.forward = _forward_from_src(self._code, _all_globals(python_code))
+        cls.forward = _forward_from_src(self._code, python_code.globals)
         call = cls.__call__ if "__call__" in vars(cls) and not hasattr(cls.__call__, "_shows_code") else None
         cls.__call__ = _showing_code(cls, call)
         return python_code
@@ -323,7 +319,7 @@ class GraphModule(Module):
         if isinstance(self._graph._codegen, _PyTreeCodeGen):
             body["_codegen"] = self._graph._codegen
         python_code = self._graph.python_code("self")
-        return (reduce_graph_module, (body, _format_import_block(_all_globals(python_code))))
+        return (reduce_graph_module, (body, _format_import_block(python_code.globals)))
 
     def _replicate_for_data_parallel(self) -> Any:
         made = self.__copy__()
@@ -374,9 +370,7 @@ class GraphModule(Module):
         save(self.state_dict(), where / "state_dict.pt")
         lines = ["", *(builtin.import_str for builtin in _custom_builtins.values())]
         python_code = self._graph.python_code("self")
-        lines += [
-            line for line in _format_import_block(python_code.globals).split("\n") if line and line not in lines
-        ]
+        lines += [line for line in _format_import_block(python_code.globals).split("\n") if line and line not in lines]
         lines += ["", "from torch.nn import *", f"class {module_name}(torch.nn.Module):", "    def __init__(self):"]
         lines.append("        super().__init__()")
         for name, module in self.named_children():

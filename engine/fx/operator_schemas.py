@@ -51,6 +51,4 @@ def normalize_module(
 ) -> ArgsKwargsPair | None:
     """`normalize_function` of a submodule's forward."""
     forward = root.get_submodule(target).forward
-    return normalize_function(
-        forward, args, kwargs, normalize_to_only_use_kwargs=normalize_to_only_use_kwargs
-    )
+    return normalize_function(forward, args, kwargs, normalize_to_only_use_kwargs=normalize_to_only_use_kwargs)

@@ -9,6 +9,7 @@ import dataclasses
 import dis
 import enum
 import operator
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,7 +34,19 @@ _ITERATED = (
     "flow can be traced, and check out the Proxy docstring for help troubleshooting Proxy iteration errors"
 )
 _CONTROL_FLOW = "symbolically traced variables cannot be used as inputs to control flow"
-_BASE_TYPES = (str, int, float, bool, complex, dtypes.dtype, Tensor, device, layouts.layout, layouts.memory_format, range)
+_BASE_TYPES = (
+    str,
+    int,
+    float,
+    bool,
+    complex,
+    dtypes.dtype,
+    Tensor,
+    device,
+    layouts.layout,
+    layouts.memory_format,
+    range,
+)
 
 
 class TraceError(ValueError):
@@ -115,9 +128,8 @@ class TracerBase:
             raise AssertionError(f"Expected kwargs_ to be dict, got {type(kwargs_)}")
         node = self.create_node(kind, target, args_, kwargs_, name, type_expr)
         made = proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
-        if self.record_stack_traces and "stack_trace" not in node.meta:
-            frames = [f for f in traceback.extract_stack() if not _is_own(f.filename)]
-            node.stack_trace = "".join(traceback.StackSummary.from_list(frames).format()).strip()
+        if self.record_stack_traces and kind != "placeholder" and "stack_trace" not in node.meta:
+            node.stack_trace = _user_stack()
         return made
 
     def create_arg(self, a: Any) -> Argument:
@@ -127,7 +139,7 @@ class TracerBase:
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
         if isinstance(a, Size):
-            return tuple(a)
+            return tuple(self.create_arg(x) for x in a)
         if isinstance(a, tuple):
             items = [self.create_arg(x) for x in a]
             return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
@@ -151,9 +163,7 @@ class TracerBase:
 
         def refuse(x: Any) -> Any:
             if isinstance(x, Node):
-                raise RuntimeError(
-                    f"Keys for dictionaries used as an argument cannot contain a Node. Got key: {k}"
-                )
+                raise RuntimeError(f"Keys for dictionaries used as an argument cannot contain a Node. Got key: {k}")
             return x
 
         return map_aggregate(k, refuse)
@@ -181,9 +191,13 @@ class GraphAppendingTracer(TracerBase):
         self.node_name_to_scope = {}
 
 
-def _is_own(filename: str) -> bool:
-    path = filename.replace("\\", "/")
-    return "/engine/fx/" in path and not path.endswith("__main__.py")
+def _user_stack() -> str:
+    """The Python stack from where the trace begins, without the tracer's own frames."""
+    frames = traceback.extract_stack()
+    own = os.path.dirname(__file__)
+    begins = [i for i, f in enumerate(frames) if f.name == "_trace" and f.filename.startswith(own)]
+    kept = [f for f in frames[begins[-1] if begins else 0 :] if not f.filename.startswith(own)]
+    return "".join(traceback.StackSummary.from_list(kept).format()).strip()
 
 
 class Proxy:

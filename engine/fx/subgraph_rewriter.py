@@ -17,7 +17,7 @@ __all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with
 
 
 class Match(NamedTuple):
-    """A place that was replaced: its last step, and which of its steps stands for which of the pattern."""
+    """A place that was replaced: the pattern's last step, and which of its steps stands for which of the pattern."""
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -206,7 +206,6 @@ def _replace(
     done: list[ReplacedPatterns] = []
     instead: dict[Node, Node] = {}  # results of earlier matches
     for found, literals in matcher.all_matches(gm.graph):
-        anchor = found[matcher.anchors[0]]
         if not all(keep(found, gm.graph, matcher.pattern) for keep in match_filters or ()):
             continue
         if replacement_callback is not None:
@@ -244,7 +243,7 @@ def _replace(
         added = [n for n in gm.graph.nodes if n not in before]
         for node in [n for n in reversed(gm.graph.nodes) if n in inside]:
             gm.graph.erase_node(node)
-        done.append(ReplacedPatterns(anchor, dict(found), added))
+        done.append(ReplacedPatterns(matcher.anchors[0], dict(found), added))
     gm.recompile()
     owner = replacement if isinstance(replacement, Module) else getattr(fixed, "owning_module", None)
     if isinstance(owner, Module):
