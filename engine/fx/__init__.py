@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any
 
-from engine.fx import _symbolic_trace
 from engine.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from engine.fx.graph import CodeGen, Graph
 from engine.fx.graph_module import GraphModule

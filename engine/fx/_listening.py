@@ -110,7 +110,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
     own.__kwdefaults__ = function.__kwdefaults__
     name = function.__name__
 
-    def heard(args: tuple, kwargs: dict[str, Any]) -> Any:
+    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = first_proxy(args)
         if found is None and kwargs:
             found = first_proxy(kwargs.values())

@@ -101,7 +101,7 @@ def resolve(name: str) -> Any:
 
 def qualified_name(func: Any) -> str:
     """The dotted name under which the text of a graph has a function or class; torch's for the engine's."""
-    name = getattr(func, "__name__", None)
+    name: str | None = getattr(func, "__name__", None)
     if name is None:
         name = type(func).__name__
         raise RuntimeError(f"Could not resolve module for function {func} of type {name}")
@@ -134,8 +134,8 @@ def function_name(func: Any) -> str:
 
 
 def called_as(
-    func: Callable[..., Any], own: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
-) -> tuple[Any, tuple, dict[str, Any]]:
+    func: Callable[..., Any], own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """(function, args, kwargs) of a call as torch records it: Note [Names in graphs].
 
     own: the function with the code that has its parameters.  A name, not a function, means a method of `args[0]`.
@@ -176,9 +176,9 @@ def called_as(
     return func, tuple(positional), keyword
 
 
-def _upsampled(name: str, given: dict[str, Any]) -> tuple[Any, tuple, dict[str, Any]]:
+def _upsampled(name: str, given: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The older names of `interpolate`."""
-    from engine.nn.functional import interpolate
+    from engine.nn import functional
 
     mode, align_corners = {
         "upsample_bilinear": ("bilinear", True),
@@ -186,4 +186,4 @@ def _upsampled(name: str, given: dict[str, Any]) -> tuple[Any, tuple, dict[str, 
     }.get(name) or (given["mode"], given["align_corners"])
     more = {"align_corners": align_corners, "recompute_scale_factor": None, "antialias": False}
     sizes = {"size": given["size"], "scale_factor": given["scale_factor"], "mode": mode}
-    return interpolate, (given["input"],), {**sizes, **more}
+    return functional.interpolate, (given["input"],), {**sizes, **more}

@@ -19,7 +19,7 @@ from engine.fx import _listening
 from engine.fx._codegen import _PyTreeCodeGen, _PyTreeInfo
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
-from engine.fx.node import Argument, has_side_effect
+from engine.fx.node import Argument, Node, has_side_effect
 from engine.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from engine.nn.modules.container import Sequential
 from engine.nn.modules.module import Module
@@ -58,19 +58,19 @@ PH = PHBase()
 class ProxyableClassMeta(type):
     """Of a class whose instances may be made of Proxies while tracing; then the making is recorded."""
 
-    def __init__(cls, name: str, bases: tuple, attrs: dict[str, Any]) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
         _proxyable_classes.setdefault(cls)
         super().__init__(name, bases, attrs)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        instance = cls.__new__(cls)
+        instance: Any = cls.__new__(cls)  # type: ignore[call-overload]
         if not is_fx_tracing():
-            cls.__init__(instance, *args, **kwargs)
+            instance.__init__(*args, **kwargs)
             return instance
         found = _listening.first_proxy((*args, *kwargs.values()))
         if found is not None:
             return found.tracer.create_proxy("call_function", cls, args, kwargs)
-        cls.__init__(instance, *args, **kwargs)
+        instance.__init__(*args, **kwargs)
         return instance
 
 
@@ -237,7 +237,7 @@ class Tracer(TracerBase):
                 return name
         raise NameError("module is not installed as a submodule")
 
-    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A module is called: a step, or what its forward does."""
         path = self.path_of_module(m)
         with ScopeContextManager(self.scope, Scope(path, type(m))) as scope:
@@ -267,10 +267,13 @@ class Tracer(TracerBase):
                 if name not in cache:
                     factory = None
                     if self.param_shapes_constant:
-                        factory = lambda node: ParameterProxy(self, node, name, value)  # noqa: E731
+                        factory = functools.partial(self._parameter_proxy, name, value)
                     cache[name] = self.create_proxy("get_attr", name, (), {}, proxy_factory_fn=factory)
                 return cache[name]
         return None
+
+    def _parameter_proxy(self, name: str, value: Tensor, node: Node) -> ParameterProxy:
+        return ParameterProxy(self, node, name, value)
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name for an attribute that the root does not have."""
@@ -320,7 +323,7 @@ class Tracer(TracerBase):
     def _proxy_placeholder(
         self, name: str, concrete_args: dict[str, Any] | None, sig: inspect.Signature, fn: Callable[..., Any]
     ) -> Any:
-        default: tuple = ()
+        default: tuple[Any, ...] = ()
         if name[0] != "*" and sig.parameters[name].default is not inspect.Parameter.empty:
             default = (sig.parameters[name].default,)
         if concrete_args is None or name not in concrete_args:
@@ -451,8 +454,8 @@ class Tracer(TracerBase):
             patcher.set_attribute(Module, "__call__", module_call)
             _patch_wrapped_functions(patcher)
             _autowrap_check(patcher, fn_globals, self._autowrap_function_ids)
-            for module in self._autowrap_search:
-                _autowrap_check(patcher, vars(module), self._autowrap_function_ids)
+            for searched in self._autowrap_search:
+                _autowrap_check(patcher, vars(searched), self._autowrap_function_ids)
             result = self.create_arg(fn(*args))
             self.create_node("output", "output", (result,), {}, type_expr=returns)
         self.submodule_paths = None

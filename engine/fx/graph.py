@@ -1,7 +1,7 @@
 """`Graph`: the steps of a program, in order.
 
 Note [Reading graphs elsewhere]
-`engine/plan` still records its own traces: it needs what a run did (which values share memory, what was drawn at random),
+`engine/plan` still records its own traces: it needs what a run did (which values share memory, what was drawn),
 a Graph says what the program is.  To read one, a plan would run `passes.shape_prop.ShapeProp` on example inputs, which
 leaves shape, dtype and stride of every value in `node.meta["tensor_meta"]`, take the nodes in order as its calls
 (`call_module` and `get_attr` through the owning module, `call_method` through Tensor, `call_function` as it stands),

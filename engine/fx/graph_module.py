@@ -56,7 +56,8 @@ def _run_source(src: str, globals: dict[str, Any]) -> None:
 def _forward_from_src(src: str, globals: dict[str, Any]) -> Callable[..., Any]:
     own = dict(globals)
     _run_source(src, own)
-    return own["forward"]
+    forward: Callable[..., Any] = own["forward"]
+    return forward
 
 
 def _format_import_statement(name: str, obj: Any) -> str:
@@ -65,7 +66,7 @@ def _format_import_statement(name: str, obj: Any) -> str:
     if name == "torch":
         return "import torch"
     module = _engine_module(getattr(obj, "__module__", None) or "builtins").replace("_operator", "operator", 1)
-    own = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or getattr(obj, "_name", name)
+    own: str = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or getattr(obj, "_name", name)
     if "<" in own:
         raise RuntimeError(f"{own} of {module} cannot be imported, so the code that uses it cannot be saved")
     head, _, rest = own.partition(".")
@@ -302,7 +303,7 @@ class GraphModule(Module):
         made.meta = copy.copy(self.meta)
         for name in self.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}):
             setattr(made, name, copy.deepcopy(getattr(self, name), memo))
-        for hook in self._deepcopy_hooks:  # type: ignore[attr-defined]
+        for hook in self._deepcopy_hooks:
             hook(made)
         return made
 
@@ -323,7 +324,7 @@ class GraphModule(Module):
 
     def _replicate_for_data_parallel(self) -> Any:
         made = self.__copy__()
-        made._is_replica = True  # type: ignore[attr-defined]
+        made._is_replica = True
         return made
 
     # --- printing
@@ -397,31 +398,31 @@ class GraphModule(Module):
 
     def _register_replace_node_hook(self, f: Callable[..., Any]) -> None:
         """Call `f(old=, new=, user=)` where a step's input is replaced."""
-        self._replace_hooks.append(f)  # type: ignore[attr-defined]
+        self._replace_hooks.append(f)
 
     def _unregister_replace_node_hook(self, f: Callable[..., Any]) -> None:
-        self._replace_hooks.remove(f)  # type: ignore[attr-defined]
+        self._replace_hooks.remove(f)
 
     def _register_create_node_hook(self, f: Callable[..., Any]) -> None:
         """Call `f(node)` for each new step."""
-        self._create_node_hooks.append(f)  # type: ignore[attr-defined]
+        self._create_node_hooks.append(f)
 
     def _unregister_create_node_hook(self, f: Callable[..., Any]) -> None:
-        self._create_node_hooks.remove(f)  # type: ignore[attr-defined]
+        self._create_node_hooks.remove(f)
 
     def _register_erase_node_hook(self, f: Callable[..., Any]) -> None:
         """Call `f(node)` for each step that is erased."""
-        self._erase_node_hooks.append(f)  # type: ignore[attr-defined]
+        self._erase_node_hooks.append(f)
 
     def _unregister_erase_node_hook(self, f: Callable[..., Any]) -> None:
-        self._erase_node_hooks.remove(f)  # type: ignore[attr-defined]
+        self._erase_node_hooks.remove(f)
 
     def _register_deepcopy_hook(self, f: Callable[..., Any]) -> None:
         """Call `f(copy)` for each deep copy."""
-        self._deepcopy_hooks.append(f)  # type: ignore[attr-defined]
+        self._deepcopy_hooks.append(f)
 
     def _unregister_deepcopy_hook(self, f: Callable[..., Any]) -> None:
-        self._deepcopy_hooks.remove(f)  # type: ignore[attr-defined]
+        self._deepcopy_hooks.remove(f)
 
     @contextlib.contextmanager
     def _set_replace_hook(self, f: Callable[..., Any]) -> Iterator[None]:
@@ -446,9 +447,11 @@ def _plain(module: GraphModule) -> dict[str, Any]:
 def _showing_code(cls: type, own: Callable[..., Any] | None) -> Callable[..., Any]:
     """A `__call__` that shows the line of generated code where an error came from."""
 
+    kind: Any = cls
+
     def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
         try:
-            return own(self, *args, **kwargs) if own else super(cls, self).__call__(*args, **kwargs)  # type: ignore[misc]
+            return own(self, *args, **kwargs) if own else super(kind, self).__call__(*args, **kwargs)
         except Exception as error:
             if not error.__traceback__:
                 raise
@@ -458,7 +461,7 @@ def _showing_code(cls: type, own: Callable[..., Any] | None) -> Callable[..., An
                 print(_where(at), file=sys.stderr)
             raise
 
-    __call__._shows_code = True  # type: ignore[attr-defined]
+    vars(__call__)["_shows_code"] = True
     return __call__
 
 

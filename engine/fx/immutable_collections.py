@@ -16,11 +16,11 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-class immutable_list(list):
+class immutable_list(list[Any]):
     """A list that cannot be changed."""
 
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
@@ -29,11 +29,11 @@ class immutable_list(list):
         return (immutable_list, (tuple(self),))
 
 
-class immutable_dict(dict):
+class immutable_dict(dict[Any, Any]):
     """A dict that cannot be changed."""
 
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

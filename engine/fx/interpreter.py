@@ -27,7 +27,7 @@ class Interpreter:
     def __init__(self, module: Module, garbage_collect_values: bool = True, graph: Graph | None = None) -> None:
         self.module = module
         self.submodules = dict(self.module.named_modules())
-        self.graph: Graph = graph if graph is not None else self.module.graph  # type: ignore[assignment]
+        self.graph: Graph = graph if graph is not None else self.module.graph
         self.env: dict[Node, Any] = {}
         self.name = "Interpreter"
         self.garbage_collect_values = garbage_collect_values
@@ -131,7 +131,7 @@ class Interpreter:
             value = getattr(value, part)
         return value
 
-    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple, dict]:
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The values of a step's arguments."""
         args = self.map_nodes_to_values(n.args, n)
         kwargs = self.map_nodes_to_values(n.kwargs, n)

@@ -106,7 +106,7 @@ _format_arg = format_arg
 class Node:
     """One step: `op` says what is done with `target`, `args` and `kwargs`.
 
-    placeholder: an input named `target`, its default in `args`.  get_attr: the attribute under the dotted name `target`.
+    placeholder: the input `target`, its default in `args`.  get_attr: the attribute under the dotted name `target`.
     call_function, call_module, call_method: the call of a function, a submodule by dotted name, a method of `args[0]`.
     output: what `args[0]` is returned.
     """
@@ -320,12 +320,13 @@ class Node:
         """(args, kwargs) as the target's parameters take them; None where it has no readable signature."""
         from engine.fx.operator_schemas import normalize_function, normalize_module
 
+        target: Any = self.target
         if self.op == "call_function":
             return normalize_function(
-                self.target, self.args, self.kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
+                target, self.args, self.kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
             )
         if self.op == "call_module":
-            return normalize_module(root, self.target, self.args, self.kwargs, normalize_to_only_use_kwargs)
+            return normalize_module(root, target, self.args, self.kwargs, normalize_to_only_use_kwargs)
         return None
 
     def _rename(self, candidate: str) -> None:

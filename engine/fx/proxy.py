@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import dataclasses
 import dis
@@ -151,7 +150,7 @@ class TracerBase:
             return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         if a is None or a is ... or isinstance(a, _BASE_TYPES):
             return a
-        if isinstance(a, type | enum.Enum) or isinstance(a, Node):
+        if isinstance(a, type | enum.Enum | Node):
             return a
         if dataclasses.is_dataclass(a):
             fields = {f.name: self.create_arg(getattr(a, f.name)) for f in dataclasses.fields(a)}
@@ -244,7 +243,8 @@ class Proxy:
         count = _unpacked()
         if count is None:
             return self.tracer.iter(self)
-        return (self[i] for i in range(count))
+        value: Any = self
+        return (value[i] for i in range(count))
 
     def __abs__(self) -> Proxy:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
@@ -265,7 +265,7 @@ class Proxy:
         )
 
     @classmethod
-    def __torch_function__(cls, orig_method: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, orig_method: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """A call of a function of torch, recorded."""
         found = _listening.first_proxy((*args, *(kwargs or {}).values()))
         return found.tracer.create_proxy("call_function", orig_method, args, kwargs or {})

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
-    "annotate", "format_stack", "get_current_meta", "has_preserved_node_meta", "preserve_node_meta", "reset_grad_fn_seq_nr",
-    "set_current_meta", "set_grad_fn_seq_nr", "set_stack_trace",
+    "annotate", "format_stack", "get_current_meta", "has_preserved_node_meta", "preserve_node_meta",
+    "reset_grad_fn_seq_nr", "set_current_meta", "set_grad_fn_seq_nr", "set_stack_trace",
 ]  # fmt: skip
 
 
 class _State(threading.local):
-    meta: dict[str, Any] = {}  # noqa: RUF012  (replaced, never changed)
+    meta: dict[str, Any] = {}
     preserve = False
 
 
