@@ -57,7 +57,7 @@ STANDS_FOR = {
     "engine/cuda/amp/*": NAMES,
     "engine/distributed/*": NAMES,
     "engine/distributed/*/*": NAMES,
-    "engine/fx/*": NAMES,
+    "engine/fx/*": "engine/fx/test_programs.py engine/fx/test_proxy.py",
     "engine/fx/experimental/*": NAMES,
     "engine/jit/*": NAMES,
     "engine/signal/*": NAMES,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.fx._codegen import PythonCode, _custom_builtins, _PyTreeCodeGen
+from engine.fx._codegen import CodeGen, PythonCode, _custom_builtins, _PyTreeCodeGen
 from engine.fx._names import _engine_module
 from engine.fx.graph import Graph
 from engine.nn.modules.module import Module, _addindent
@@ -66,7 +66,7 @@ def _format_import_statement(name: str, obj: Any) -> str:
     if name == "torch":
         return "import torch"
     module = _engine_module(getattr(obj, "__module__", None) or "builtins").replace("_operator", "operator", 1)
-    own: str = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or getattr(obj, "_name", name)
+    own: Any = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or getattr(obj, "_name", name)
     if "<" in own:
         raise RuntimeError(f"{own} of {module} cannot be imported, so the code that uses it cannot be saved")
     head, _, rest = own.partition(".")
@@ -317,9 +317,15 @@ class GraphModule(Module):
         for name in _HOOKS:
             body[name] = []
         body["_graphmodule_cls_name"] = type(self).__name__
-        if isinstance(self._graph._codegen, _PyTreeCodeGen):
-            body["_codegen"] = self._graph._codegen
-        python_code = self._graph.python_code("self")
+        codegen = self._graph._codegen
+        if isinstance(codegen, _PyTreeCodeGen):  # the code that takes inputs apart cannot be traced
+            body["_codegen"] = codegen
+            self._graph.set_codegen(CodeGen())
+        try:
+            python_code = self._graph.python_code("self")
+        finally:
+            self._graph.set_codegen(codegen)
+        body["_code"] = python_code.src
         return (reduce_graph_module, (body, _format_import_block(python_code.globals)))
 
     def _replicate_for_data_parallel(self) -> Any:

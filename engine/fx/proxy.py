@@ -292,7 +292,8 @@ def _asserted(proxy: Proxy) -> bool:
     for instruction in following:
         if instruction.offset > frame.f_lasti:
             if instruction.opname in ("LOAD_ASSERTION_ERROR",):
-                message = next((i.argval for i in following if i.opname == "LOAD_CONST"), "")
+                after = next(following, None)
+                message = after.argval if after is not None and after.opname == "LOAD_CONST" else ""
                 proxy.tracer.create_proxy("call_function", _assert, (proxy, message), {})
                 return True
             if instruction.opname not in ("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_TRUE", "TO_BOOL", "CACHE"):
