@@ -58,6 +58,7 @@ STANDS_FOR = {
     "engine/distributed/*": NAMES,
     "engine/distributed/*/*": NAMES,
     "engine/fx/*": "engine/fx/test_programs.py engine/fx/test_proxy.py",
+    "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",
     "engine/fx/experimental/*": NAMES,
     "engine/jit/*": NAMES,
     "engine/signal/*": NAMES,

@@ -65,7 +65,13 @@ def of(torch: Any) -> dict[str, Any]:
         a += [F.max_pool1d(x, 2, return_indices=True), F.upsample(x, 2), F.logsigmoid(x), torch.relu_(x)]
         a += [torch.softmax(x, dim=-1, dtype=torch.float), torch.abs(input=x, out=None), torch.broadcast_tensors(x, x)]
         a += [F.gelu(x), F.cross_entropy(x, x), F.scaled_dot_product_attention(x, x, x), torch.numel(x), F.softplus(x)]
-        a += [nn.init.normal_(x), F.layer_norm(x, (3,)), F.batch_norm(x, None, None), F.group_norm(x, 2), F.conv2d(x, x)]
+        a += [
+            nn.init.normal_(x),
+            F.layer_norm(x, (3,)),
+            F.batch_norm(x, None, None),
+            F.group_norm(x, 2),
+            F.conv2d(x, x),
+        ]
         return a
 
     def methods(x):
@@ -88,7 +94,10 @@ def of(torch: Any) -> dict[str, Any]:
         return args[0] + kwargs["b"]
 
     def annotated(
-        x: torch.Tensor | None, y: list[int], z: tuple[int, ...] = (1, 2), w: torch.device = torch.device("cpu")  # noqa: B008
+        x: torch.Tensor | None,
+        y: list[int],
+        z: tuple[int, ...] = (1, 2),
+        w: torch.device = torch.device("cpu"),  # noqa: B008
     ) -> torch.Tensor:
         return x
 

@@ -47,9 +47,7 @@ STRUCTURE = """Net(
 def test_code_and_texts() -> None:
     module = fx.symbolic_trace(Net())
     assert module.code == CODE and repr(module) == STRUCTURE
-    assert str(module) == (
-        f"{STRUCTURE}\n{CODE}\n# To see more debug info, please use `graph_module.print_readable()`"
-    )
+    assert str(module) == (f"{STRUCTURE}\n{CODE}\n# To see more debug info, please use `graph_module.print_readable()`")
     assert module.print_readable(print_output=False) == (
         "class Net(torch.nn.Module):\n"
         "    def forward(self, x, n = 2):\n"
@@ -100,9 +98,7 @@ def test_error_shows_the_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AttributeError):
         module(engine.ones(1))
     shown = capsys.readouterr().err
-    assert shown.startswith(
-        "Call using an FX-traced Module, line 5 of the traced Module's generated forward function:"
-    )
+    assert shown.startswith("Call using an FX-traced Module, line 5 of the traced Module's generated forward function:")
     assert "getattr_1 = x.missing" in shown.split("<--- HERE")[0]
 
 
