@@ -97,7 +97,7 @@ def of(torch: Any) -> dict[str, Any]:
         x: torch.Tensor | None,
         y: list[int],
         z: tuple[int, ...] = (1, 2),
-        w: torch.device = torch.device("cpu"),  # noqa: B008
+        w: torch.device = torch.device("cpu"),
     ) -> torch.Tensor:
         return x
 

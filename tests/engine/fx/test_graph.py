@@ -121,7 +121,7 @@ def test_order() -> None:
     assert [n.name for n in graph.nodes][:2] == ["p_q", "x"]
     nodes["x"].append(nodes["p_q"])
     assert [n.name for n in graph.nodes][:2] == ["x", "p_q"]
-    assert [n.name for n in reversed(graph.nodes)][0] == "output"
+    assert next(iter(reversed(graph.nodes))).name == "output"
     assert nodes["x"] < nodes["p_q"] <= nodes["y"]
     with graph.inserting_before():
         assert graph.placeholder("first").next is nodes["x"]

@@ -108,7 +108,7 @@ def test_root_as_dict() -> None:
     graph.output(graph.call_module("a.b", (graph.call_function(engine.add, (x, graph.get_attr("c"))),)))
     module = fx.GraphModule({"a.b": nn.ReLU(), "c": engine.ones(2)}, graph)
     assert module(engine.tensor([-2.0, 1.0])).tolist() == [0.0, 2.0] and list(module.state_dict()) == ["c"]
-    with pytest.raises(RuntimeError, match="referenced target a.b but that target was not provided in ``root``!"):
+    with pytest.raises(RuntimeError, match=r"referenced target a\.b but that target was not provided in ``root``!"):
         fx.GraphModule({"c": engine.ones(2)}, graph)
 
 
