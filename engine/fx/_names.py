@@ -186,5 +186,5 @@ def _upsampled(name: str, given: dict[str, Any]) -> tuple[Any, tuple[Any, ...], 
     }.get(name) or (given["mode"], given["align_corners"])
     more = {"align_corners": align_corners, "recompute_scale_factor": None, "antialias": False}
     sizes = {"size": given["size"], "scale_factor": given["scale_factor"], "mode": mode}
-    interpolate: Any = functional.interpolate  # type: ignore[attr-defined]
+    interpolate: Any = functional.interpolate
     return interpolate, (given["input"],), {**sizes, **more}
