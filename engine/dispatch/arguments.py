@@ -276,6 +276,8 @@ def operand_error(record: Any, name: str, operands: Sequence[Any], i: int) -> Ty
 
 # --- functions that are no ops
 
+# what is called with each function whose source has just been compiled (engine/fx listens to some of them)
+after_compiling: list[Callable[[FunctionType], None]] = []
 _STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -351,3 +353,5 @@ def _compile_into(
     made = scope["call"]
     public.__defaults__, public.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
     public.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+    for step in after_compiling:
+        step(public)

@@ -22,6 +22,7 @@ from typing import Any
 
 from engine.autograd.graph import Node, named, registered
 from engine.dispatch import Op, providers
+from engine.dispatch.arguments import after_compiling
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
 from engine.tensor import Tensor
@@ -58,6 +59,8 @@ def compile_into(
     function.__kwdefaults__ = made.__kwdefaults__
     function.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__name__)
     record.namespaces.append(namespace)
+    for step in after_compiling:
+        step(function)
 
 
 def begin_conversion() -> None:

@@ -1,120 +1,48 @@
-"""torch.fx's names: `wrap` is inert, tracing raises."""
+"""Programs as data: torch.fx's Graph of Nodes, made by tracing with Proxies, run as generated Python.
+
+Note [Names in graphs] in `_names.py`, Note [Listening for proxies] in `_listening.py`, Note [Pickled graph modules] in
+`graph_module.py`, Note [Reading graphs elsewhere] in `graph.py`.
+"""
 
 from __future__ import annotations
 
 import importlib as _importlib
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.nn.modules.module import Module
+from engine.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from engine.fx.graph import CodeGen, Graph
+from engine.fx.graph_module import GraphModule
+from engine.fx.interpreter import Interpreter, Transformer
+from engine.fx.node import Node, has_side_effect, map_arg
+from engine.fx.proxy import Proxy
+from engine.fx.subgraph_rewriter import replace_pattern
 
 __all__ = [
-    "CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer", "Transformer",
-    "has_side_effect", "map_aggregate", "map_arg", "replace_pattern", "symbolic_trace", "wrap",
+    "PH", "CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer",
+    "Transformer", "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap",
 ]  # fmt: skip
 
-
-def wrap(fn_or_name: Any) -> Any:
-    """What is given."""
-    return fn_or_name
-
-
-def has_side_effect(fn: Any) -> Any:
-    """What is given."""
-    return fn
+_MODULES = (
+    "experimental", "graph", "graph_module", "immutable_collections", "interpreter", "node", "operator_schemas",
+    "passes", "proxy", "subgraph_rewriter", "traceback",
+)  # fmt: skip
 
 
-def is_fx_tracing() -> bool:
-    """False: nothing is ever traced."""
-    return False
+if TYPE_CHECKING:
+    from engine.fx import experimental as experimental
+    from engine.fx import graph as graph
+    from engine.fx import graph_module as graph_module
+    from engine.fx import immutable_collections as immutable_collections
+    from engine.fx import interpreter as interpreter
+    from engine.fx import node as node
+    from engine.fx import operator_schemas as operator_schemas
+    from engine.fx import passes as passes
+    from engine.fx import proxy as proxy
+    from engine.fx import subgraph_rewriter as subgraph_rewriter
+    from engine.fx import traceback as traceback
+else:
 
-
-def _refuse(what: str) -> Any:
-    raise NotImplementedError(f"torch.fx.{what} is not supported: the engine records no program of a module")
-
-
-def symbolic_trace(root: Any, concrete_args: Any = None) -> Any:
-    """NotImplementedError."""
-    _refuse("symbolic_trace")
-
-
-class Tracer:
-    """NotImplementedError when it traces."""
-
-    def trace(self, root: Any, concrete_args: Any = None) -> Any:
-        """NotImplementedError."""
-        _refuse("Tracer.trace")
-
-
-class Graph:
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("Graph")
-
-
-class GraphModule(Module):
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("GraphModule")
-
-
-class Node:
-    """A step of a graph; none is made."""
-
-
-class Proxy:
-    """A value of a graph; none is made."""
-
-
-class Interpreter:
-    """NotImplementedError: no graphs are recorded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("Interpreter")
-
-
-class Transformer(Interpreter):
-    """NotImplementedError: no graphs are recorded."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("_symbolic_trace", "experimental", "graph", "graph_module", "interpreter", "node", "proxy"):
-        return _importlib.import_module(f"engine.fx.{name}")
-    raise AttributeError(f"module 'torch.fx' has no attribute '{name}'")
-
-
-class CodeGen(Interpreter):
-    """NotImplementedError: no graphs are recorded."""
-
-
-class ProxyableClassMeta(type):
-    """A metaclass without effect: nothing is ever traced."""
-
-
-Argument = Target = Any
-
-
-def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
-    """`a` with fn(x) in place of every x that is no tuple, list, dict or slice."""
-    if isinstance(a, tuple):
-        values = [map_aggregate(x, fn) for x in a]
-        return type(a)(*values) if hasattr(a, "_fields") else tuple(values)
-    if isinstance(a, list):
-        return [map_aggregate(x, fn) for x in a]
-    if isinstance(a, dict):
-        return {key: map_aggregate(x, fn) for key, x in a.items()}
-    if isinstance(a, slice):
-        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
-    return fn(a)
-
-
-def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
-    """As `map_aggregate`, for the Nodes alone."""
-    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
-
-
-def replace_pattern(*args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError."""
-    _refuse("replace_pattern")
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return _importlib.import_module(f"engine.fx.{name}")
+        raise AttributeError(f"module 'torch.fx' has no attribute '{name}'")

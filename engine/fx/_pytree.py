@@ -1,49 +1,27 @@
-"""torch.fx._pytree's names: containers taken apart by the structure of another."""
+"""Flattening arguments by the form of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from engine.utils._pytree import LeafSpec, PyTree, TreeSpec
+from engine.utils import _pytree as pytree
 
-__all__ = ["SUPPORTED_NODES", "register_pytree_flatten_spec", "tree_flatten_spec"]
-
-SUPPORTED_NODES: dict[type, Callable[[Any, TreeSpec], list]] = {}
-SUPPORTED_NODES_EXACT_MATCH: dict[type, Callable[[Any, TreeSpec], bool] | None] = {}
+__all__ = ["tree_flatten_spec"]
 
 
-def register_pytree_flatten_spec(
-    cls: type,
-    flatten_fn_spec: Callable[[Any, TreeSpec], list],
-    flatten_fn_exact_match_spec: Callable[[Any, TreeSpec], bool] | None = None,
-) -> None:
-    """Have `tree_flatten_spec` take `cls` apart: flatten_fn_spec(x, spec) -> children."""
-    SUPPORTED_NODES[cls] = flatten_fn_spec
-    SUPPORTED_NODES_EXACT_MATCH[cls] = flatten_fn_exact_match_spec
+def tree_flatten_spec(tree: Any, spec: Any) -> list[Any]:
+    """The leaves of `tree` under the nesting of `spec`."""
+    leaves, found = pytree.tree_flatten(tree)
+    if found == spec:
+        return leaves
+    return list(_leaves(tree, spec))
 
 
-def tree_flatten_spec(pytree: PyTree, spec: TreeSpec) -> list[Any]:
-    """The leaves of `pytree` in the order of `spec`.  RuntimeError for a container that is not registered."""
-    if isinstance(spec, LeafSpec):
-        return [pytree]
-    if spec.type not in SUPPORTED_NODES:
-        raise RuntimeError(
-            f"{type(pytree)} does not have a flatten_fn_spec associated with it. Please register one with "
-            "torch.fx._pytree.register_pytree_flatten_spec."
-        )
-    children = SUPPORTED_NODES[spec.type](pytree, spec)
-    return [leaf for child, below in zip(children, spec.children_specs) for leaf in tree_flatten_spec(child, below)]
-
-
-def _dict_flatten_spec(d: dict[Any, Any], spec: TreeSpec) -> list[Any]:
-    return [d[key] for key in spec.context]
-
-
-def _list_flatten_spec(sequence: Any, spec: TreeSpec) -> list[Any]:
-    return [sequence[i] for i in range(spec.num_children)]
-
-
-register_pytree_flatten_spec(dict, _dict_flatten_spec)
-register_pytree_flatten_spec(list, _list_flatten_spec)
-register_pytree_flatten_spec(tuple, _list_flatten_spec)
+def _leaves(tree: Any, spec: Any) -> Any:
+    if spec.is_leaf():
+        return [tree]
+    children = list(tree.values()) if isinstance(tree, dict) else list(tree)
+    inner = spec.children_specs
+    if len(children) != len(inner):
+        raise ValueError(f"arguments of another form: {len(children)} values where {len(inner)} were traced")
+    return [leaf for child, one in zip(children, inner) for leaf in _leaves(child, one)]

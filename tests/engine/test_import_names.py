@@ -91,7 +91,7 @@ def test_decorators_return_the_function() -> None:
         engine.jit.script(f), engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f),
         engine.jit.export(f), engine.jit.script_if_tracing(f), engine.compile(f), engine.compile(mode="x")(f),
         engine.compiler.disable(f), engine.compiler.disable(recursive=False)(f), engine._dynamo.allow_in_graph(f),
-        engine.fx.wrap(f), engine.amp.custom_fwd(f), engine.amp.custom_fwd(device_type="cuda")(f),
+        engine.amp.custom_fwd(f), engine.amp.custom_fwd(device_type="cuda")(f),
         engine.cuda.amp.custom_bwd(f), engine.jit._overload_method(f),
     ):  # fmt: skip
         assert decorated is f
@@ -105,7 +105,6 @@ def test_decorators_return_the_function() -> None:
         lambda: engine.jit.trace(None, None),
         lambda: engine.jit.load("x"),
         lambda: engine.onnx.export(None),
-        lambda: engine.fx.symbolic_trace(None),
         lambda: engine.func.grad(abs)(1),
         lambda: engine.func.jvp(abs, (), ()),
         lambda: engine.distributed.init_process_group("gloo"),

@@ -94,13 +94,23 @@ def _set_math_sdp_allow_fp16_bf16_reduction(enabled: bool) -> None:
 _JIT = frozenset(["Graph", "Node", "Value", "Block", "ScriptFunction", "ScriptModule", "ScriptObject", "Future"])
 
 
+class _Compiled:
+    """The functions of a module under the names that they have in torch's core: `_linalg.linalg_norm`."""
+
+    def __init__(self, module: str, prefix: str) -> None:
+        self._module, self._prefix = _importlib.import_module(module), prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, "logsigmoid" if name == "log_sigmoid" else name.removeprefix(self._prefix))
+
+
 def __getattr__(name: str) -> Any:
     if name == "_nn":
         return _importlib.import_module("engine.torch_names._C._nn")
     if name == "_VariableFunctions":
         return _importlib.import_module("engine")
     if name in ("_fft", "_linalg", "_special"):
-        return _importlib.import_module(f"engine.{name[1:]}")
+        return _Compiled(f"engine.{name[1:]}", f"{name[1:]}_")
     if name[:1].isupper() or name in _DISPATCH:
         if name in _importlib.import_module("engine.torch_names._C.types").TYPES:
             return getattr(_importlib.import_module("engine.torch_names._C.types"), name)

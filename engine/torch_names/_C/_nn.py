@@ -11,4 +11,4 @@ __all__ = ["_parse_to"]
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(functional, name)
+    return getattr(functional, "logsigmoid" if name == "log_sigmoid" else name)

@@ -1,0 +1,3 @@
+"""Passes over graphs."""
+
+__all__: list[str] = []
