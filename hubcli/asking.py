@@ -37,7 +37,7 @@ def choice(checkout: Checkout, before: str | None) -> str | None:
     `before` is the commit that was trusted last, where the cache still has it.
     """
     diff = ", [d]iff" if before else ""
-    question = f"Allow it [o]nce, for this [c]ommit, for this [r]epository, or [N]ot ([v]iew{diff}, ? for help)? "
+    question = f"Allow it [o]nce, for this [c]ommit, this [r]epository, or [n]ot at all ([v]iew{diff}, ? for help)? "
     while True:
         _say(question)
         line = sys.stdin.readline()

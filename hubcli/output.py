@@ -152,6 +152,11 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
+def a(name: str) -> str:
+    """The name with its article: `a dict`, `an int`."""
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
+
+
 def size(count: int) -> str:
     """A number of bytes for people: `46.8 MB` (powers of 1000)."""
     value = float(count)

@@ -138,6 +138,12 @@ def target(package: Package, version: str) -> Path:
     return HOME / "older" / f"{package.name}-{version}"
 
 
+def beside(package: Package, version: str) -> list[str]:
+    """What an older version needs in other versions than the newest does."""
+    path = HERE / "older" / f"{package.name}-{version}.txt"
+    return path.read_text().split() if path.exists() else []
+
+
 def set_up(table: Sequence[Package]) -> None:
     """Install what is not there yet: the project, the needs at the pinned versions, the packages without theirs."""
     if not PYTHON.exists():
@@ -161,8 +167,8 @@ def set_up(table: Sequence[Package]) -> None:
             if not folder.exists():
                 partial = folder.with_name(folder.name + ".partial")
                 shutil.rmtree(partial, ignore_errors=True)
-                exactly = f"{package.distribution}=={version}"
-                pip("install", "--no-deps", "--no-build-isolation", "--target", str(partial), exactly)
+                exactly = [f"{package.distribution}=={version}", *beside(package, version)]
+                pip("install", "--no-deps", "--no-build-isolation", "--target", str(partial), *exactly)
                 partial.rename(folder)
 
 

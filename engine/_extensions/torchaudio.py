@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from engine._extensions import define, torchaudio_module
@@ -17,6 +18,15 @@ def _no() -> bool:
     return False
 
 
+def _forced_align(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
+    """The labels, and their scores as torchaudio's Python expects them: up to 2.8 it returns them as they are."""
+    path, scores = alignment.forced_align(log_probs, targets, input_lengths, target_lengths, blank)
+    version = getattr(sys.modules.get("torchaudio"), "__version__", "9")
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < (2, 9):
+        scores = scores.gather(-1, path.long().unsqueeze(-1)).squeeze(-1)
+    return path, scores
+
+
 for _schema, _function in {
     "_lfilter(Tensor waveform, Tensor a_coeffs, Tensor b_coeffs) -> Tensor": audio._lfilter,
     "_lfilter_core_loop(Tensor input_signal_windows, Tensor a_coeff_flipped, Tensor(a!) padded_output_waveform) "
@@ -26,7 +36,7 @@ for _schema, _function in {
     f"rnnt_loss({_TRANSDUCER}, bool fused_log_softmax=True) -> (Tensor, Tensor?)": alignment.rnnt_loss_forward,
     f"rnnt_loss_forward({_TRANSDUCER}, bool fused_log_softmax=True) -> (Tensor, Tensor)": alignment.rnnt_loss_forward,
     "forced_align(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank) "
-    "-> (Tensor, Tensor)": alignment.forced_align,
+    "-> (Tensor, Tensor)": _forced_align,
     "is_sox_available() -> bool": _no,
     "is_kaldi_available() -> bool": _no,
 }.items():

@@ -321,7 +321,7 @@ def _is_repository(name: str, suffix: str) -> bool:
 
 
 def verify(*, repair: bool = False) -> Verified:
-    """Hash every tree and weight file again; with `repair` put right what can be put right.
+    """Hash every tree and weight file again; with `repair` repair what can be repaired.
 
     A tree is written anew from the database, or fetched; a blob is fetched anew, or else dropped
     (it is fetched at its next use).  A weight file outside the cache is only ever replaced.

@@ -113,7 +113,7 @@ def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
 
 
 @cache.command()
-@click.option("--repair", is_flag=True, help="Put right what can be put right.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 def verify(repair: bool) -> None:
     """Hash every tree and weight file again; status 1 if one is not what it must be.
 

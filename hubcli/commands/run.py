@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of a picture.")
 @click.option("--crop", type=click.IntRange(1, 16384), help="Side of its central square.")
 @click.option("--mean", metavar="R,G,B", help="Subtracted from the channels, which are in 0..1.")
-@click.option("--std", metavar="R,G,B", help="What they are divided by.")
+@click.option("--std", metavar="R,G,B", help="Divide the channels by these.")
 @click.option("--gray", is_flag=True, help="One channel instead of three.")
 @click.option("--top", type=click.IntRange(1), help="Print the K most probable classes.")
 @click.option("--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import settings
+from hubcli import output, settings
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import sandbox
@@ -162,7 +162,7 @@ def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, An
     def usable(stage: Callable[[], str | None]) -> Callable[[], str | None]:
         def guarded() -> str | None:
             if not invoke.is_module(made[0].value):
-                return f"it returned a {type(made[0].value).__name__}, not an nn.Module"
+                return f"it returned {output.a(type(made[0].value).__name__)}, not an nn.Module"
             return stage()
 
         return guarded

@@ -53,5 +53,5 @@ def disarm(db: Path) -> None:
         os.replace(temporary, db / "config")
     except OSError as error:
         raise RepositoryError(
-            f"{db} has a configuration that is not hub's, which cannot be put right: {error.strerror}"
+            f"{db} has a configuration that is not hub's, which cannot be replaced: {error.strerror}"
         ) from None

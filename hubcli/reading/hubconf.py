@@ -1,4 +1,4 @@
-"""Reads a `hubconf.py` without running it: entry points, signatures, dependencies, from the `ast`.
+"""Reads a `hubconf.py` without running it: entrypoints, signatures, dependencies, from the `ast`.
 
 Plain and decorated functions, classes, assignments to callables, explicit imports and star imports
 inside the repository are followed; whatever fills the namespace at run time makes the result
@@ -48,7 +48,7 @@ class HubConf:
     docstring: str | None
 
     def entrypoint(self, name: str, *, spec: str | None = None) -> EntryPoint:
-        """The entry point called `name`; NotFoundError lists names near to it."""
+        """The entrypoint called `name`; NotFoundError lists names near to it."""
         for entry in self.entrypoints:
             if entry.name == name:
                 return entry
@@ -59,7 +59,7 @@ class HubConf:
 
 
 def missing_callable(name: str, hint: str, spec: str | None = None) -> NotFoundError:
-    """torch.hub's error for an entry point that is not there."""
+    """torch.hub's error for an entrypoint that is not there."""
     return NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
 
 
@@ -69,7 +69,7 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
     names = sorted(known)
     if not names:
-        return "its hubconf.py defines no entry point"
+        return "its hubconf.py defines no entrypoint"
     near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
     shown = near or names[:10]
     more = "" if near or len(names) <= len(shown) else f" and {len(names) - len(shown)} more"
@@ -110,7 +110,7 @@ def read(path: Path) -> HubConf:
 
 
 def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPoint | None:
-    """The entry point that `name` is, or None where the value is not callable."""
+    """The entrypoint that `name` is, or None where the value is not callable."""
     doc: str | None = None
     signature: str | None = None
     reader.spend(20)

@@ -281,7 +281,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     """
     model = result.value
     if not callable(model):
-        raise UsageError(f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called")
+        raise UsageError(f"{result.entrypoint} returned {output.a(type(model).__name__)}, which cannot be called")
     framework = isolation.import_framework(result.framework)
     if invoke.is_module(model):
         model.eval()

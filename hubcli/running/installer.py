@@ -180,7 +180,7 @@ def run(prepared: Sequence[Sequence[str]]) -> tuple[str, ...]:
             so_far = f"installed so far: {', '.join(new)}" if new else "nothing was installed"
             raise DependencyError(
                 f"{shlex.join(command)} failed with status {done.returncode}; {so_far}",
-                hint="what the installer said stands above; when it is put right, run the same command again",
+                hint="see what the installer said above; once that is fixed, run the same command again",
             )
     return _changed(before)
 

@@ -99,7 +99,7 @@ def call(
         outer.used.extend(now.used)
     if outer is None and not is_module(value):
         kind = _class_name(value, namespace)
-        _warn(f"entrypoint {entrypoint!r} returned a {kind}, not an nn.Module", command)
+        _warn(f"entrypoint {entrypoint!r} returned {output.a(kind)}, not an nn.Module", command)
     return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace, now)
 
 
@@ -195,7 +195,7 @@ def check_save(path: Path | None, force: bool = False) -> None:
 def _require_module(result: Result, what: str) -> None:
     if not is_module(result.value):
         kind = type(result.value).__name__
-        raise UsageError(f"{result.entrypoint} returned a {kind}; only an nn.Module can be {what}")
+        raise UsageError(f"{result.entrypoint} returned {output.a(kind)}; only an nn.Module can be {what}")
 
 
 @contextlib.contextmanager

@@ -134,7 +134,9 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
     torch = isolation.import_framework(result.framework)
     model = result.value
     if not callable(model):
-        raise RepositoryCodeError(f"{result.entrypoint} returned a {type(model).__name__}, which cannot be called")
+        raise RepositoryCodeError(
+            f"{result.entrypoint} returned {output.a(type(model).__name__)}, which cannot be called"
+        )
     device, backward = options.get("device"), bool(options.get("backward"))
     if invoke.is_module(model):
         if device:

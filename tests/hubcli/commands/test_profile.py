@@ -102,7 +102,7 @@ def test_for_people(folder):
         (["net", "--input-shape", "2,x"], 2, "--input-shape '2,x'"),
         (["net", "--input-shape", "2,4", "--trace", "nowhere/t.json"], 2, "no folder nowhere"),
         (["net", "--input-shape", "2,5"], 2, "hubconf.py"),
-        (["nothing", "--input-shape", "2,4"], 70, "returned a int"),
+        (["nothing", "--input-shape", "2,4"], 70, "returned an int"),
         (["fixed", "--input-shape", "2,4", "--backward"], 70, "no output depends on a parameter"),
     ],
 )
