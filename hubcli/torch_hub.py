@@ -173,7 +173,9 @@ def load_state_dict_from_url(
     """
     for last in (False, False, True):
         with hinting():
-            weight, path = weights.obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
+            weight, path = weights.obtain(
+                url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name, checkpoint=True
+            )
         try:
             return checkpoints.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again

@@ -28,7 +28,7 @@ def run(platform: str, *arguments: str, status: int = 0) -> str:
     )  # fmt: skip
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
-    return done.stdout if status == 0 else done.stderr
+    return done.stdout if status == 0 else done.stdout + done.stderr
 
 
 IMPORTS = """

@@ -75,8 +75,11 @@ def obtain(
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
+    checkpoint: bool = False,
 ) -> tuple[Weight, Path]:
     """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
+
+    `checkpoint`: it will be read as one, which the parent of a sandboxed process tries before it hands the file over.
 
     A hash of at least 8 hex digits before the extension is checked; IntegrityError where it does not fit.  Where
     `check_hash` asks for one that the name lacks, the digest that comes is recorded and held against it from then on.

@@ -78,7 +78,8 @@ class Broker:
                 check_hash=request.get("check_hash") is True,
                 file_name=name if isinstance(name, str) else None,
             )
-            checkpoints.require_checkpoint(weight, path)
+            if request.get("checkpoint") is True:
+                checkpoints.require_checkpoint(weight, path)
         self.weights += now.used
         return {"weight": jobs.weight_document(weight), "path": str(self._give(path, weight.file))}
 

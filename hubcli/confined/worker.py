@@ -205,13 +205,16 @@ def _replace(parent: Parent, scratch: Path) -> None:
         progress: bool = True,
         check_hash: bool = False,
         file_name: str | None = None,
+        checkpoint: bool = False,
     ) -> tuple[weights.Weight, Path]:
         """`weights.obtain`: the parent's file, unless `model_dir` holds one already."""
         if model_dir is not None:
             name = file_name or url.partition("?")[0].rpartition("/")[2]
             if Path(model_dir, name).is_file():
                 return own_obtain(url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name)
-        answer = parent.ask("weights", url=url, progress=progress, check_hash=check_hash, file_name=file_name)
+        answer = parent.ask(
+            "weights", url=url, progress=progress, check_hash=check_hash, file_name=file_name, checkpoint=checkpoint
+        )
         weight, path = jobs.as_weight(answer["weight"]), Path(answer["path"])
         if model_dir is not None:  # code may look there afterwards; if it cannot be, so be it
             with contextlib.suppress(OSError):
