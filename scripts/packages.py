@@ -36,7 +36,7 @@ PYTHON = HOME / "venv" / "bin" / "python"
 CONSTRAINTS = HERE / "constraints.txt"
 GAPS = ROOT / "docs" / "gaps.md"
 MARKS = ("<!-- packages: written by `python scripts/packages.py --gaps` -->", "<!-- end of packages -->")
-SECONDS = 420  # one package's imports, or its use
+SECONDS = 1200  # one package's imports, or its use, on a busy machine
 ALONE = 40  # modules that failed are tried once more by themselves, so many at most
 
 
