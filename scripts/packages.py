@@ -309,7 +309,7 @@ def write_missing(package: Package, results: Sequence[Result]) -> None:
     for result in results:
         for module, (error, text) in result.failed.items():
             everywhere = all(r.failed.get(module, ("",))[0] == error for r in results)
-            reason = given.get((module, error), text)
+            reason = given.get((module, error), text.replace(f"{ROOT}/", ""))
             lines.add(Missing(module, error, reason, "" if everywhere else result.version))
     path.write_text("".join(f"{line}\n" for line in sorted(lines)))
 
