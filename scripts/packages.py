@@ -291,8 +291,7 @@ def try_one(package: Package, version: str, write: bool) -> Result:
         problems.append(f"its use failed ({status}):\n{tail(logs / 'use.log')}")
     result = Result(package.name, version, len(names), failed, problems, time.monotonic() - start)
     result.path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"total": result.total, "failed": {m: known[m].reason for m in failed if m in known}}
-    result.path.write_text(json.dumps(kept))
+    result.path.write_text(json.dumps({"total": result.total}))
     return result
 
 
@@ -325,8 +324,8 @@ def table_text(table: Sequence[Package]) -> str:
             kept = Result(package.name, version, 0, {}, [], 0.0).path
             if not kept.exists():
                 raise SystemExit(f"no results of {package.name} {version}: python scripts/packages.py {package.name}")
-            found = json.loads(kept.read_text())
-            total, failed = found["total"], found["failed"]
+            total = json.loads(kept.read_text())["total"]
+            failed = {line.module: line.reason for line in listed(package.name, version).values()}
             why = Counter(failed.values())
             names: dict[str, list[str]] = {}
             for module, reason in failed.items():
