@@ -379,7 +379,7 @@ def test_a_sandboxed_child_poisons_nothing_either(scripted, tmp_path):
     broker = Broker(store.ensure(RepoSpec.parse(str(tmp_path / "own"))), "net", inbox=tmp_path)
     scripted.answer = lambda handler, count: send(handler, 200, b"busy", ETag=ETAG)
     with pytest.raises(IntegrityError, match="was refused"):
-        broker.answer({"ask": "weights", "url": f"{scripted.url}/net.pth"})
+        broker.answer({"ask": "weights", "url": f"{scripted.url}/net.pth", "checkpoint": True})
     assert weights.list_blobs() == () and list(tmp_path.glob("weights*")) == []
 
 
