@@ -174,7 +174,7 @@ def grad(
             stacklevel=2,
         )
     if is_grads_batched:
-        raise NotImplementedError("grad(is_grads_batched=True) needs vmap, which the engine does not have")
+        raise NotImplementedError("grad(is_grads_batched=True) is not supported: call grad once for each of the batch")
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
