@@ -141,7 +141,7 @@ def _named() -> set[str]:
 
 def test_nothing_is_left_when_the_last_holder_goes(strategy: str) -> None:
     descriptors = Path("/proc/self/fd")
-    engine.ones(1).share_memory_()  # the resource tracker's pipe
+    engine.ones(1).share_memory_()  # the connection to the manager
     before = len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
     tensors = [engine.ones(8).share_memory_() for _ in range(5)]
     views = [t[1:] for t in tensors]
@@ -189,7 +189,7 @@ def test_no_room_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, strategy: str
     def full(*args: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    kind = reductions._Unnamed if strategy == "file_descriptor" else reductions._Named
+    kind = reductions.Unnamed if strategy == "file_descriptor" else reductions.Named
     monkeypatch.setattr(kind, "create", full)
     tensor = engine.ones(2)
     with pytest.raises(RuntimeError, match=rf"unable to share 8 bytes by the {strategy} strategy: No space left"):

@@ -1,0 +1,180 @@
+"""The manager of a group of processes that share named blocks: what unlinks the blocks that killed processes leave.
+
+Note [Manager of named blocks]
+The first process that makes a named block starts this file as a program of its own session; it imports nothing of the
+engine.  Every process that holds such a block is connected to it over a Unix socket in a folder that only this user can
+enter, and says which names it holds (`hold`), no longer holds (`drop`) and has unlinked (`gone`).  When a connection
+ends without a `drop`, its process was killed: the manager takes its holds off the blocks' counts.  GRACE seconds after
+the last connection has ended it unlinks every name it still knows, its socket and its folder, and ends.
+A manager that was killed is started again, on the same path, by the next process that needs it.
+
+Names are "/torch_<pid>_<16 hexadecimal digits>"; the manager touches no other.  The count of a block's holders is the
+last 8 bytes of the block, changed under a file lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import socket
+import struct
+import sys
+import time
+
+__all__ = ["COUNT", "GRACE", "WELCOME", "add", "serve"]
+
+COUNT = struct.Struct("q")
+GRACE = 2.0  # seconds; a handle may be under way to a process that is not connected yet
+WELCOME = b"."
+_NAME = re.compile(rb"/torch_\d{1,20}_[0-9a-f]{16}")
+_LINE = 256  # bytes; no client of ours says more
+
+
+def _posix() -> object:
+    import _posixshmem  # not on Windows
+
+    return _posixshmem
+
+
+def add(name: str, change: int) -> int:
+    """The count of a block's holders after `change`, made under the block's file lock; FileNotFoundError if gone."""
+    import fcntl  # not on Windows
+
+    fd = _posix().shm_open(name, os.O_RDWR, mode=0o600)  # type: ignore[attr-defined]
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        place = os.fstat(fd).st_size - COUNT.size
+        if place < 0:  # its maker was killed before it had a size
+            return 0
+        count: int = COUNT.unpack(os.pread(fd, COUNT.size, place))[0] + change
+        os.pwrite(fd, COUNT.pack(count), place)
+        return count
+    finally:
+        os.close(fd)
+
+
+def _unlink(name: bytes) -> None:
+    with contextlib.suppress(OSError):
+        _posix().shm_unlink(name.decode())  # type: ignore[attr-defined]
+
+
+class _Group:
+    """What the manager knows: every name, and who holds it."""
+
+    def __init__(self) -> None:
+        self.known: set[bytes] = set()
+        self.held: dict[socket.socket, set[bytes]] = {}
+        self.unread: dict[socket.socket, bytes] = {}
+
+    def join(self, client: socket.socket) -> None:
+        """A client has connected."""
+        self.held[client], self.unread[client] = set(), b""
+
+    def hear(self, client: socket.socket, data: bytes) -> bool:
+        """Take what a client says; False if it is none of ours."""
+        *lines, rest = (self.unread[client] + data).split(b"\n")
+        for line in lines:
+            word, _, name = line.partition(b" ")
+            if not _NAME.fullmatch(name):
+                return False
+            if word == b"hold":
+                self.known.add(name)
+                self.held[client].add(name)
+            elif word in (b"drop", b"gone"):
+                self.held[client].discard(name)
+                if word == b"gone":
+                    self.known.discard(name)
+            else:
+                return False
+        self.unread[client] = rest
+        return len(rest) <= _LINE
+
+    def leave(self, client: socket.socket) -> None:
+        """A client's connection has ended; what it held without a `drop` is taken off the counts."""
+        del self.unread[client]
+        for name in self.held.pop(client):
+            try:
+                if add(name.decode(), -1) > 0:
+                    continue
+                _unlink(name)
+            except OSError:
+                pass
+            self.known.discard(name)
+
+    def end(self) -> None:
+        """Unlink whatever is left."""
+        for name in self.known:
+            _unlink(name)
+
+
+def _ours(client: socket.socket) -> bool:
+    """Whether the process at the other end is this user's (known on Linux; elsewhere the folder's mode decides)."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return bool(uid == os.getuid())
+
+
+def serve(listener: socket.socket, lock: int) -> None:
+    """Serve clients of `listener` until GRACE seconds after the last has gone; `lock` guards against its return."""
+    import fcntl
+
+    group = _Group()
+    listener.setblocking(False)
+    with selectors.DefaultSelector() as watched:
+        watched.register(listener, selectors.EVENT_READ)
+        idle = time.monotonic()
+        while True:
+            wait = None if group.held else max(0.0, idle + GRACE - time.monotonic())
+            ready = watched.select(wait)
+            if not ready and not group.held:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # who connects now waits, and starts another manager
+                ready = watched.select(0)
+                if not ready:
+                    group.end()
+                    return
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            for key, _ in ready:
+                client = key.fileobj
+                assert isinstance(client, socket.socket)
+                if client is listener:
+                    with contextlib.suppress(OSError):
+                        new = listener.accept()[0]
+                        if _ours(new):
+                            new.send(WELCOME)  # connected may also mean: left in the queue of one that has ended
+                            group.join(new)
+                            watched.register(new, selectors.EVENT_READ)
+                        else:
+                            new.close()
+                    continue
+                try:
+                    data = client.recv(1 << 16)
+                except OSError:
+                    data = b""
+                if not data or not group.hear(client, data):
+                    watched.unregister(client)
+                    client.close()
+                    group.leave(client)
+                    idle = time.monotonic()
+
+
+def _main() -> None:
+    listener, lock, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    if os.fork():
+        os._exit(0)  # the manager is nobody's child
+    os.setsid()
+    os.chdir("/")
+    with socket.socket(fileno=listener) as server:
+        serve(server, lock)
+        for left in ("socket", "lock"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, left))
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+if __name__ == "__main__":
+    _main()
