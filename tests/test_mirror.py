@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 OPS = "engine/ops/test_registry.py engine/ops/test_node_names.py engine/test_messages_arguments.py"
 MODULES = "engine/nn/test_against_torch.py engine/nn/test_modules_and_functions.py engine/nn/test_first_use.py"
 NAMES = "engine/test_import_names.py engine/test_api.py"
-DATA = "engine/utils/test_data.py engine/utils/test_dataloader.py"
+DATA = "engine/utils/test_data.py engine/utils/test_dataloader.py engine/utils/test_segments.py"
 
 STANDS_FOR = {
     # every op with every sample: values, gradients, views, dtypes, layouts, in place, out=, messages

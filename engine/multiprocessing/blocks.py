@@ -34,7 +34,7 @@ import numpy as np
 from engine.multiprocessing import manager
 from engine.storage import Memory
 
-__all__ = ["Block", "Named", "Unnamed", "known", "out_of_files"]
+__all__ = ["Block", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
 
 
 known: weakref.WeakValueDictionary[Any, Block] = weakref.WeakValueDictionary()  # by what is the same in every process
@@ -49,21 +49,28 @@ def _libc() -> ctypes.CDLL:
     return library
 
 
-class Block:
+class Mapping:
+    """`length` bytes of a descriptor in this process's memory, as long as this object lives; needs no descriptor."""
+
+    def __init__(self, fd: int, length: int) -> None:
+        address = _libc().mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.address: int = address
+        self.length = length
+        weakref.finalize(self, _libc().munmap, address, length).atexit = False
+
+
+class Block(Mapping):
     """Mapped memory, the base of one root array of bytes; unmapped when no array looks at it any more."""
 
     shared = True
 
     def __init__(self, key: Any, fd: int, nbytes: int, mapped: int) -> None:
-        self.key, self.nbytes, self.mapped = key, nbytes, mapped
-        unmap = _libc().munmap
-        address = _libc().mmap(None, mapped, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
-        if address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        self.address: int = address
-        weakref.finalize(self, unmap, address, mapped).atexit = False
+        super().__init__(fd, mapped)
+        self.key, self.nbytes = key, nbytes
         self.__array_interface__ = {
-            "version": 3, "data": (address, False), "shape": (nbytes,), "typestr": "|u1",
+            "version": 3, "data": (self.address, False), "shape": (nbytes,), "typestr": "|u1",
         }  # fmt: skip
         known[key] = self
 

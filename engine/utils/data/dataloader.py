@@ -5,7 +5,8 @@ https://docs.pytorch.org/docs/2.13/data.html#torch.utils.data.DataLoader
 Note [Order of batches]
 Each batch is a task with a number.  Workers get tasks in turn (round robin, `prefetch_factor` each ahead) and answer in
 any order; answers wait until theirs is the next number.  So the order, and with a seeded generator the content, does
-not depend on the number of workers for data sets with an index.
+not depend on the number of workers for data sets with an index.  Answers come as in Note [Segments]; each worker has a
+pipe of its own, whose end says at once that it is gone, and which a killed worker cannot leave locked.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import multiprocessing.connection
 import os
-import pickle
-import queue
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ from engine.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 from engine.utils.data._utils.collate import default_collate, default_convert
 from engine.utils.data._utils.fetch import create_fetcher
 from engine.utils.data._utils.pin_memory import pin_memory as _pinned
+from engine.utils.data._utils.segments import Receiver
 from engine.utils.data._utils.worker import (
     Ended,
     ExceptionWrapper,
@@ -289,21 +291,23 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._process = os.getpid()
         self._workers: list[Any] = []
         self._queues: list[Any] = []
-        self._results = context.Queue()
+        self._receivers: dict[int, Receiver] = {}  # of the workers that have not ended
         self._done = context.Event()
         for i in range(loader.num_workers):
             jobs = context.Queue()
             jobs.cancel_join_thread()
+            ours, theirs = context.Pipe()
             worker = context.Process(
                 target=worker_loop,
                 args=(
-                    self._iterable, loader.dataset, jobs, self._results, self._done, loader._auto_collation,
+                    self._iterable, loader.dataset, jobs, theirs, self._done, loader._auto_collation,
                     loader.collate_fn, loader.drop_last, self._base_seed, loader.worker_init_fn, i, loader.num_workers,
-                    loader.persistent_workers,
                 ),
                 daemon=True,
             )  # fmt: skip
             worker.start()
+            theirs.close()  # the worker's alone: its end is the pipe's
+            self._receivers[i] = Receiver(ours)
             self._queues.append(jobs)
             self._workers.append(worker)
         self._prime()
@@ -340,7 +344,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for _ in self._workers:
             i = next(self._turn)
             if self._live[i]:
-                self._queues[i].put((self._sent, index))
+                self._queues[i].put((self._sent, index, self._receivers[i].freed()))
                 self._waiting[self._sent] = i
                 self._sent += 1
                 return
@@ -350,21 +354,35 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         timeout = self._loader.timeout
         deadline = time.monotonic() + timeout if timeout else None
         while True:
-            wait = MP_STATUS_CHECK_INTERVAL
-            if deadline is not None:
-                wait = max(min(wait, deadline - time.monotonic()), 0.0)
-            try:
-                return pickle.loads(self._results.get(timeout=wait))  # type: ignore[no-any-return]
-            except queue.Empty:
-                pass
-            failed = [w for w, live in zip(self._workers, self._live) if not w.is_alive() and (live or w.exitcode)]
-            if failed:
-                pids = ", ".join(str(w.pid) for w in failed)
-                self._shutdown_workers()
-                raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly")
+            wait = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            talking = {receiver.connection: i for i, receiver in self._receivers.items()}
+            for connection in multiprocessing.connection.wait(list(talking), wait):
+                i = talking[connection]
+                try:
+                    return self._receivers[i].receive()  # type: ignore[no-any-return]
+                except (EOFError, ConnectionResetError):
+                    self._has_ended(i)
             if deadline is not None and time.monotonic() >= deadline:
                 self._shutdown_workers()
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+
+    def _has_ended(self, i: int) -> None:
+        """Worker `i` has closed its pipe: RuntimeError with the reason, unless its stream had ended."""
+        worker = self._workers[i]
+        worker.join(MP_STATUS_CHECK_INTERVAL)
+        self._receivers.pop(i).connection.close()
+        if not self._live[i] and not worker.exitcode:
+            return
+        code = worker.exitcode
+        if code is not None and code < 0:
+            reason = f"killed by signal {signal.Signals(-code).name}"
+        else:
+            reason = f"exit code {code}"
+        self._shutdown_workers()
+        raise RuntimeError(
+            f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly: {reason}. The traceback, if there was one, "
+            "is in the worker's own output; num_workers=0 shows it here"
+        )
 
     def _answered(self, task: int, data: Any) -> None:
         """Note the answer of a worker; one whose stream has ended answers no further task."""
@@ -417,12 +435,14 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         with contextlib.suppress(ValueError):  # closed before us by the garbage collector
             for jobs in self._queues:
                 jobs.put(None)
+        for receiver in self._receivers.values():
+            receiver.connection.close()  # a worker that waits to send is told so
         for worker in self._workers:
             worker.join(timeout=MP_STATUS_CHECK_INTERVAL)
             if worker.is_alive():
                 worker.terminate()
                 worker.join()
-        for jobs in (*self._queues, self._results):
+        for jobs in self._queues:
             jobs.cancel_join_thread()
             jobs.close()
 

@@ -5,6 +5,7 @@ Everything it is given is pickled, so that it works with every start method (`fo
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import queue
@@ -17,6 +18,7 @@ import numpy as np
 
 import engine
 from engine.utils.data._utils.fetch import create_fetcher
+from engine.utils.data._utils.segments import Sender
 
 __all__ = ["ExceptionWrapper", "WorkerInfo", "get_worker_info"]
 
@@ -99,23 +101,37 @@ def _portable(error: ExceptionWrapper) -> ExceptionWrapper:
     return error
 
 
-def _send(data_queue: Any, message: tuple[Any, Any], worker: int) -> None:
-    """Put a message as bytes: pickled here, so that an error is one of this item and not a silent loss, and by value,
-    so that it can be read after the worker has ended."""
+def _send(sender: Sender, message: tuple[Any, Any], worker: int) -> None:
+    """Send a message; an error of pickling it is one of this item and not a silent loss."""
     try:
-        packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        sender.send(message)
+    except OSError:  # nobody listens any more
+        raise
     except Exception as error:
         wrapped = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
-        packed = pickle.dumps((message[0], wrapped), pickle.HIGHEST_PROTOCOL)
-    data_queue.put(packed)
+        sender.send((message[0], wrapped))
 
 
 def worker_loop(
-    iterable: bool, dataset: Any, index_queue: Any, data_queue: Any, done: Any, auto_collation: bool,
+    iterable: bool, dataset: Any, index_queue: Any, connection: Any, done: Any, auto_collation: bool,
     collate_fn: Callable[[Any], Any], drop_last: bool, base_seed: int, init_fn: Callable[[int], None] | None,
-    worker: int, num_workers: int, persistent: bool,
+    worker: int, num_workers: int,
 ) -> None:  # fmt: skip
-    """Take (task, index) from `index_queue`, put (task, data) into `data_queue`, until None or the parent's end."""
+    """Take (task, index, freed segments) from `index_queue`, send (task, data), until None or the parent's end."""
+    global _worker_info
+    sender = Sender(connection)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has ended, or this loader
+        _loop(
+            iterable, dataset, index_queue, sender, done, auto_collation, collate_fn, drop_last, base_seed, init_fn,
+            worker, num_workers,
+        )  # fmt: skip
+
+
+def _loop(
+    iterable: bool, dataset: Any, index_queue: Any, sender: Sender, done: Any, auto_collation: bool,
+    collate_fn: Callable[[Any], Any], drop_last: bool, base_seed: int, init_fn: Callable[[int], None] | None,
+    worker: int, num_workers: int,
+) -> None:  # fmt: skip
     global _worker_info
     parent = multiprocessing.parent_process()
     init_error: ExceptionWrapper | None = None
@@ -142,7 +158,7 @@ def worker_loop(
                 break
             continue
         if isinstance(job, Iterating):
-            _send(data_queue, (job, None), worker)
+            _send(sender, (job, None), worker)
             ended = False
             try:
                 fetcher = create_fetcher(iterable, dataset, auto_collation, collate_fn, drop_last)
@@ -155,7 +171,8 @@ def worker_loop(
             break
         if ended:
             continue
-        task, index = job
+        task, index, freed = job
+        sender.freed(freed)
         data: Any
         if init_error is not None:
             data, init_error = init_error, None
@@ -169,7 +186,4 @@ def worker_loop(
                     data = ExceptionWrapper(error, f"in DataLoader worker process {worker}")
             except Exception as error:
                 data = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
-        _send(data_queue, (task, data), worker)
-    if done.is_set():
-        data_queue.cancel_join_thread()
-        data_queue.close()
+        _send(sender, (task, data), worker)
