@@ -7,6 +7,7 @@ from typing import Any
 import engine
 from engine.nn import functional as F
 from engine.nn import init
+from engine.nn._communication import Sum, registered
 from engine.nn.modules.lazy import LazyModuleMixin
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
@@ -186,7 +187,7 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm of any dimension; statistics are this process's own (one process, one device)."""
+    """BatchNorm of any dimension whose statistics in training are those of all processes of `process_group`."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -210,6 +211,35 @@ class SyncBatchNorm(_BatchNorm):
             raise _dims_error("at least 2D", input)
         if input.size(1) == 0:
             raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    def forward(self, input: Tensor) -> Tensor:
+        alone = registered.size(self.process_group) == 1
+        if alone or not (self.training or self.running_mean is None):
+            return super().forward(input)
+        self._check_input_dim(input)
+        group = registered.group(self.process_group)
+        dims = [d for d in range(input.dim()) if d != 1]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        own = engine.tensor([float(input.numel() // input.size(1))], dtype=input.dtype)
+        count = Sum.apply(own, group)
+        mean = Sum.apply(input.sum(dims), group) / count
+        centered = input - mean.view(shape)
+        var = Sum.apply((centered * centered).sum(dims), group) / count
+        self._note(mean.detach(), var.detach(), float(count))
+        output = centered * (var + self.eps).rsqrt().view(shape)
+        if self.weight is not None:
+            output = output * self.weight.view(shape)
+        return output if self.bias is None else output + self.bias.view(shape)
+
+    def _note(self, mean: Tensor, var: Tensor, count: float) -> None:
+        """Move the running statistics towards those of a batch of `count` elements a channel."""
+        if not (self.training and self.track_running_stats):
+            return
+        with engine.no_grad():
+            self.num_batches_tracked.add_(1)
+            factor = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+            self.running_mean.lerp_(mean, factor)
+            self.running_var.lerp_(var * (count / (count - 1)), factor)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -1,0 +1,388 @@
+"""Process groups: who takes part, by which transport, and the work that is under way.
+
+https://docs.pytorch.org/docs/2.13/distributed.html#groups
+
+Note [Backends]
+"gloo" and "mpi" are served by MPI where mpirun started the process, "gloo" otherwise by memory that the processes of
+one machine share (Note [Mesh]).  "nccl" needs a GPU and CuPy's NCCL.  Work of one group is done in the order of the
+calls: asynchronous work by a thread of the group, other work by the caller once that thread has nothing left to do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.distributed import mpi
+from engine.distributed.rendezvous import rendezvous
+from engine.distributed.shared_memory import Runner, SharedMemory
+from engine.distributed.store import DistBackendError, PrefixStore, Store, seconds
+
+__all__ = [
+    "Backend", "GroupMember", "ProcessGroup", "Work", "default", "default_pg_timeout", "destroy_process_group",
+    "get_backend", "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size",
+    "group", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+    "is_mpi_available", "is_nccl_available", "new_group",
+]  # fmt: skip
+
+default_pg_timeout = datetime.timedelta(minutes=30)
+
+
+class Backend(str):
+    """The name of a way to communicate.  ValueError for an unknown one."""
+
+    UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
+    backend_list = (UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI)
+    default_device_backend_map = {"cpu": "gloo", "cuda": "nccl"}
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise ValueError("Backend constructor parameter must be string-ish")
+        return super().__new__(cls, name.lower())
+
+
+class Work:
+    """A call under way: what `async_op=True` gives."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+        self._result: Any = None
+        self._source = -1
+        self._then: list[Callable[[Any], Any]] = []
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._error = error
+        self._done.set()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well.  RuntimeError before its end."""
+        if not self._done.is_set():
+            raise RuntimeError("the work has not ended: wait() for it")
+        return self._error is None
+
+    def exception(self) -> BaseException | None:
+        """The error that ended it."""
+        return self._error
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Block until it has ended; True.  Its error is raised here; RuntimeError after `timeout`."""
+        if not self._done.wait(None if timeout is None else seconds(timeout)):
+            raise DistBackendError("the work did not end within the timeout that wait() was given")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    synchronize = wait
+
+    def result(self) -> Any:
+        """The tensors it fills."""
+        self.wait()
+        return self._result
+
+    def source_rank(self) -> int:
+        """Who sent what a `recv` received."""
+        self.wait()
+        return self._source
+
+
+class ProcessGroup:
+    """Some of the processes.  `rank()` and `size()` are this process's number in it and how many there are."""
+
+    def __init__(self, transport: Any, ranks: Sequence[int], name: str, backend: str) -> None:
+        self.transport, self.ranks, self.group_name, self.backend = transport, list(ranks), name, backend
+        self._runner: Runner | None = None
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+
+    def rank(self) -> int:
+        """This process's number in the group."""
+        return int(self.transport.me)
+
+    def size(self) -> int:
+        """The number of processes."""
+        return len(self.ranks)
+
+    def name(self) -> str:
+        """The backend."""
+        return self.backend
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self.group_name} ({self.backend}) rank {self.rank()} of {self.size()}>"
+
+    def run(self, do: Callable[[], Any], asynchronous: bool, result: Any = None) -> Work | None:
+        """Do `do()`, whose answer is a source rank or None, after what was asked before."""
+        work = Work()
+        work._result = result
+
+        def act() -> None:
+            error = None
+            try:
+                source = do()
+                work._source = -1 if source is None else source
+            except BaseException as caught:  # raised where somebody waits
+                error = caught
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+            work._finish(error)
+
+        with self._idle:
+            if not asynchronous or getattr(self.transport, "threads", True) is False:
+                while self._under_way:
+                    self._idle.wait()
+            self._under_way += 1
+        if asynchronous and getattr(self.transport, "threads", True):
+            if self._runner is None:
+                self._runner = Runner(f"group {self.group_name}")
+            self._runner.submit(act)
+            return work
+        act()
+        if asynchronous:
+            return work
+        work.wait()
+        return None
+
+    def close(self) -> None:
+        """Leave the group, once nothing is under way."""
+        with self._idle:
+            while self._under_way:
+                self._idle.wait()
+        if self._runner is not None:
+            self._runner.end()
+        self.transport.close()
+
+
+class GroupMember:
+    """`GroupMember.WORLD` is the group of all processes; NON_GROUP_MEMBER what others than its members get."""
+
+    WORLD: ProcessGroup | None = None
+    NON_GROUP_MEMBER = -100
+
+
+class _Group(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        """All processes."""
+        return GroupMember.WORLD
+
+
+class group(metaclass=_Group):
+    """`group.WORLD`: all processes."""
+
+
+class _State:
+    """What `init_process_group` made."""
+
+    def __init__(self) -> None:
+        self.store: Store | None = None
+        self.timeout = default_pg_timeout
+        self.groups: list[ProcessGroup] = []
+        self.count = 0
+
+
+_state = _State()
+
+
+def is_available() -> bool:
+    """Whether processes can communicate here: by shared memory on Linux, by MPI where mpi4py is installed."""
+    return is_gloo_available()
+
+
+def is_mpi_available() -> bool:
+    """Whether mpi4py is installed."""
+    return mpi.installed()
+
+
+def is_gloo_available() -> bool:
+    """Whether there is something to serve the name with."""
+    return hasattr(os, "memfd_create") or mpi.installed()
+
+
+def is_nccl_available() -> bool:
+    """False: NCCL is not bound yet."""
+    return False
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether `init_process_group(backend)` can work."""
+    name = backend.lower()
+    return {"gloo": is_gloo_available, "mpi": is_mpi_available, "nccl": is_nccl_available}.get(name, lambda: False)()
+
+
+def is_initialized() -> bool:
+    """Whether `init_process_group` has been called."""
+    return GroupMember.WORLD is not None
+
+
+def default() -> ProcessGroup:
+    """The group of all processes.  ValueError before `init_process_group`."""
+    if GroupMember.WORLD is None:
+        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+    return GroupMember.WORLD
+
+
+def member(group: Any) -> ProcessGroup | None:
+    """The group that an argument names; None (and a warning) where this process is not in it."""
+    if group is None:
+        return default()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        warnings.warn(
+            f"Running a collective on global rank {get_rank()} which does not belong to the given group.", stacklevel=4
+        )
+        return None
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"Invalid process group: {group!r}; new_group() makes one")
+    if group is not GroupMember.WORLD and group not in _state.groups:
+        raise ValueError("Invalid process group specified")
+    return group
+
+
+def init_process_group(
+    backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
+    world_size: int = -1, rank: int = -1, store: Store | None = None, group_name: str = "", pg_options: Any = None,
+    device_id: Any = None,
+) -> None:  # fmt: skip
+    """Meet the other processes; all call it, and it returns when all have.
+
+    backend: "gloo" (the default), "mpi", "cpu:gloo,...".  init_method: "env://" (the default: MASTER_ADDR, MASTER_PORT,
+    RANK, WORLD_SIZE), "tcp://host:port" or "file:///path" with `rank` and `world_size`; or a `store` instead.  Under
+    mpirun the ranks are MPI's.  timeout: how long any call waits for the others.  ValueError for wrong arguments and a
+    second call, RuntimeError for a backend that is not there, DistBackendError where a process does not come.
+    """
+    if GroupMember.WORLD is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    if store is not None and init_method is not None:
+        raise ValueError("Cannot specify both init_method and store.")
+    if timeout is not None and not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
+    name = Backend(backend or "gloo")
+    if ":" in name:  # "cpu:gloo,cuda:nccl"
+        parts = dict(part.split(":", 1) for part in name.split(","))
+        name = Backend(parts.get("cpu", "undefined"))
+    if name not in ("gloo", "mpi", "nccl"):
+        raise ValueError(f"Invalid backend: '{backend}'; gloo and mpi can be had")
+    if name == "nccl":
+        raise RuntimeError("Distributed package doesn't have NCCL built in: use the gloo or the mpi backend")
+    limit = seconds(timeout, default_pg_timeout)
+    transport: Any
+    if name == "mpi" or (mpi.under_mpirun() and init_method is None and store is None and rank < 0):
+        transport = mpi.world(limit)
+        if world_size not in (-1, transport.size) or rank not in (-1, transport.me):
+            raise ValueError(
+                f"For MPI backend, world_size ({world_size}) and rank ({rank}) are assigned by the MPI runtime: "
+                f"{transport.size} and {transport.me}."
+            )
+    else:
+        if not is_gloo_available():
+            raise RuntimeError("Distributed package doesn't have Gloo built in: it needs Linux, or mpi4py")
+        if store is None:
+            store, rank, world_size = rendezvous(
+                init_method or "env://", rank, world_size, timeout or default_pg_timeout
+            )
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} and world_size {world_size}: expected 0 <= rank < world_size")
+        store.set_timeout(datetime.timedelta(seconds=limit))
+        transport = SharedMemory(PrefixStore("default", store), range(world_size), rank, limit)
+    _state.store, _state.timeout, _state.count = store, timeout or default_pg_timeout, 0
+    GroupMember.WORLD = ProcessGroup(transport, range(transport.size), group_name or "default", name)
+    GroupMember.WORLD.run(transport.barrier, False)
+
+
+def new_group(
+    ranks: Sequence[int] | None = None, timeout: datetime.timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
+    device_id: Any = None,
+) -> Any:  # fmt: skip
+    """A group of some processes; all of the default group call it, with the same ranks.
+
+    Others than its members get `GroupMember.NON_GROUP_MEMBER`.
+    """
+    everybody = default()
+    chosen = sorted(range(everybody.size()) if ranks is None else ranks)
+    if len(set(chosen)) != len(chosen) or not all(0 <= r < everybody.size() for r in chosen):
+        raise ValueError(f"ranks {list(ranks or ())}: expected different ones between 0 and {everybody.size() - 1}")
+    _state.count += 1
+    name = str(_state.count)
+    if everybody.rank() not in chosen:
+        return GroupMember.NON_GROUP_MEMBER
+    transport: Any
+    if isinstance(everybody.transport, mpi.Mpi):
+        transport = everybody.transport.sub(chosen)
+    else:
+        assert _state.store is not None
+        limit = seconds(timeout, _state.timeout)
+        place = chosen.index(everybody.rank())
+        transport = SharedMemory(PrefixStore(f"group{name}", _state.store), chosen, place, limit)
+    made = ProcessGroup(transport, chosen, group_desc or name, Backend(backend or everybody.backend))
+    _state.groups.append(made)
+    return made
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """Leave a group, or with None all of them; `init_process_group` may be called again then."""
+    found = member(group) if group is not None else default()
+    if found is None:
+        return
+    if found is not GroupMember.WORLD:
+        found.close()
+        _state.groups.remove(found)
+        return
+    for one in _state.groups:
+        one.close()
+    found.close()
+    GroupMember.WORLD = None
+    _state.groups, _state.store = [], None
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's number in the group, -1 outside it; 0 before `init_process_group`."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    if group is None and not is_initialized():
+        return 0
+    return (group or default()).rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many processes the group has, -1 outside it; 1 before `init_process_group`."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    if group is None and not is_initialized():
+        return 1
+    return (group or default()).size()
+
+
+def get_backend(group: Any = None) -> Backend:
+    """The name of a group's backend."""
+    found = member(group)
+    return Backend(found.backend if found else "undefined")
+
+
+def get_process_group_ranks(group: Any = None) -> list[int]:
+    """The global ranks of a group."""
+    found = member(group)
+    return list(found.ranks) if found else []
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The global rank of a group's member.  ValueError if there is none."""
+    if not 0 <= group_rank < group.size():
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The number in a group of a process.  ValueError if it is not in it."""
+    if global_rank not in group.ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return group.ranks.index(global_rank)

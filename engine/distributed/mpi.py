@@ -1,0 +1,192 @@
+"""Collectives by MPI (mpi4py): several machines, and the name "gloo" under `mpirun`.
+
+Every function takes flat arrays of one dtype and ranks within the group, and is called by all its processes.
+Dtypes that MPI lacks (float16, bfloat16) are combined as float32.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.distributed.reducing import ReduceOp, finish
+from engine.distributed.store import DistBackendError
+
+__all__ = ["Mpi", "installed", "under_mpirun", "world"]
+
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK")
+
+
+def installed() -> bool:
+    """Whether mpi4py is installed (its MPI library may still be missing)."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def under_mpirun() -> bool:
+    """Whether this process was started by mpirun or a launcher like it."""
+    return any(name in os.environ for name in _RANKS)
+
+
+def _mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"Distributed package doesn't have MPI built in: {error}. Install mpi4py and an MPI library (the extra "
+            "`mpi` brings MPICH), and start the program with mpirun"
+        ) from error
+    return MPI
+
+
+def world(timeout: float) -> Mpi:
+    """The group of all processes that mpirun started.  RuntimeError without MPI."""
+    return Mpi(_mpi().COMM_WORLD, timeout)
+
+
+class Mpi:
+    """The transport of a communicator."""
+
+    name = "mpi"
+
+    def __init__(self, communicator: Any, timeout: float) -> None:
+        self.mpi, self.communicator, self.timeout = _mpi(), communicator, timeout
+        self.me: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+        self.threads: bool = self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE
+
+    def sub(self, ranks: Sequence[int]) -> Mpi:
+        """The group of some of the processes; called by those alone."""
+        group = self.communicator.Get_group().Incl(list(ranks))
+        return Mpi(self.communicator.Create_group(group), self.timeout)
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.communicator is not self.mpi.COMM_WORLD:
+            self.communicator.Free()
+
+    def _wait(self, request: Any, call: str) -> None:
+        deadline, pause = time.monotonic() + self.timeout, 0.0
+        while not request.Test():
+            if time.monotonic() > deadline:
+                raise DistBackendError(f"{call}: not all processes took part within {self.timeout:.0f} s")
+            time.sleep(pause)
+            pause = min(pause + 1e-5, 1e-3)
+
+    def _op(self, op: ReduceOp, array: Any) -> Any:
+        mpi = self.mpi
+        found = {
+            ReduceOp.SUM: mpi.SUM, ReduceOp.AVG: mpi.SUM, ReduceOp.PRODUCT: mpi.PROD, ReduceOp.MIN: mpi.MIN,
+            ReduceOp.MAX: mpi.MAX, ReduceOp.BAND: mpi.BAND, ReduceOp.BOR: mpi.BOR, ReduceOp.BXOR: mpi.BXOR,
+        }.get(op)  # fmt: skip
+        if found is None or (op.name.startswith("B") and array.dtype.kind not in "biu"):
+            raise RuntimeError(f"Cannot use ReduceOp.{op.name} with tensors of {array.dtype}")
+        if array.dtype.kind == "b":  # as numpy: + is or, * is and
+            found = {mpi.SUM: mpi.LOR, mpi.PROD: mpi.LAND, mpi.MIN: mpi.LAND, mpi.MAX: mpi.LOR}.get(found, found)
+        return found
+
+    def _reducible(self, array: Any) -> Any:
+        """`array` in a dtype that MPI can combine."""
+        if array.dtype.kind == "b":
+            return array.view(np.uint8)
+        return array if array.dtype.kind in "iufc" and array.dtype != np.float16 else array.astype(np.float32)
+
+    def barrier(self) -> None:
+        """Return when all have called it."""
+        self._wait(self.communicator.Ibarrier(), "barrier")
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> None:
+        """`array` becomes the combination of all."""
+        work = self._reducible(array)
+        self._wait(self.communicator.Iallreduce(self.mpi.IN_PLACE, work, self._op(op, array)), "all_reduce")
+        if work.base is not array:
+            array[...] = work
+        finish(op, array, self.size)
+
+    def reduce(self, array: Any, root: int, op: ReduceOp) -> None:
+        """`array` of `root` becomes the combination of all; that of the others stays."""
+        work = self._reducible(array)
+        total = np.empty_like(work) if self.me == root else None
+        self._wait(self.communicator.Ireduce(work, total, self._op(op, array), root), "reduce")
+        if self.me == root:
+            array[...] = total.view(array.dtype) if array.dtype.kind == "b" else total  # type: ignore[union-attr]
+            finish(op, array, self.size)
+
+    def broadcast(self, array: Any, root: int) -> None:
+        """`array` becomes that of `root`."""
+        self._wait(self.communicator.Ibcast(array.view(np.uint8), root), "broadcast")
+
+    def all_gather(self, outputs: Sequence[Any], array: Any) -> None:
+        """`outputs[r]` becomes the array of rank r."""
+        whole = np.empty((self.size, array.nbytes), np.uint8)
+        self._wait(self.communicator.Iallgather(array.view(np.uint8), whole), "all_gather")
+        for output, row in zip(outputs, whole):
+            output[...] = row.view(array.dtype)
+
+    def gather(self, outputs: Sequence[Any] | None, array: Any, root: int) -> None:
+        """`outputs[r]` of `root` becomes the array of rank r."""
+        whole = np.empty((self.size, array.nbytes), np.uint8) if self.me == root else None
+        self._wait(self.communicator.Igather(array.view(np.uint8), whole, root), "gather")
+        for output, row in zip(outputs or (), whole if whole is not None else ()):
+            output[...] = row.view(array.dtype)
+
+    def scatter(self, output: Any, pieces: Sequence[Any] | None, root: int) -> None:
+        """`output` of rank r becomes `pieces[r]` of `root`."""
+        whole = np.stack([p.view(np.uint8) for p in pieces or ()]) if self.me == root else None
+        self._wait(self.communicator.Iscatter(whole, output.view(np.uint8), root), "scatter")
+
+    def reduce_scatter(self, output: Any, pieces: Sequence[Any], op: ReduceOp) -> None:
+        """`output` of rank r becomes the combination of everybody's `pieces[r]`."""
+        work = self._reducible(np.concatenate(list(pieces)))
+        own = np.empty(output.size, work.dtype)
+        counts = [p.size for p in pieces]
+        self._wait(self.communicator.Ireduce_scatter(work, own, counts, self._op(op, output)), "reduce_scatter")
+        output[...] = own.view(output.dtype) if output.dtype.kind == "b" else own
+        finish(op, output, self.size)
+
+    def all_to_all(self, outputs: Sequence[Any], pieces: Sequence[Any]) -> None:
+        """`outputs[r]` of rank q becomes `pieces[q]` of rank r."""
+        sent, mpi = [p.nbytes for p in pieces], self.mpi
+        asked = [o.nbytes for o in outputs]
+        theirs = np.empty(self.size, np.int64)
+        self._wait(self.communicator.Ialltoall(np.array(sent, np.int64), theirs), "all_to_all")
+        for r, (come, expected) in enumerate(zip(theirs.tolist(), asked)):
+            if come != expected:
+                raise RuntimeError(
+                    f"all_to_all: rank {r} sends {come} bytes to rank {self.me}, which expects {expected}"
+                )
+        whole = np.concatenate([p.view(np.uint8) for p in pieces])
+        found = np.empty(sum(asked), np.uint8)
+        request = self.communicator.Ialltoallv([whole, sent, mpi.BYTE], [found, asked, mpi.BYTE])
+        self._wait(request, "all_to_all")
+        at = 0
+        for output in outputs:
+            output[...] = found[at : at + output.nbytes].view(output.dtype)
+            at += output.nbytes
+
+    def send(self, array: Any, to: int, tag: int) -> None:
+        """Send `array`; returns when it may be written to again."""
+        self._wait(self.communicator.Isend(array.view(np.uint8), to, tag), "send")
+
+    def recv(self, array: Any, source: int | None, tag: int) -> int:
+        """Fill `array` with what `source` (None: anyone) sent with this tag; who it was."""
+        mpi, status = self.mpi, self.mpi.Status()
+        origin = mpi.ANY_SOURCE if source is None else source
+        deadline, pause = time.monotonic() + self.timeout, 0.0
+        while (message := self.communicator.Improbe(origin, tag, status)) is None:
+            if time.monotonic() > deadline:
+                who = "any rank" if source is None else f"rank {source}"
+                raise DistBackendError(f"recv: nothing came from {who} within {self.timeout:.0f} s")
+            time.sleep(pause)
+            pause = min(pause + 1e-5, 1e-3)
+        length, rank = status.Get_count(mpi.BYTE), status.Get_source()
+        data = np.empty(length, np.uint8)
+        message.Recv(data)
+        if length != array.nbytes:
+            raise RuntimeError(f"recv: rank {rank} sent {length} bytes, the tensor to receive into has {array.nbytes}")
+        array[...] = data.view(array.dtype)
+        return int(rank)

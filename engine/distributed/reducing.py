@@ -1,0 +1,67 @@
+"""`ReduceOp`: how the values of several processes become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ReduceOp", "combine", "finish", "reduce_op"]
+
+
+class ReduceOp(Enum):
+    """How values are combined."""
+
+    SUM = 0
+    AVG = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    BAND = 5
+    BOR = 6
+    BXOR = 7
+    PREMUL_SUM = 8
+
+
+class reduce_op:
+    """The old name of `ReduceOp`."""
+
+    SUM, PRODUCT, MIN, MAX = ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX
+
+
+ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]
+
+_UFUNCS: dict[ReduceOp, Any] = {
+    ReduceOp.SUM: np.add, ReduceOp.AVG: np.add, ReduceOp.PRODUCT: np.multiply, ReduceOp.MIN: np.minimum,
+    ReduceOp.MAX: np.maximum, ReduceOp.BAND: np.bitwise_and, ReduceOp.BOR: np.bitwise_or, ReduceOp.BXOR: np.bitwise_xor,
+}  # fmt: skip
+
+
+def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
+    """`out` becomes the arrays combined in their order, so that every process gets the same bits.
+
+    `out` may be one of the arrays.  RuntimeError for an operation that their dtype lacks.
+    """
+    ufunc = _UFUNCS.get(op)
+    bitwise = op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+    if ufunc is None or (bitwise and arrays[0].dtype.kind not in "biu"):
+        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with tensors of {arrays[0].dtype}")
+    if len(arrays) == 1:
+        if out is not arrays[0]:
+            out[...] = arrays[0]
+        return
+    total = ufunc(arrays[0], arrays[1])
+    for array in arrays[2:]:
+        ufunc(total, array, out=total)
+    out[...] = total
+
+
+def finish(op: ReduceOp, array: Any, count: int) -> None:
+    """What is left to do with the combined values of `count` processes."""
+    if op is ReduceOp.AVG:
+        if array.dtype.kind in "biu":
+            np.floor_divide(array, count, out=array)
+        else:
+            array /= array.dtype.type(count)
