@@ -71,8 +71,8 @@ HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 ONLY_IN = {
     "git": ("hubcli.net.git",),
     "requests": ("hubcli.net.http", "hubcli.net.wire"),
-    # the engine's are Unix sockets between processes of one machine
-    "socket": ("hubcli.net.http", "engine.multiprocessing", "engine.utils.data._utils.segments"),
+    # the engine's are Unix sockets between processes of one machine, and the store of engine.distributed
+    "socket": ("hubcli.net.http", "engine.multiprocessing", "engine.distributed", "engine.utils.data._utils.segments"),
     "urllib.request": ("hubcli.net.http",),
     "http.client": ("hubcli.net.http", "hubcli.net.wire"),
     "cupy": ("engine.backends.cuda",),

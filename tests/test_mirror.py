@@ -52,6 +52,10 @@ STANDS_FOR = {
     "engine/_library/*": "engine/test_library.py",
     "engine/utils/data/datapipes/*": "engine/data/test_datapipes.py",
     "engine/utils/data/datapipes/iter/*": "engine/data/test_datapipes.py",
+    "engine/distributed/*": "engine/distributed/test_collectives.py engine/distributed/test_groups.py "
+    "engine/distributed/test_training.py engine/distributed/test_store.py",
+    "engine/nn/_communication.py": "engine/distributed/test_training.py",
+    "engine/nn/parallel/distributed.py": "engine/distributed/test_training.py",
     # modules that are names
     "engine/torch_names/*": NAMES,
     "engine/torch_names/*/*": NAMES,
@@ -59,7 +63,6 @@ STANDS_FOR = {
     "engine/amp/*": NAMES,
     "engine/cuda/*": NAMES,
     "engine/cuda/amp/*": NAMES,
-    "engine/distributed/*": NAMES,
     "engine/distributed/*/*": NAMES,
     "engine/fx/*": "engine/fx/test_programs.py engine/fx/test_proxy.py",
     "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",

@@ -185,6 +185,7 @@ class _State:
 
     def __init__(self) -> None:
         self.store: Store | None = None
+        self.close_store: Callable[[], Any] = int
         self.timeout = default_pg_timeout
         self.groups: list[ProcessGroup] = []
         self.count = 0
@@ -285,14 +286,21 @@ def init_process_group(
     else:
         if not is_gloo_available():
             raise RuntimeError("Distributed package doesn't have Gloo built in: it needs Linux, or mpi4py")
+        close_store: Callable[[], Any] = int  # a store that was given is its owner's
         if store is None:
             store, rank, world_size = rendezvous(
                 init_method or "env://", rank, world_size, timeout or default_pg_timeout
             )
+            close_store = getattr(store, "close", int)
         if world_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} and world_size {world_size}: expected 0 <= rank < world_size")
         store.set_timeout(datetime.timedelta(seconds=limit))
-        transport = SharedMemory(PrefixStore("default", store), range(world_size), rank, limit)
+        try:
+            transport = SharedMemory(PrefixStore("default", store), range(world_size), rank, limit)
+        except BaseException:
+            close_store()
+            raise
+        _state.close_store = close_store
     _state.store, _state.timeout, _state.count = store, timeout or default_pg_timeout, 0
     GroupMember.WORLD = ProcessGroup(transport, range(transport.size), group_name or "default", name)
     GroupMember.WORLD.run(transport.barrier, False)
@@ -340,8 +348,9 @@ def destroy_process_group(group: Any = None) -> None:
     for one in _state.groups:
         one.close()
     found.close()
+    _state.close_store()
     GroupMember.WORLD = None
-    _state.groups, _state.store = [], None
+    _state.groups, _state.store, _state.close_store = [], None, int
 
 
 def get_rank(group: Any = None) -> int:

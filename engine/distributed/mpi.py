@@ -86,7 +86,10 @@ class Mpi:
         if found is None or (op.name.startswith("B") and array.dtype.kind not in "biu"):
             raise RuntimeError(f"Cannot use ReduceOp.{op.name} with tensors of {array.dtype}")
         if array.dtype.kind == "b":  # as numpy: + is or, * is and
-            found = {mpi.SUM: mpi.LOR, mpi.PROD: mpi.LAND, mpi.MIN: mpi.LAND, mpi.MAX: mpi.LOR}.get(found, found)
+            if op in (ReduceOp.SUM, ReduceOp.MAX):
+                return mpi.LOR
+            if op in (ReduceOp.PRODUCT, ReduceOp.MIN):
+                return mpi.LAND
         return found
 
     def _reducible(self, array: Any) -> Any:

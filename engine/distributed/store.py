@@ -401,16 +401,23 @@ class TCPStore(Store):
         self._lock = threading.Lock()
         self._connection = self._connect()
         if wait_for_workers and world_size:
-            self.add("init/", 1)
-            deadline = time.monotonic() + seconds(timeout)
-            while int(self._ask(b"a", "init/", b"0")[0]) < world_size:
-                if time.monotonic() > deadline:
-                    come = int(self._ask(b"a", "init/", b"0")[0])
-                    raise DistStoreError(
-                        f"Timed out after {seconds(timeout):.0f} seconds waiting for clients. {come}/{world_size} "
-                        "clients joined."
-                    )
-                time.sleep(0.005)
+            try:
+                self._wait_for_clients(world_size)
+            except BaseException:
+                self.close()
+                raise
+
+    def _wait_for_clients(self, count: int) -> None:
+        limit = seconds(self.timeout)
+        deadline = time.monotonic() + limit
+        come = self.add("init/", 1)
+        while come < count:
+            if time.monotonic() > deadline:
+                raise DistStoreError(
+                    f"Timed out after {limit:.1f} seconds waiting for clients. {come}/{count} clients joined."
+                )
+            time.sleep(0.005)
+            come = self.add("init/", 0)
 
     def _connect(self) -> socket.socket:
         limit = seconds(self.timeout)
