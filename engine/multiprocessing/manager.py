@@ -27,6 +27,7 @@ __all__ = ["COUNT", "GRACE", "WELCOME", "add", "serve"]
 
 COUNT = struct.Struct("q")
 GRACE = 2.0  # seconds; a handle may be under way to a process that is not connected yet
+PAUSE = 0.002  # seconds between two looks, so that not every line of a busy client wakes this process
 WELCOME = b"."
 _NAME = re.compile(rb"/torch_\d{1,20}_[0-9a-f]{16}")
 _LINE = 256  # bytes; no client of ours says more
@@ -159,6 +160,7 @@ def serve(listener: socket.socket, lock: int) -> None:
                     client.close()
                     group.leave(client)
                     idle = time.monotonic()
+            time.sleep(PAUSE)
 
 
 def _main() -> None:
