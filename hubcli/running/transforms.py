@@ -107,11 +107,13 @@ def preparation(whole: Result, chosen: Result, path: str | None) -> Preparation:
     if len(beside) > 1:
         beside = [one for one in beside if _EVALUATION.search(one[0]) or _EVALUATION.search(_name(one[1]))] or beside
     if len(beside) > 1:
-        listed = ", ".join(f"{name} ({_name(value)})" for name, value in beside[:8])
-        output.message(f"{whole.entrypoint} offers several transforms: {listed}; --transform {beside[0][0]} takes one")
+        listed = ", ".join(f"{_line(name)} ({_name(value)})" for name, value in beside[:8])
+        output.message(
+            f"{whole.entrypoint} offers several transforms: {listed}; --transform {_line(beside[0][0])} takes one"
+        )
         return Preparation(None, chosen)
     for name, value in beside:
-        return Preparation(f"transform: {name} of the result ({_name(value)})", chosen, value)
+        return Preparation(f"transform: {_line(name)} of the result ({_name(value)})", chosen, value)
     for name in _ATTRIBUTES:
         value = _plain_attribute(chosen.value, name)
         if callable(value) and not isinstance(value, type):
@@ -205,4 +207,9 @@ def _array(value: Any) -> Array:
 def _name(value: Any) -> str:
     """How it is called where it was written: a function's name, else its class's."""
     name = getattr(value, "__name__", None)
-    return (name if isinstance(name, str) else type(value).__name__)[:80]
+    return _line(name if isinstance(name, str) else type(value).__name__)
+
+
+def _line(text: str) -> str:
+    """Words of the repository on one line of bounded length."""
+    return " ".join(output.printable(text).split())[:80]
