@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -501,6 +502,8 @@ def _stream(
         for reader in readers:  # the streams are not to be closed under them
             reader.tell = _unheard
             reader.join(_END_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            proc.wait(_END_SECONDS)
         raise
     finally:
         done.set()
