@@ -224,9 +224,11 @@ def _report(error: Exception, as_json: bool) -> int:
         sys.stdout.write(encodable(visible_json(text) + "\n", sys.stdout))
         sys.stdout.flush()
     else:
-        _say(f"hub: {message}")
+        from hubcli.output import indented
+
+        _say(indented(f"hub: {message}"))
         if hint:
-            _say(f"hint: {hint}")
+            _say(indented(f"hint: {hint}"))
     return status
 
 

@@ -29,6 +29,7 @@ import hashlib
 import os
 import re
 import shlex
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -226,6 +227,8 @@ def read(path: Path) -> Lock | None:
     LockMismatchError names the first thing that is wrong in it.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise LockMismatchError(f"{path} is not a plain file", hint="remove it and run hub lock SPEC...")
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
     except FileNotFoundError:

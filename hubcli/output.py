@@ -65,7 +65,7 @@ class Output:
         self._stderr(f"warning: {text}")
 
     def _stderr(self, text: str) -> None:
-        sys.stderr.write(encodable(printable(text) + "\n", sys.stderr))
+        sys.stderr.write(encodable(indented(printable(text)) + "\n", sys.stderr))
         sys.stderr.flush()
 
 
@@ -96,6 +96,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
+
+
+def indented(text: str) -> str:
+    """`text` with all lines but the first moved in: words of others in it look like no line of ours."""
+    return text.replace("\n", "\n  ")
 
 
 def visible_json(text: str) -> str:
@@ -145,9 +150,10 @@ def _secret() -> str | None:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as aligned columns, two spaces apart; no trailing blanks."""
+    """Rows as aligned columns, two spaces apart; no trailing blanks, and a line a row whatever is in it."""
     if not rows:
         return ""
+    rows = [tuple(cell.replace("\n", " ").replace("\t", " ") for cell in row) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 

@@ -72,28 +72,38 @@ def check_owner(root: Path) -> None:
 
     Code is run from it: whoever writes there could choose which.
     """
-    if not hasattr(os, "geteuid"):
-        return
-    own = os.geteuid()
-    for folder in (root, *root.parents):
-        try:
-            status = os.stat(folder)
-        except OSError:
-            continue
-        others = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in (0, own))
-        if status.st_uid not in (0, own):
-            what = f"{folder} belongs to another user (number {status.st_uid})"
-        elif others and (folder == root or not status.st_mode & stat.S_ISVTX):
-            what = f"others may write to {folder}"
-        else:
+    real = Path(os.path.realpath(root))  # a link may lead through folders that no name shows
+    for folder in dict.fromkeys((root, real, *root.parents, *real.parents)):
+        what = belongs_to_others(folder, above=folder not in (root, real))
+        if what is None:
             continue
         hint = f"chown and chmod it, or choose another cache with --hub-dir (this one is {root})"
-        if own == 0:
+        if os.geteuid() == 0:
             raise HubError(f"{what}, so that code from there is not safe to run as root", hint=hint)
         from hubcli import output
 
         output.warning(f"{what}, so that others may choose what runs: {hint}")
         return
+
+
+def belongs_to_others(path: Path, *, above: bool = False) -> str | None:
+    """Why others than this user and root decide what is at `path`, in a few words, or None.
+
+    `above`: it is a folder in whose depth something lies, where the sticky bit keeps what is not theirs.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    own = os.geteuid()
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if status.st_uid not in (0, own):
+        return f"{path} belongs to another user (number {status.st_uid})"
+    others = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in (0, own))
+    if others and not (above and status.st_mode & stat.S_ISVTX):
+        return f"others may write to {path}"
+    return None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -54,6 +54,11 @@ class Trusted:
 def entries() -> tuple[Trusted, ...]:
     """Every record, in the order they were made."""
     file = paths.trust_file()
+    if (what := _of_others(file)) is not None:
+        if what not in _warned:
+            _warned.add(what)
+            output.warning(f"{what}: who may execute is not read from there")
+        return ()
     try:
         document = json.loads(file.read_bytes())
         if document["version"] != _VERSION:
@@ -63,6 +68,11 @@ def entries() -> tuple[Trusted, ...]:
         return ()
     except (ValueError, TypeError, KeyError) as error:
         raise HubError(f"{file} cannot be read: {error}", hint="remove it; every consent is asked for again") from None
+
+
+def _of_others(file: Path) -> str | None:
+    """Why others than this user may have written the list, or None."""
+    return paths.belongs_to_others(file) or paths.belongs_to_others(file.parent)
 
 
 def lookup(spec: RepoSpec, commit: str | None) -> Trusted | None:
@@ -455,6 +465,8 @@ def _exclusive() -> contextlib.AbstractContextManager[None]:
     """One writer at a time, in a folder that only the user writes."""
     folder = paths.trust_file().parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if (what := _of_others(paths.trust_file())) is not None:
+        raise HubError(f"{what}: no consent is recorded there", hint="look at it, then chown and chmod it")
     return store.exclusive("trust", "the list of trusted repositories", folder)
 
 

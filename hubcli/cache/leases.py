@@ -1,10 +1,10 @@
 """Which trees processes are using, so that `remove` and `prune` leave those for later.
 
 Repositories import lazily: a tree must stay for as long as a process runs that has loaded from it.
-A lease is a file `partial/<unique>.use` with the tree's place in the cache, written before the look-up
-that counts and deleted when the process ends.  `remove` takes the tree out of the tables first and
-reads the leases then, so that one of the two sees the other.  Where the cache cannot be written
-nobody can remove, either.
+A lease is a link `partial/<unique>.use` that names the tree's place in the cache: made at once, also on a
+full disk, before the look-up that counts, and deleted when the process ends.  `remove` takes the tree out
+of the tables and its marker away first and reads the leases then, so that one of the two sees the other.
+Where the cache cannot be written nobody can remove, either.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ def held() -> set[Path]:
         mine = own in file.name and paths.of_this_boot(file.name)
         if not mine and not paths.abandoned(file.name):
             with contextlib.suppress(OSError, ValueError):
-                found.add(root / file.read_text(encoding="utf-8"))
+                found.add(root / _read(file))
     return found
+
+
+def _read(file: Path) -> str:
+    try:
+        return os.readlink(file)
+    except OSError:  # a plain file: an older hub's, or of a system without links
+        return file.read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -45,7 +52,11 @@ def _lease(tree: Path, process: int) -> None:
     file = paths.partial(root) / f"{paths.unique()}.use"
     with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True)
-        file.write_text(str(tree.relative_to(root)), encoding="utf-8")
+        name = str(tree.relative_to(root))
+        try:
+            os.symlink(name, file)
+        except (OSError, NotImplementedError):
+            file.write_text(name, encoding="utf-8")
         atexit.register(_end, file, process)
 
 

@@ -350,8 +350,11 @@ def verify(*, repair: bool = False) -> Verified:
     code = len(tasks)
     contents: dict[Path, list[tuple[Path, Record]]] = {}
     for file in sorted(records.folder().glob("*.json")):
-        record = records.parse(file)
-        if record is None:
+        try:
+            record = records.load(file)
+        except FileNotFoundError:
+            continue  # it was removed meanwhile
+        except (OSError, ValueError):
             problems.append(Problem("record", file.stem, file, "damaged", repair=partial(paths.discard, file)))
         else:
             contents.setdefault(record.content(), []).append((file, record))

@@ -129,13 +129,24 @@ def read(target: Path, url: str) -> Record | None:
 def parse(file: Path) -> Record | None:
     """The record in a file; one that is damaged counts as none, and is written anew."""
     try:
-        values = json.loads(file.read_bytes())
+        return load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def load(file: Path) -> Record:
+    """The record in a file.  ValueError if it is damaged, OSError if it cannot be read."""
+    content = file.read_bytes()
+    try:
+        values = json.loads(content)
         values["used_by"] = tuple((str(spec), str(entry)) for spec, entry in values["used_by"])
         known = Record.__dataclass_fields__  # a later hub may have added some
         record = Record(**{name: value for name, value in values.items() if name in known})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return record if re.fullmatch(r"[0-9a-f]{64}", str(record.sha256)) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    if not re.fullmatch(r"[0-9a-f]{64}", str(record.sha256)):
+        raise ValueError("no sha256")
+    return record
 
 
 def every() -> Iterator[tuple[Path, Record]]:

@@ -6,10 +6,13 @@ published trees.  Readers need no lock: a file is always replaced as a whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +24,7 @@ from hubcli.spec import RepoSpec
 Kind = Literal["branch", "tag", "commit", "local"]
 
 _SCHEMA = 1
+_PATIENCE = 5.0  # seconds; of a writer on another machine nobody knows whether it lives
 _KEY = re.compile(r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
@@ -121,22 +125,59 @@ def load(file: Path) -> dict[str, Table]:
 
 
 def update(spec: RepoSpec, change: Callable[[Table], Table]) -> None:
-    """Read, change and replace the table of `spec`; again if another writer came between."""
+    """Read, change and replace the table of `spec`; again if another writer came between.
+
+    Note [Writers of a table].  Without locks two may read the same table, and the later one writes over what the
+    earlier one wrote.  So each announces itself by a file in partial/ from before it reads until after it has written.
+    Whoever has written waits for those who may have read before, until there is a moment without any, and only then
+    looks whether its own change is there: all who come later have read it.
+    """
     file = _file(spec)
     empty = Table.empty(spec)
     for _ in range(20):
-        tables = read_all(file)
-        tables[spec.url] = change(tables.get(spec.url) or empty)
-        tables = {url: table for url, table in tables.items() if table.entries}
-        if tables:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            paths.write_atomically(file, _dump(tables))
-        else:
-            file.unlink(missing_ok=True)
+        with _announced(file) as own:
+            tables = read_all(file)
+            tables[spec.url] = change(tables.get(spec.url) or empty)
+            tables = {url: table for url, table in tables.items() if table.entries}
+            if tables:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                paths.write_atomically(file, _dump(tables))
+            else:
+                file.unlink(missing_ok=True)
+        _until_alone(own)
         written = read_all(file).get(spec.url) or empty
         if change(written) == written:
             return
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def _announced(file: Path) -> Iterator[Path]:
+    """Let other writers of the table see that this one is at work; where that cannot be, go on without."""
+    key = file.relative_to(paths.refs()).as_posix()
+    own = paths.partial() / f"table-{zlib.crc32(key.encode()):08x}.{paths.unique()}.writing"
+    with contextlib.suppress(OSError):
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.touch(exist_ok=False)
+    try:
+        yield own
+    finally:
+        with contextlib.suppress(OSError):
+            own.unlink(missing_ok=True)
+
+
+def _until_alone(own: Path) -> None:
+    """Wait until nobody writes the table of the announcement `own`; not for the dead, and for nobody very long."""
+    group = own.name.partition(".")[0]
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        try:
+            names = [name for name in os.listdir(own.parent) if name.startswith(f"{group}.") and name != own.name]
+        except OSError:
+            return
+        if all(paths.abandoned(name) for name in names):
+            return
+        time.sleep(0.005)
 
 
 def _parse(section: dict[str, Any]) -> Table:

@@ -224,23 +224,51 @@ def _remove(spec: RepoSpec, dry_run: bool) -> Removal:
         for link in links:
             link.unlink(missing_ok=True)
     held = {path for path in leases.held() if path.parent == folder}
-    if rest or held:
-        found = folder.iterdir() if not rest else (p for c in gone for p in folder.glob(f"{c}.*"))
-        kept = held | {marker(path) for path in held}
-        victims = sorted(path for path in found if path not in kept)
-    else:
-        victims = [folder]
+    found = (
+        (folder.iterdir() if folder.is_dir() else ()) if not rest else (p for c in gone for p in folder.glob(f"{c}.*"))
+    )
+    kept = held | {marker(path) for path in held}
+    victims = sorted(path for path in found if path not in kept)
     if not rest:
         victims.append(paths.db(table.key))
     staying = [path for path in held if not rest or path.name.partition(".")[0] in gone]
-    if staying:
-        output.message(f"{spec} is in use by a running process; `hub cache prune` takes it later")
     freed = sum(paths.disk_size(path) for path in victims)
     if not dry_run:
         for victim in victims:
-            paths.discard(victim)
+            if victim.parent == folder and not victim.name.endswith(".json"):
+                staying += [victim] * (not discard_tree(victim))
+            elif victim.parent != folder:
+                paths.discard(victim)
+        for victim in victims:  # markers without a tree
+            if victim.name.endswith(".json") and not victim.with_suffix("").is_dir():
+                victim.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    if staying:
+        output.message(f"{spec} is in use by a running process; `hub cache prune` takes it later")
     names = tuple(str(spec.at(ref)) for ref in refs)
     return Removal(names, tuple(links + victims), freed)
+
+
+def discard_tree(tree: Path) -> bool:
+    """Take a published tree away, unless a process holds it by now; whether it has gone.
+
+    Without locks somebody may have found it since: who uses a tree holds it first and looks for its marker then, so the
+    marker goes first here and the leases are read then.
+    """
+    aside = paths.partial() / f"{paths.unique()}.marker"
+    try:
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(marker(tree), aside)
+    except FileNotFoundError:
+        pass  # it was never complete
+    if tree in leases.held():
+        with contextlib.suppress(OSError):
+            os.rename(aside, marker(tree))
+        return False
+    paths.discard(tree)
+    aside.unlink(missing_ok=True)
+    return True
 
 
 @contextlib.contextmanager

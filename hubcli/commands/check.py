@@ -127,7 +127,7 @@ def _print(checked: Checked, document: dict[str, Any]) -> str | None:
     before = None
     for row in checked.rows:
         table.add_row(
-            Text(output.printable(row.entrypoint) if row.entrypoint != before else ""),
+            Text(" ".join(output.printable(row.entrypoint).split()) if row.entrypoint != before else ""),
             Text(row.stage),
             Text(row.status, style=_STYLES[row.status]),
             Text(f"{row.seconds:.2f} s" if row.seconds >= 0.005 else ""),

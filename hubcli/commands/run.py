@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 @_options.select
+@click.option(
+    "--transform",
+    metavar="PATH",
+    help="The part of the result that prepares pictures and sounds; none: leave them.  Default: found by its name.",
+)
 @click.option("--preset", type=click.Choice(("imagenet",)), help="How to prepare a picture.")
 @click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of a picture.")
 @click.option("--crop", type=click.IntRange(1, 16384), help="Side of its central square.")
@@ -54,6 +59,7 @@ def run(
     target: str | None,
     force: bool,
     part: str | None,
+    transform: str | None,
     preset: str | None,
     resize: int | None,
     crop: int | None,
@@ -69,7 +75,9 @@ def run(
 
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
     .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
-    one string.  Results of several files are put together along the first dimension.
+    one string.  Pictures are prepared by the transform that the entrypoint offers, unless options say
+    how: one beside the model or in it, that of its weights, or what its configuration says.  Results
+    of several files are put together along the first dimension.
     """
     out = output.Output.current()
     if target == "-" and out.json:
@@ -78,44 +86,41 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli.running import files, inference, invoke, select
+    from hubcli.running import files, inference, invoke, select, transforms
 
+    told = gray or any(one is not None for one in (preset, resize, crop, mean, std))
+    if told and transform not in (None, transforms.NONE):
+        raise UsageError("--transform says how to prepare pictures, and so do --preset, --resize, --crop, ...")
     names = inference.read_labels(labels)
-    picture = inference.Picture.of(preset, resize, crop, mean, std, gray)
+    picture = inference.Picture.of(preset, resize, crop, mean, std, gray) if told else None
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
     checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
-    described: list[dict[str, Any]] = []
 
-    def read(picture: inference.Picture) -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
+    def read() -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
         for number, file in enumerate(inputs):
-            again = number > 0 or inference.is_picture(file)
-            group = inference.read_inputs(file, picture) if again else first
-            described.extend(one.document(file) for one in group)
-            yield file, group
+            yield file, inference.read_inputs(file, picture) if number else first
 
-    wanted = {"device": device, "select": part}
+    wanted = {"device": device, "select": part, "transform": transform, "raw": not told}
     confined = _repository.confined("run", checkout, entrypoint, given, execution, **wanted)
     if confined is not None:
         from hubcli.confined import jobs
 
-        passed = jobs.run_each(*confined, list(read(picture)))
+        passed = jobs.run_each(*confined, list(read()))
     else:
-        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
+        whole = _repository.call(checkout, entrypoint, given, execution)
+        result = select.selected(whole, part)
         if device is not None:
             invoke.move(result, device)
-        untouched = not gray and all(one is None for one in (preset, resize, crop, mean, std))
-        if untouched and any(map(inference.is_picture, inputs)):
-            own = inference.Picture.of_model(result.value)
-            if own is not None:
-                out.message(f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std")
-                picture = own
-        passed = inference.passes(result, read(picture), len(inputs), device)
+        prepare = None if told else transforms.preparation(whole, result, transform)
+        passed = inference.passes(result, read(), len(inputs), device, prepare)
+    if passed.prepared is not None:
+        out.message(passed.prepared)
     ranked = inference.top(passed.outputs, top, names) if top is not None else []
     written = inference.write_outputs(target, passed.outputs, force)
     document = {
-        "inputs": described,
+        "inputs": list(passed.given),
         "outputs": [
             {
                 "name": one.name,
@@ -127,6 +132,7 @@ def run(
             for one, file in zip(passed.outputs, written)
         ],
         "top": [{"item": one.item, "class": one.index, "label": one.label, "score": one.score} for one in ranked],
+        "prepared": passed.prepared,
         "seconds": round(passed.seconds, 6),
     }
     if target == "-":

@@ -164,6 +164,8 @@ def _link(source: str | Path, target: str | Path) -> None:
 def _url(request: Mapping[str, Any]) -> str:
     """A URL of the network: files of this machine are named by the user's own HUB_REWRITE alone."""
     url = _text(request, "url")
+    if not url.isprintable() or " " in url:
+        raise UsageError(f"{url[:200]!r} is no URL")
     if url.lstrip().lower().startswith("file:"):
         raise UsageError(f"{url[:200]}: a sandboxed process reads no other file of this machine")
     settings.rewrite_url(url)

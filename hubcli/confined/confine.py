@@ -108,6 +108,7 @@ _SHARED = (
     "truncate setpriority ioprio_set pidfd_send_signal shmget shmat shmctl semget semctl semop semtimedop msgget "
     "msgctl msgsnd msgrcv mq_open mq_unlink"
 )
+_OF_OTHERS = "setpriority ioprio_set pidfd_send_signal"
 _GROUPS = "setsid setpgid"  # the group is what is ended in the end
 _METADATA = "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
 _ATTRIBUTES = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr setxattrat removexattrat"
@@ -349,10 +350,17 @@ def _program(files: bool, alone: bool) -> Iterator[bytes]:
     # Memory of the kernel that no limit counts: what sockets and pipes may hold stays as it is.
     yield from check("setsockopt", 2, [step(_EQUAL, one, 0, 1) for one in _BUFFERS], errno.EPERM)
     yield from check("fcntl", 1, [step(_EQUAL, _SET_PIPE_SIZE, 0, 1)], errno.EPERM)
+    own = (0, os.getpid())
     if alone:
         yield from refuse(_GROUPS, errno.EPERM)
+    if alone and not files:
+        # Nothing else keeps hub's own process from it.
+        yield from refuse(_OF_OTHERS, errno.EPERM)
+        yield from only(_OTHERS, 0, own, errno.EPERM)
+        spared = {-1, os.getppid(), -os.getpgid(os.getppid())}  # what code has started itself, it may end
+        tests = [step(_EQUAL, one & 0xFFFFFFFF, 0, 1) for one in sorted(spared)]
+        yield from check(_SIGNALS, 0, tests, errno.EPERM)
     if files:
-        own = (0, os.getpid())
         yield from refuse(_SHARED, errno.EPERM)
         # Landlock does not hold back changes of metadata; the calls say yes and do nothing, for
         # copying a file ends with them.

@@ -108,9 +108,10 @@ def _places() -> Iterator[tuple[Path, int]]:
             yield root / "memory" / place.lstrip("/"), 1
         elif not controllers:
             # beside us: a cgroup that has processes hands no controllers down
-            own = root / place.lstrip("/")
+            top = root / "unified" if (root / "unified" / "cgroup.procs").exists() else root
+            own = top / place.lstrip("/")
             with contextlib.suppress(OSError):
-                if own != root and "memory" in (own.parent / "cgroup.subtree_control").read_text().split():
+                if own != top and "memory" in (own.parent / "cgroup.subtree_control").read_text().split():
                     yield own.parent, 2
 
 

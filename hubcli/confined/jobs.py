@@ -23,7 +23,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation, misuse, select
+from hubcli.running import inference, invoke, isolation, misuse, select, transforms
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -132,18 +132,27 @@ def _load(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any
 
 
 def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    result = select.selected(_call(job), job.options.get("select"))
+    whole = _call(job)
+    result = select.selected(whole, job.options.get("select"))
     device = job.options.get("device")
     if device:
         invoke.move(result, device)
+    prepare = transforms.preparation(whole, result, job.options.get("transform")) if job.options.get("raw") else None
     names = job.options["inputs"]
     with (inbox / TENSORS).open("rb") as file:
-        inputs = [Input(one["name"], array, one["text"]) for one, array in zip(names, _unpack(file, names))]
+        arrays = _unpack(file, names)
+    inputs = [Input(one["name"], array, one["text"], one["kind"]) for one, array in zip(names, arrays)]
     groups = [(name, [one for one, of in zip(inputs, names) if of["group"] == i])
               for i, name in enumerate(job.options["files"])]  # fmt: skip
-    passed = inference.passes(result, groups, len(groups), device)
+    passed = inference.passes(result, groups, len(groups), device, prepare)
     described = _pack(scratch / TENSORS, passed.outputs)
-    return {"outputs": described, "seconds": passed.seconds, "items": list(passed.items)}
+    return {
+        "outputs": described,
+        "seconds": passed.seconds,
+        "items": list(passed.items),
+        "given": list(passed.given),
+        "prepared": passed.prepared,
+    }
 
 
 def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
@@ -345,7 +354,7 @@ def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple
         inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
         described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
         for told, (number, one) in zip(described, inputs):
-            told.update(group=number, text=one.text)
+            told.update(group=number, text=one.text, kind=one.kind)
         options = {**job.options, "inputs": described, "files": [name for name, _ in groups]}
         job = Job(**{**vars(job), "options": options})
         result = _result(job, chosen, here, broker)
@@ -354,11 +363,13 @@ def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple
             names = [str(_text(one["name"])) for one in outputs]
             seconds = float(result["seconds"])
             items = tuple(str(_text(one)) for one in result["items"])
+            given = tuple(_given(one) for one in result["given"])
+            prepared = " ".join((_text(result.get("prepared")) or "").split())[:300] or None
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _nonsense(job, error) from None
         with here.open(TENSORS) as file:
             arrays = _unpack(file, outputs)
-    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds, items)
+    return Pass(tuple(Output(name, array) for name, array in zip(names, arrays)), seconds, items, given, prepared)
 
 
 def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
@@ -396,6 +407,12 @@ def _entry(one: Mapping[str, Any]) -> EntryPoint:
     if name is None:
         raise TypeError("an entrypoint without a name")
     return EntryPoint(name, hubconf.summary_line(doc), doc, signature, "exec", bool(one["external"]))
+
+
+def _given(one: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model was given, as `Input.document` says it."""
+    shape = [int(size) for size in one["shape"]]
+    return {"file": _text(one["file"]), "name": _text(one["name"]), "shape": shape, "dtype": str(_text(one["dtype"]))}
 
 
 def _text(value: object) -> str | None:

@@ -298,7 +298,8 @@ def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], de
     command += ["--ro-bind", str(session.inbox), str(session.inbox)]
     command += ["--bind", str(session.scratch), str(session.scratch)]
     shared = session.scratch / "shm"  # for semaphores of multiprocessing
-    command += ["--bind", str(shared), "/dev/shm", "--remount-ro", "/dev", "--remount-ro", "/"]
+    # root in a namespace of its own is still the owner of /proc/sys: core_pattern there names a program
+    command += ["--bind", str(shared), "/dev/shm", "--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(session.scratch), "--"]
 
 

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
+_LONGEST, _LARGEST = 1 << 16, 64 << 20  # characters of a line that git says, and of all that it says of a remote
+_LISTED = 5_000  # refs among which a like name is looked for
 _PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
@@ -202,7 +205,7 @@ class Remote:
         if re.fullmatch(r"[0-9a-f]{7,39}", name):
             return "a commit is named by its full 40 hex digits"
         found, _ = self.refs("refs/heads/*", "refs/tags/*")
-        names = {full.split("/", 2)[2] for full in found if not full.endswith("^{}")}
+        names = {full.split("/", 2)[2] for full in list(found)[:_LISTED] if full.count("/") > 1 and full[-3:] != "^{}"}
         close = difflib.get_close_matches(name, sorted(names), 3, 0.5)
         if close:
             return f"did you mean {' or '.join(close)}?"
@@ -464,6 +467,15 @@ def _stream(
     )
     out: list[str] = []
     err: list[str] = []
+    length = 0
+
+    def told(line: str) -> None:
+        nonlocal length
+        length += len(line)
+        if length > _LARGEST:
+            raise IntegrityError(f"the server's list of refs has more than {size(_LARGEST)}")
+        out.append(line)
+
     on_progress = _progress_reader(progress, err) if progress else err.append
     proc = process.proc
     assert proc is not None
@@ -478,7 +490,7 @@ def _stream(
     watcher = threading.Thread(target=watch, daemon=True)
     if check:
         watcher.start()
-    readers = [_Reader(proc.stdout, out.append), _Reader(proc.stderr, on_progress)]
+    readers = [_Reader(proc.stdout, told), _Reader(proc.stderr, on_progress)]
     try:
         for reader in readers:
             reader.join()
@@ -490,6 +502,8 @@ def _stream(
         for reader in readers:  # the streams are not to be closed under them
             reader.tell = _unheard
             reader.join(_END_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            proc.wait(_END_SECONDS)
         raise
     finally:
         done.set()
@@ -511,7 +525,7 @@ class _Reader(threading.Thread):
     def run(self) -> None:
         """Read until the stream ends or `tell` fails."""
         try:
-            for line in self._stream:
+            while line := self._stream.readline(_LONGEST):
                 self.tell(line)
         except BaseException as error:
             if not self._stream.closed:

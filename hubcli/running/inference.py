@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from hubcli.running.invoke import Result
 if TYPE_CHECKING:
     import numpy as np
 
+    from hubcli.running.transforms import Preparation
+
     Array = np.ndarray[Any, Any]
 
 _POSITIONAL = re.compile(r"arr_\d+\Z")
@@ -32,12 +34,14 @@ MAX_PIXELS = 200_000_000
 class Input:
     """An array and the name that the file gives it; None goes to the model by position.
 
-    `text` is what a text file holds, which goes to the model instead of the array.
+    `text` is what a text file holds, which goes to the model instead of the array.  `kind` is `picture` for one that
+    is not prepared yet, bytes of (H, W, 3), and `sound` for samples.
     """
 
     name: str | None
     array: Array
     text: str | None = None
+    kind: str | None = None
 
     def document(self, file: str) -> dict[str, Any]:
         """For JSON; stdin has no file."""
@@ -56,11 +60,16 @@ class Output:
 
 @dataclass(frozen=True)
 class Pass:
-    """Forward passes and the seconds they took; `items` are the files of the rows of the first output, if known."""
+    """Forward passes and the seconds they took; `items` are the files of the rows of the first output, if known.
+
+    `given` describes what the model was given, `prepared` says how pictures and sounds were prepared.
+    """
 
     outputs: tuple[Output, ...]
     seconds: float
     items: tuple[str, ...] = ()
+    given: tuple[Mapping[str, Any], ...] = ()
+    prepared: str | None = None
 
 
 @dataclass(frozen=True)
@@ -120,27 +129,14 @@ class Picture:
 
     def array(self, file: Any, name: str) -> Array:
         """Read and prepare a picture, as float32 in (1, channels, H, W)."""
-        import numpy as np
+        return self.prepared(read_picture(file, name))
 
-        try:
-            from PIL import Image, UnidentifiedImageError
-        except ImportError:
-            raise DependencyError(
-                f"{name} is a picture, and Pillow is not installed",
-                hint="run: python -m pip install 'hubcli[image]'",
-            ) from None
-        try:
-            with Image.open(file) as opened:
-                if opened.width * opened.height > MAX_PIXELS:
-                    raise UsageError(f"{name} has {opened.width} x {opened.height} pixels")
-                image = opened.convert("L" if self.gray else "RGB")
-        except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(
-                f"{name} cannot be read as a picture: {error}",
-                hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or a picture that Pillow reads",
-            ) from None
+    def prepared(self, image: Any) -> Array:
+        """A picture of Pillow's as float32 in (1, channels, H, W)."""
+        import numpy as np
+        from PIL import Image
+
+        image = image.convert("L" if self.gray else "RGB")
         if self.resize is not None:
             scale = self.resize / min(image.size)
             width, height = (max(1, round(side * scale)) for side in image.size)
@@ -155,8 +151,39 @@ class Picture:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 
+def read_picture(file: Any, name: str) -> Any:
+    """A picture file as an image of Pillow's in RGB (or gray, where it is gray)."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise DependencyError(
+            f"{name} is a picture, and Pillow is not installed",
+            hint="run: python -m pip install 'hubcli[image]'",
+        ) from None
+    try:
+        with Image.open(file) as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                raise UsageError(f"{name} has {opened.width} x {opened.height} pixels")
+            return opened.copy() if opened.mode == "L" else opened.convert("RGB")
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(
+            f"{name} cannot be read as a picture: {error}",
+            hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or a picture that Pillow reads",
+        ) from None
+
+
+def image(pixels: Array) -> Any:
+    """Bytes of (H, W, 3) as an image of Pillow's."""
+    from PIL import Image
+
+    return Image.fromarray(pixels, "RGB")
+
+
+AS_IT_IS = Picture(None, None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _PRESETS = {
-    "": Picture(None, None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "": AS_IT_IS,
     "imagenet": Picture(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 
@@ -173,8 +200,11 @@ def _triple(text: str, option: str) -> tuple[float, float, float]:
     return (values[0], values[1], values[2])
 
 
-def read_inputs(source: str, picture: Picture) -> tuple[Input, ...]:
-    """What a file holds, by its extension (any other is a picture); `-` is a .npy on stdin."""
+def read_inputs(source: str, picture: Picture | None) -> tuple[Input, ...]:
+    """What a file holds, by its extension (any other is a picture); `-` is a .npy on stdin.
+
+    A picture stays as it is, to be prepared later, where `picture` is None.
+    """
     import numpy as np
 
     if source == "-":
@@ -190,8 +220,11 @@ def read_inputs(source: str, picture: Picture) -> tuple[Input, ...]:
     if kind == ".txt":
         return (Input(None, np.zeros(()), files.text(path, source)),)
     if kind in files.SOUNDS:
-        return (Input(None, files.sound(path, source)),)
+        return (Input(None, files.sound(path, source), kind="sound"),)
+    if kind != ".npz" and picture is None:
+        return (Input(None, np.array(read_picture(path, source).convert("RGB")), kind="picture"),)
     if kind != ".npz":
+        assert picture is not None
         return (Input(None, picture.array(path, source)),)
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -224,29 +257,32 @@ def _plain(array: Any, name: str) -> Array:
     return array
 
 
-def is_picture(source: str) -> bool:
-    """Whether `read_inputs` takes a file for a picture."""
-    return source != "-" and Path(source).suffix.lower() not in (".npy", ".npz", ".csv", ".txt", *files.SOUNDS)
-
-
 def passes(
     result: Result,
     groups: Iterable[tuple[str, Sequence[Input]]],
     count: int,
     device: str | None = None,
+    prepare: Preparation | None = None,
 ) -> Pass:
     """A pass for each file's inputs, `count` in all; outputs that fit are put together along the first dimension."""
     made: list[tuple[str, Pass]] = []
+    given: list[Mapping[str, Any]] = []
+    used = False
     with output.progress(f"running {result.entrypoint}", count, unit="inputs") as bar:
         for name, inputs in groups:
             try:
+                if prepare is not None:
+                    used = used or any(one.kind is not None for one in inputs)
+                    inputs = prepare(inputs)
+                given += [one.document(name) for one in inputs]
                 made.append((name, forward(result, inputs, device)))
             except HubError as error:
                 if count > 1:
                     error.message = f"{name}: {error.message}"
                 raise
             bar.update()
-    return made[0][1] if len(made) == 1 else _together(made)
+    passed = made[0][1] if len(made) == 1 else _together(made)
+    return replace(passed, given=tuple(given), prepared=prepare.says if prepare is not None and used else None)
 
 
 def _together(made: Sequence[tuple[str, Pass]]) -> Pass:
@@ -295,7 +331,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     with used, invoke.running(result, command=True), framework.no_grad():
         started = time.perf_counter()
         returned = model(*positional, **named)
-        outputs = tuple(Output(name, _array(one)) for name, one in tensors(returned, "out"))
+        outputs = tuple(Output(name, plain_array(one)) for name, one in tensors(returned, "out"))
         seconds = time.perf_counter() - started
     if not outputs:
         raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
@@ -332,7 +368,8 @@ def tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from tensors(getattr(value, key), key)
 
 
-def _array(tensor: Any) -> Array:
+def plain_array(tensor: Any) -> Array:
+    """A tensor of either framework as an array of numpy's."""
     tensor = tensor.detach().cpu()
     if str(tensor.dtype).endswith("bfloat16"):  # numpy files have no such type
         tensor = tensor.float()

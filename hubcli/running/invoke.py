@@ -33,7 +33,10 @@ from hubcli.running.isolation import Namespace
 
 @dataclass(frozen=True)
 class Result:
-    """What an entrypoint returned, and what the call took: seconds, and the weight files read."""
+    """What an entrypoint returned, and what the call took: seconds, and the weight files read.
+
+    `call` is what was called: function, positional and named arguments.
+    """
 
     value: Any
     spec: str
@@ -43,6 +46,7 @@ class Result:
     weights: tuple[Weight, ...]
     namespace: Namespace
     caller: Caller | None = None
+    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ def call(
     if outer is None and not is_module(value):
         kind = _class_name(value, namespace)
         _warn(f"entrypoint {entrypoint!r} returned {output.a(kind)}, not an nn.Module", command)
-    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace, now)
+    called = (function, tuple(args), kwargs)
+    return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace, now, called)
 
 
 def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:

@@ -20,10 +20,10 @@ def selected(result: Result, path: str | None) -> Result:
     Without a path a model in a tuple, list or dict is taken where it is the only one; else what there is stays.
     """
     if path is not None:
-        return replace(result, value=_at(result, path))
+        return replace(result, value=at(result, path))
     if not isinstance(result.value, tuple | list | Mapping):
         return result
-    models = [name for name, value in _parts(result.value) if invoke.is_module(value)]
+    models = [name for name, value in parts(result.value) if invoke.is_module(value)]
     if len(models) > 1:
         raise UsageError(
             f"{result.entrypoint} returned several models: {_listed(result.value)}",
@@ -33,13 +33,14 @@ def selected(result: Result, path: str | None) -> Result:
     if not models:
         return result
     output.message(f"{result.entrypoint} returned {_listed(result.value)}; taken: {models[0]}")
-    return replace(result, value=_at(result, models[0]))
+    return replace(result, value=at(result, models[0]))
 
 
-def _at(result: Result, path: str) -> Any:
+def at(result: Result, path: str, option: str = "--select") -> Any:
+    """The value at `path` in what was returned; UsageError, which names the option, if there is none."""
     value = result.value
     for number, name in enumerate(path.split(".")):
-        found = dict(_parts(value))
+        found = dict(parts(value))
         if name in found:
             value = found[name]
         elif not name.startswith("_") and hasattr(value, name):
@@ -47,14 +48,15 @@ def _at(result: Result, path: str) -> Any:
         else:
             where = ".".join(path.split(".")[:number]) or "the result"
             raise UsageError(
-                f"--select {path!r}: {where} has no {name!r}",
+                f"{option} {path!r}: {where} has no {name!r}",
                 hint=f"it is {_listed(value)}",
                 spec=result.spec,
             )
     return value
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a container holds, by key, position and field; of anything else nothing."""
     if isinstance(value, Mapping):
         yield from ((str(key), inner) for key, inner in value.items())
     elif isinstance(value, tuple | list):
@@ -68,9 +70,9 @@ def _listed(value: Any) -> str:
     if not isinstance(value, tuple | list | Mapping):
         return f"a {type(value).__name__}"
     count = len(value)
-    parts = [f"{name} ({_kind(inner)})" for name, inner in list(_parts(value))[: min(count, _SHOWN)]]
+    shown = [f"{name} ({_kind(inner)})" for name, inner in list(parts(value))[: min(count, _SHOWN)]]
     more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
-    return f"a {type(value).__name__} of {', '.join(parts) or 'nothing'}{more}"
+    return f"a {type(value).__name__} of {', '.join(shown) or 'nothing'}{more}"
 
 
 def _kind(value: Any) -> str:

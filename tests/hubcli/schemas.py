@@ -141,6 +141,7 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
         top=each(record(**{"class": COUNT}, item=COUNT, label=maybe(TEXT), score={"type": "number"})),
+        prepared=maybe(TEXT),
         seconds=NUMBER,
     ),
     "hub check SPEC": document(

@@ -179,6 +179,42 @@ def test_removal_beside_a_process_that_uses_it(server: Served, hub_root: Path) -
     assert not tree.exists()
 
 
+def test_a_tree_that_is_found_while_it_is_removed_stays(
+    server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without locks: somebody pulls it again and holds it between the look at the leases and the removal."""
+    store.ensure(spec("o/r:v1"))
+    monkeypatch.setattr(store, "exclusive", lambda *_: contextlib.nullcontext())
+    held = leases.held
+    with contextlib.ExitStack() as stack:
+        found: list[Path] = []
+
+        def late() -> set[Path]:
+            before = held()
+            if not found:
+                found.append(stack.enter_context(user())[1])
+            return before
+
+        monkeypatch.setattr(leases, "held", late)
+        store.remove(spec("o/r:v1"))
+        (tree,) = found
+        assert (tree / "later.py").is_file() and store.marker(tree).is_file()
+        again = store.lookup(spec("o/r:v1"))
+        assert again is not None and again.path == tree
+
+
+def test_a_lease_needs_no_room(hub_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    tree = hub_root / "checkouts" / "x" / "y.1"
+    paths.partial(hub_root).mkdir(parents=True)
+    leases.hold(tree)
+    (lease,) = paths.partial(hub_root).glob("*.use")
+    assert leases._read(lease) == "checkouts/x/y.1"
+
+
 def test_a_lease_of_a_dead_process_holds_nothing(server: Served, hub_root: Path) -> None:
     with user() as (process, tree):
         process.kill()

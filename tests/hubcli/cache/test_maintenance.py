@@ -197,6 +197,23 @@ class TestVerify:
         assert found(repair=True) == [("weights", "changed", True)]
         assert path.read_bytes() == BODY
 
+    def test_a_record_that_is_removed_meanwhile_is_no_problem(
+        self, files: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights.obtain(f"{files.url}/net.pth")
+        (record,) = records.folder().glob("*.json")
+        folder = records.folder
+
+        class Listed:
+            def glob(self, pattern: str) -> list[Path]:
+                listed = list(folder().glob(pattern))
+                record.unlink()
+                return listed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(records, "folder", Listed)
+            assert [one for one in maintenance.verify().problems if one.kind == "record"] == []
+
     def test_damaged_records_and_strange_blobs(self, server: Served, files: Served, hub_root: Path) -> None:
         store.ensure(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")

@@ -43,6 +43,7 @@ def test_document_and_output(folder):
         "inputs": [{"file": "x.npy", "name": None, "shape": [1, 2], "dtype": "float64"}],
         "outputs": [{"name": "out", "shape": [1, 3], "dtype": "float32", "file": "y.npy", "values": [[0.0, 0.0, 0.0]]}],
         "top": [],
+        "prepared": None,
     }
     assert np.load("y.npy").tolist() == [[0, 0, 0]]
 

@@ -295,6 +295,32 @@ def test_a_cgroup_of_the_second_version(tmp_path):
     assert done.stdout == b"ran\n" and (made.folder / "cgroup.procs").read_text().strip().isdigit()
 
 
+def test_a_real_cgroup_of_the_second_version():
+    """A process joins it and leaves nothing; its memory is counted only where the controller is of this version."""
+    tops = [Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")]
+    top = next((one for one in tops if (one / "cgroup.procs").exists() and os.access(one, os.W_OK)), None)
+    if top is None:
+        pytest.skip("there is no cgroup of the second version that this user may write to")
+    made = family.Cgroup(top / f"hub-{paths.unique()}", 2)
+    try:
+        made.folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made: {error}")
+    try:
+        code = "print(open('/proc/self/cgroup').read())"
+        done = subprocess.run(made.entering([sys.executable, "-c", code]), capture_output=True, text=True, check=True)
+        assert f"0::/{made.folder.name}\n" in done.stdout
+        if (made.folder / "memory.current").exists():
+            (made.folder / "memory.max").write_text(str(64 << 20))
+            eats = [sys.executable, "-c", "x = bytearray(b'x') * (256 << 20)"]
+            ended = subprocess.run(made.entering(eats), capture_output=True, check=False)
+            assert ended.returncode != 0 and made.overran()
+        assert not made.overran() or (made.folder / "memory.current").exists()
+    finally:
+        made.close()
+    assert not made.folder.exists()
+
+
 # Files
 
 
