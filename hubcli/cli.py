@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "lock": ("hubcli.commands.lock:lock", "Pin commits, digests and weights in hub.lock."),
     "sync": ("hubcli.commands.sync:sync", "Fetch exactly what hub.lock says."),
     "outdated": ("hubcli.commands.outdated:outdated", "Show what has moved since it was locked."),
+    "mirror": ("hubcli.commands.mirror:mirror", "Write what hub.lock names as static files, for a team."),
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),

@@ -506,14 +506,14 @@ def _own_hosts() -> frozenset[str]:
     return behalf.hosts(now.git_url.format(host=now.host, owner="o", repo="r"))
 
 
-def fetch(lock: Lock) -> None:
-    """Fetch exactly the trees and weights of `lock`; LockMismatchError if they are others."""
+def fetch(lock: Lock) -> tuple[weights.Weight, ...]:
+    """Fetch exactly the trees and weights of `lock`, the latter in its order; LockMismatchError if they are others."""
     with settings.overriding(lock=lock), behalf.naming(_own_hosts()):
         for one in lock.repos:
             spec = RepoSpec.parse(one.spec)
             store.ensure(spec)
             store.remember(spec, one.kind, one.ref, one.commit)
-        _parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights)
+        return tuple(_parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights))
 
 
 def _obtain(lock: Lock, url: str, file: str | None, users: Sequence[str]) -> weights.Weight:

@@ -86,6 +86,9 @@ STANDS_FOR = {
     "hubcli/net/*": "hubcli/net/test_http.py hubcli/net/test_git.py",
     "hubcli/check.py": "hubcli/commands/test_check.py",
     "hubcli/errors.py": "hubcli/test_status.py",
+    "hubcli/mirroring.py": "hubcli/commands/test_mirror.py hubcli/net/test_objects.py",
+    "hubcli/net/mirror.py": "hubcli/commands/test_mirror.py",
+    "hubcli/net/targets.py": "hubcli/commands/test_mirror.py hubcli/net/test_objects.py",
     "hubcli/scaffold.py": "hubcli/commands/test_new.py",
     "hubcli/*": "hubcli/test_api.py hubcli/test_cli.py",
 }

@@ -314,7 +314,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
             token=_may_have_token(url),
             refuse_html=True,
             progress=progress,
-            expected=prefix,
+            expected=prefix if known else _awaited(url, prefix),
             resumable=inside,
         )
         try:
@@ -362,6 +362,13 @@ def refused(weight: Weight, error: IntegrityError) -> None:
         else:
             firstseen.note("weights", weight.url, None, before.value, http.public(weight.url))
     error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
+
+
+def _awaited(url: str, prefix: str | None) -> str | None:
+    """The whole digest that was seen first at the URL, for the mirror to be asked; else what the name says."""
+    seen = firstseen.find("weights", url)
+    fits = seen is not None and seen.value.startswith(prefix or "") and not settings.current().accept_changed
+    return seen.value if seen is not None and fits else prefix
 
 
 def is_new(weight: Weight) -> bool:

@@ -260,6 +260,46 @@ class Remote:
         raise failure(err, self.url)
 
 
+MIRRORED = "refs/heads/mirrored"
+
+
+def write_pack(db: Path, commit: str, folder: Path) -> Path:
+    """A commit of `db` with its files as a pack in the existing empty `folder`, without history."""
+    listing = folder / "objects"
+    listing.write_bytes(os.fsencode(_local_run(["rev-list", "--objects", "--no-walk", commit], _local(db))))
+    status, _, err = _execute(["pack-objects", "--quiet", str(folder / "pack")], _local(db), listing)
+    if status:
+        raise failure(err, None)
+    (made,) = folder.glob("pack-*.pack")
+    return made
+
+
+def has_commit(db: Path, commit: str) -> bool:
+    """Whether `db` has a commit and every file of it."""
+    if not db.is_dir():
+        return False
+    status, _, _ = _execute(["rev-list", "--objects", "--no-walk", "--quiet", commit], _local(db))
+    return status == 0
+
+
+def open_pack(pack: Path, commit: str, scratch: Path) -> Remote:
+    """A new repository `scratch` from a pack that is said to hold `commit`, to fetch MIRRORED from.
+
+    Every object is what its id says, or git would not find it.  RepositoryError unless all of the commit is there.
+    """
+    create(scratch)
+    (scratch / "shallow").write_text(f"{commit}\n")
+    for command in (
+        ["index-pack", "--stdin"],
+        ["rev-list", "--objects", "--no-walk", "--quiet", commit],
+        ["update-ref", MIRRORED, commit],
+    ):
+        status, _, err = _execute(command, _local(scratch), pack if command[0] == "index-pack" else "")
+        if status:
+            raise RepositoryError(f"it is not the commit {commit}: {last_line(err)}")
+    return Remote(str(scratch), {**_environment(_CONFIG), "GIT_ALLOW_PROTOCOL": "file"})
+
+
 def commit_object(db: Path, commit: str) -> bytes:
     """The text of a commit in `db`, of which its id is the digest."""
     return os.fsencode(_local_run(["cat-file", "commit", commit], _local(db)))
@@ -424,13 +464,14 @@ def _launcher() -> type[Git]:
     return Git
 
 
-def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> tuple[int, str, str]:
+def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str | Path = "") -> tuple[int, str, str]:
     """Run a quick command to its end: status, stdout (file names as the system has them), stderr."""
     launcher = _launcher()
-    read, write = os.pipe()  # a pipe holds the few lines that there ever are
-    os.write(write, stdin.encode())
-    os.close(write)
-    with open(read, "rb") as pipe:
+    if isinstance(stdin, str):
+        read, write = os.pipe()  # a pipe holds the few lines that there ever are
+        os.write(write, stdin.encode())
+        os.close(write)
+    with open(stdin if isinstance(stdin, Path) else read, "rb") as pipe:
         status, out, err = launcher(os.sep).execute(
             [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
             istream=pipe,

@@ -168,6 +168,20 @@ SCHEMAS: dict[str, Schema] = {
     "hub outdated": document(
         outdated=each(record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)))
     ),
+    "hub mirror TARGET": document(
+        target=TEXT,
+        files=each(
+            record(
+                file=text("^(git/[0-9a-f]{2}/[0-9a-f]{40}[.]pack|sha256/[0-9a-f]{2}/[0-9a-f]{64})$"),
+                name=TEXT,
+                url=URL,
+                size=COUNT,
+                written=FLAG,
+            )
+        ),
+        written=COUNT,
+        removed=COUNT,
+    ),
     "hub cache dir": document(path=TEXT),
     "hub cache ls": document(repos=each(REPO), weights=each(record(**WEIGHT, last_used=NUMBER))),
     "hub cache rm SPEC_OR_FILE": document(removed=each(TEXT), freed=COUNT),
@@ -198,7 +212,7 @@ SCHEMAS: dict[str, Schema] = {
         hubcli=TEXT,
         python=TEXT,
         platform=TEXT,
-        paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT),
+        paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT, mirror=maybe(URL)),
         backends=mapping(maybe(TEXT)),
         processor=record(instructions=maybe(TEXT), onednn=maybe(TEXT), left_to_numpy=each(TEXT)),
         libraries=mapping(maybe(TEXT)),

@@ -49,6 +49,7 @@ COMMANDS = {
     "hub lock SPEC...": ["lock", "o/m:v1", "o/m", "-o", "{dir}/hub.lock"],
     "hub sync": ["sync", "--locked", "--lock-file", "{dir}/hub.lock"],
     "hub outdated": ["outdated", "--lock-file", "{dir}/hub.lock"],
+    "hub mirror TARGET": ["mirror", "{dir}/mirror", "--lock-file", "{dir}/hub.lock"],
     "hub cache dir": ["cache", "dir"],
     "hub cache ls": ["cache", "ls"],
     "hub cache verify": ["cache", "verify", "--repair"],
