@@ -351,10 +351,21 @@ def difference(db: Path, old: str, new: str, name: str | None = None) -> str | N
 
 def allowed_signers() -> str | None:
     """The user's own gpg.ssh.allowedSignersFile."""
-    command = ["config", "--includes", "--type=path", "--get", "gpg.ssh.allowedSignersFile"]
+    return user_setting("gpg.ssh.allowedSignersFile", "--type=path")
+
+
+def user_setting(name: str, *options: str) -> str | None:
+    """What the user's own git configuration says."""
+    command = ["config", "--includes", *options, "--get", name]
     environment = {**_NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"}
     status, out, _ = _execute(command, environment)
     return None if status else out.rstrip("\n")
+
+
+def init(folder: Path) -> None:
+    """Make `folder` a work tree of a new repository with the branch main."""
+    place = {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
+    _local_run(["init", "--quiet", "--initial-branch=main"], {**_environment(_CONFIG), **place})
 
 
 def entries(db: Path, commit: str) -> Iterator[Entry]:

@@ -23,7 +23,7 @@ def filesystem() -> Any:
         import s3fs  # noqa: F401
     except ImportError as error:
         raise HubError(
-            f"s3:// needs {error.name}, which is not installed", hint="run: python -m pip install 'hubcli[mirror]'"
+            f"s3:// needs {error.name}, which is not installed", hint="run: python -m pip install s3fs"
         ) from None
     # no listing is kept: others write to the bucket, too
     return fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)

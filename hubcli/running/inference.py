@@ -127,7 +127,7 @@ class Picture:
         except ImportError:
             raise DependencyError(
                 f"{name} is a picture, and Pillow is not installed",
-                hint="run: python -m pip install 'hubcli[image]'",
+                hint="run: python -m pip install Pillow",
             ) from None
         try:
             with Image.open(file) as opened:

@@ -158,7 +158,7 @@ SCHEMAS: dict[str, Schema] = {
         skipped=COUNT,
         sandbox=TEXT,
     ),
-    "hub new DIR": document(path=TEXT, files=each(TEXT)),
+    "hub new DIR": document(path=TEXT, files=each(TEXT), owner=maybe(TEXT), git=FLAG, source=maybe(text("^git[+]"))),
     "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
     "hub convert IN OUT": document(
         tensors=COUNT, bytes=COUNT, format=TEXT, skipped=each(TEXT), shared=each(each(TEXT))
