@@ -17,6 +17,7 @@ from hubcli._version import __version__
 
 # name: (module:attribute, one help line)
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "search": ("hubcli.commands.search:search", "Find published repositories by words."),
     "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
     "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
     "help": ("hubcli.commands.help:help_", "Explain an entrypoint, or a command of hub."),

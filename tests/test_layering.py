@@ -59,7 +59,7 @@ HUB_LAYERS = (
     ("hubcli.errors", "hubcli.paths", "hubcli.settings", "hubcli.spec", "hubcli.output"),
     ("hubcli.reading", "hubcli.net"),
     ("hubcli.cache",),
-    ("hubcli.trust", "hubcli.lockfile", "hubcli.asking", "hubcli.mirroring", "hubcli.scaffold"),
+    ("hubcli.trust", "hubcli.lockfile", "hubcli.asking", "hubcli.mirroring", "hubcli.scaffold", "hubcli.catalogue"),
     ("hubcli.running", "hubcli.torch_hub"),
     ("hubcli.confined",),
     ("hubcli.check",),

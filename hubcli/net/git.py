@@ -184,6 +184,29 @@ class Remote:
             return Resolved("tag", short, tag, found.get(f"{tag}^{{}}", found[tag]))
         raise NotFoundError(f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short))
 
+    def newest_tag(self, name: str) -> str | None:
+        """The tag with the highest version above that of tag `name`; None where there is none, or `name` is no version.
+
+        Versions before a release count only where `name` is one.
+        """
+        from packaging.version import InvalidVersion, Version
+
+        def version(tag: str) -> Version | None:
+            try:
+                return Version(tag.removeprefix("v"))
+            except InvalidVersion:
+                return None
+
+        own = version(name)
+        if own is None:
+            return None
+        found, _ = self.refs("refs/tags/*")
+        tags = {full.removeprefix("refs/tags/").removesuffix("^{}") for full in found}
+        newer = [
+            (v, tag) for tag in tags if (v := version(tag)) and v > own and (own.is_prerelease or not v.is_prerelease)
+        ]
+        return max(newer)[1] if newer else None
+
     def _default(self) -> Resolved:
         found, head = self.refs("HEAD", "refs/heads/master", "refs/heads/main")
         for name in (head, "master", "main"):

@@ -158,6 +158,10 @@ SCHEMAS: dict[str, Schema] = {
         skipped=COUNT,
         sandbox=TEXT,
     ),
+    "hub search WORDS...": document(
+        words=each(TEXT),
+        repositories=each(record(name=TEXT, description=TEXT, topics=each(TEXT), entrypoints=maybe(COUNT))),
+    ),
     "hub new DIR": document(path=TEXT, files=each(TEXT), owner=maybe(TEXT), git=FLAG, source=maybe(text("^git[+]"))),
     "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
     "hub convert IN OUT": document(
@@ -166,7 +170,9 @@ SCHEMAS: dict[str, Schema] = {
     "hub lock SPEC...": LOCK,
     "hub sync": LOCK,
     "hub outdated": document(
-        outdated=each(record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)))
+        outdated=each(
+            record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT), newer=maybe(TEXT))
+        )
     ),
     "hub mirror TARGET": document(
         target=TEXT,

@@ -29,6 +29,7 @@ EXAMPLES: dict[str, Any] = {
 # heading: arguments; {net} is the weights' URL, {file} their name, {dir} a folder to write to
 COMMANDS = {
     "error": ["load", "o/m:v1", "nope"],
+    "hub search WORDS...": ["search", "unet"],
     "hub pull SPEC": ["pull", "o/m:v1", "--weights", "net", "-k", "url={net}"],
     "hub list SPEC": ["list", "o/m:v1"],
     "hub list": ["list"],
