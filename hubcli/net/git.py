@@ -646,6 +646,8 @@ def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], Non
     }
 
     class Reader(RemoteProgress):
+        before: tuple[str, float] | None = None
+
         def update(
             self,
             op_code: int,
@@ -655,8 +657,12 @@ def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], Non
         ) -> None:
             label = labels.get(op_code & self.OP_MASK)
             if label:
-                total = float(max_count) if max_count else None
-                progress.set(float(cur_count or 0), total, f"{label} {message}".rstrip())
+                count = float(cur_count or 0)
+                # git counts objects: while a large one comes nothing but the bytes grow, and a bar without end moves
+                still = self.before == (label, count) and count != float(max_count or 0) and label == "receiving"
+                self.before = (label, count)
+                total = float(max_count) if max_count and not still else None
+                progress.set(count, total, f"{label} {message}".rstrip())
 
     read = Reader().new_message_handler()
 
