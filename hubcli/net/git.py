@@ -111,7 +111,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a commit's tree."""
+    """One line of a commit's tree; `size` -1 for what was left out when it was fetched."""
 
     mode: str
     size: int
@@ -398,7 +398,7 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
         if line:
             mode, _, _, rest = line.split(None, 3)
             size, _, path = rest.partition("\t")
-            yield Entry(mode, 0 if size == "-" else int(size), path)
+            yield Entry(mode, 0 if size == "-" else -1 if size == "BAD" else int(size), path)
 
 
 def blobs(db: Path, commit: str) -> dict[str, str]:
@@ -406,6 +406,21 @@ def blobs(db: Path, commit: str) -> dict[str, str]:
     lines = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db)).split("\0")
     parts = (line.partition("\t") for line in lines if line)
     return {path: f"{head.split()[0]} {head.split()[2]}" for head, _, path in parts}
+
+
+def contents(db: Path, ids: Sequence[str], folder: Path) -> Iterator[bytes]:
+    """The contents of files that are there, by the ids of `blobs`; `folder` takes a temporary file."""
+    asked = folder / "asked"
+    asked.write_text("\n".join([*ids, ""]))
+    status, out, err = _execute(["cat-file", "--batch"], _local(db), asked)
+    if status:
+        raise failure(err, None)
+    rest = os.fsencode(out)
+    for _ in ids:
+        head, _, rest = rest.partition(b"\n")
+        size = int(head.split()[2])
+        yield rest[:size]
+        rest = rest[size + 1 :]
 
 
 def checkout(db: Path, commit: str, folder: Path) -> None:

@@ -311,8 +311,8 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
     return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
 
-def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
-    """Send the request and follow redirects; `stack` closes what was opened."""
+def _open(url: str, request: _Request, partial: Partial | None, stack: contextlib.ExitStack) -> _Answer:
+    """Send the request, for the rest of `partial` if there is any; follow redirects; `stack` closes what was opened."""
     import requests
     import urllib3
 
@@ -323,7 +323,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
     allowed = request.secrets == "all" and behalf.may_have_secrets(url)
     secret = credentials.of(url) if allowed else credentials.from_netrc(url) if request.secrets == "netrc" else None
     asked = False
-    range_start = _range_start(partial)
+    range_start = None if partial is None else _range_start(partial)
     linked: str | None = None
     hops = 0
     while hops <= MAX_REDIRECTS:
@@ -332,7 +332,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
             headers |= request.headers
             if secret:
                 headers["Authorization"] = secret
-        if range_start is not None:
+        if partial is not None and range_start is not None:
             headers["Range"] = f"bytes={range_start}-"
             headers["If-Range"] = str(partial.origin.validator)
         try:
@@ -368,6 +368,18 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
                 continue
         return replace(_answer(url, response, partial, range_start), linked=linked)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def length(url: str) -> int | None:
+    """How many bytes the server says a file has; None where it does not.  No secret is sent, nothing of it is read."""
+    settings.check_scheme(settings.rewrite_url(url))
+    request = _Request(settings.rewrite_url(url), "none", True, False, False, {})
+    with contextlib.ExitStack() as stack:
+        try:
+            answer = _open(request.target, request, None, stack)
+        except (HubError, _TryAgain):
+            return None
+        return None if answer.html else answer.length
 
 
 def post_json(url: str, document: Any, media_type: str) -> Any:
@@ -451,7 +463,7 @@ def _exchange(
         raise NetworkError(f"{public(url)}: {_reason(error)}") from None
 
 
-def _answer(url: str, response: requests.Response, partial: Partial, range_start: int | None) -> _Answer:
+def _answer(url: str, response: requests.Response, partial: Partial | None, range_start: int | None) -> _Answer:
     status = response.status_code
     if status == 416 and range_start is not None:
         raise _StartAnew("the server does not have the rest")
@@ -465,7 +477,7 @@ def _answer(url: str, response: requests.Response, partial: Partial, range_start
     etag = response.headers.get("ETag")
     start = 0
     length = _length(response)
-    if status == 206:
+    if status == 206 and partial is not None:
         start, length = _content_range(response, partial, range_start or 0)
     return _Answer(
         _body(response),

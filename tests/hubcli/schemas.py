@@ -162,6 +162,17 @@ SCHEMAS: dict[str, Schema] = {
         words=each(TEXT),
         repositories=each(record(name=TEXT, description=TEXT, topics=each(TEXT), entrypoints=maybe(COUNT))),
     ),
+    "hub pull SPEC --dry-run": document(
+        spec=TEXT,
+        ref=maybe(TEXT),
+        kind=KIND,
+        commit=maybe(COMMIT),
+        cached=FLAG,
+        files=COUNT,
+        size=COUNT,
+        larger=COUNT,
+        weights=each(record(url=URL, size=maybe(COUNT), cached=FLAG)),
+    ),
     "hub new DIR": document(path=TEXT, files=each(TEXT), owner=maybe(TEXT), git=FLAG, source=maybe(text("^git[+]"))),
     "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
     "hub convert IN OUT": document(

@@ -31,6 +31,7 @@ COMMANDS = {
     "error": ["load", "o/m:v1", "nope"],
     "hub search WORDS...": ["search", "unet"],
     "hub pull SPEC": ["pull", "o/m:v1", "--weights", "net", "-k", "url={net}"],
+    "hub pull SPEC --dry-run": ["pull", "o/m", "--dry-run"],
     "hub list SPEC": ["list", "o/m:v1"],
     "hub list": ["list"],
     "hub help SPEC ENTRYPOINT": ["help", "o/m:v1", "net"],
@@ -76,6 +77,11 @@ def _leave_something(hub: Path) -> None:
     os.utime(left, (0, 0))
 
 
+def _name_weights(hub: Path) -> None:
+    repository = Repository(hub.parent / "served/o/m.git", hub.parent / "served/.work/o/m")
+    repository.commit({"urls.py": "URL = 'http://127.0.0.1:9/net.pth'\n"})
+
+
 def _move_the_branch(hub: Path) -> None:
     repository = Repository(hub.parent / "served/o/m.git", hub.parent / "served/.work/o/m")
     repository.commit({"more.py": ""})
@@ -86,6 +92,7 @@ BEFORE = {
     "hub cache verify": _lose_a_blob,
     "hub cache prune": _leave_something,
     "hub outdated": _move_the_branch,
+    "hub pull SPEC --dry-run": _name_weights,
 }
 # commands without an example of their own: their documents have the form of another's
 SAME = {
@@ -146,7 +153,7 @@ def leaves(command: click.Command, path: str = "hub") -> Iterator[str]:
 def test_every_command_has_an_example_and_a_schema():
     assert set(SCHEMAS) == set(COMMANDS) == set(EXAMPLES) | set(SAME)
     assert not set(EXAMPLES) & set(SAME)
-    titles = {re.sub(r" [A-Z_.]+", "", title) for title in COMMANDS}
+    titles = {re.sub(r" (--[a-z-]+|[A-Z_.]+)", "", title) for title in COMMANDS}
     assert titles == {"error", *leaves(cli.hub)}
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)
