@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "outdated": ("hubcli.commands.outdated:outdated", "Show what has moved since it was locked."),
     "mirror": ("hubcli.commands.mirror:mirror", "Write what hub.lock names as static files, for a team."),
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
+    "import-torch-hub": ("hubcli.commands.import_torch_hub:import_torch_hub", "Take over torch.hub's downloads."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
     "completion": ("hubcli.commands.completion:completion", "Print the completion script of a shell."),

@@ -340,7 +340,7 @@ def _fetch(
     refresh: bool,
     progress: output.Progress | None,
 ) -> Checkout:
-    from hubcli.cache import maintenance
+    from hubcli.cache import maintenance, older
     from hubcli.net import git, mirror
 
     before = Table.read(spec).find(spec)
@@ -357,6 +357,7 @@ def _fetch(
             f"{spec.at(f'refs/tags/{resolved.name}')} for the tag)"
         )
     _refuse_moved(spec, resolved.kind, resolved.name, resolved.commit)
+    older.say_at_first_use()
     root = paths.ensure_root()
     with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
         table = Table.read(spec)

@@ -225,6 +225,28 @@ SCHEMAS: dict[str, Schema] = {
     "hub trust import FILE": TRUST,
     "hub trust rm SPEC": TRUST,
     "hub completion SHELL": document(shell={"enum": ["bash", "zsh", "fish"]}, script=TEXT),
+    "hub import-torch-hub": document(
+        dry_run=FLAG,
+        weights=each(
+            record(
+                path=TEXT,
+                size=COUNT,
+                sha256=maybe(SHA256),
+                status={"enum": ["new", "there", "refused"]},
+                reason=maybe(TEXT),
+            )
+        ),
+        checkouts=each(
+            record(
+                path=TEXT,
+                spec=maybe(TEXT),
+                status={"enum": ["pulled", "there", "found", "left"]},
+                changed=maybe(COUNT),
+                reason=maybe(TEXT),
+            )
+        ),
+        trusted_list=maybe(TEXT),
+    ),
     "hub env": document(
         hubcli=TEXT,
         python=TEXT,

@@ -62,6 +62,7 @@ COMMANDS = {
     "hub trust ls": ["trust", "ls"],
     "hub trust rm SPEC": ["trust", "rm", "o/m"],
     "hub completion SHELL": ["completion", "fish"],
+    "hub import-torch-hub": ["import-torch-hub"],
     "hub env": ["env"],
 }  # fmt: skip
 
@@ -87,12 +88,21 @@ def _move_the_branch(hub: Path) -> None:
     repository.commit({"more.py": ""})
 
 
+def _have_used_torch_hub(hub: Path) -> None:
+    old = hub.parent / ".cache" / "torch" / "hub"
+    (old / "checkpoints").mkdir(parents=True)
+    (old / "checkpoints" / "old.pth").write_text("x")
+    (old / "o_m_v1").mkdir()
+    (old / "o_m_v1" / "hubconf.py").write_text("")
+
+
 # what happens to the cache before a command, so that it has something to tell
 BEFORE = {
     "hub cache verify": _lose_a_blob,
     "hub cache prune": _leave_something,
     "hub outdated": _move_the_branch,
     "hub pull SPEC --dry-run": _name_weights,
+    "hub import-torch-hub": _have_used_torch_hub,
 }
 # commands without an example of their own: their documents have the form of another's
 SAME = {
@@ -119,6 +129,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
             "TORCH_HUB_DIR": str(root / "hub"),
             "HOME": str(root),
             "XDG_CONFIG_HOME": str(root / "config"),
+            "XDG_CACHE_HOME": str(root / ".cache"),
             "HUB_ALLOW_PROTOCOLS": "http",
             "HUB_GIT_URL": f"{served.url}/{{owner}}/{{repo}}.git",
             "HUB_TRUST": "commit",
