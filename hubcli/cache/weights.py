@@ -390,6 +390,8 @@ def refused(weight: Weight, error: IntegrityError) -> None:
 
 def _awaited(url: str, prefix: str | None) -> str | None:
     """The whole digest that was seen first at the URL, for the mirror to be asked; else what the name says."""
+    if settings.current().mirror is None:
+        return prefix
     seen = firstseen.find("weights", url)
     fits = seen is not None and seen.value.startswith(prefix or "") and not settings.current().accept_changed
     return seen.value if seen is not None and fits else prefix
