@@ -277,6 +277,14 @@ def test_a_locked_load_needs_no_origin(mirrored, monkeypatch):
     assert hub("cache", "verify").exit_code == 0 and mirrored.origin() == 0
 
 
+def test_a_sandboxed_load_asks_the_mirror_too(mirrored, monkeypatch):
+    """By the process outside: the one inside has no network."""
+    mirrored.another_cache(monkeypatch)
+    url = ("-k", f"url={mirrored.model.url}")
+    done(hub("load", "o/m:v1", "net", *url, "--locked", "--sandbox=best-effort"))
+    assert mirrored.origin() == 0 and len(mirrored.mirror.requests) == 2
+
+
 def test_without_a_lock_the_origin_says_what_a_tag_means(mirrored, monkeypatch):
     mirrored.another_cache(monkeypatch)
     done(hub("pull", "o/m:v1"))
