@@ -108,8 +108,12 @@ def update(url: str, sha256: str | None = None) -> Updated:
     file = _file()
     paths.ensure_root()
     limit = min(settings.current().size_limit or LARGEST, LARGEST)
-    with settings.overriding(size_limit=limit):
-        got = http.fetch(url, file, refuse_html=True, progress=False, expected=sha256)
+    try:
+        with settings.overriding(size_limit=limit):
+            got = http.fetch(url, file, progress=False, expected=sha256)
+    except IntegrityError as error:
+        error.hint = f"a list has at most {output.size(limit)}; docs/publishing.md has one"
+        raise
     try:
         if sha256 not in (None, got.sha256):
             raise IntegrityError(

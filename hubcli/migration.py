@@ -7,6 +7,7 @@ and compared with the old files.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,7 +148,10 @@ def _changed(old: Path, new: Path) -> int:
 
 
 def _same(one: Path, other: Path) -> bool:
-    return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    """Whether two files have the same content; what cannot be read has another."""
+    with contextlib.suppress(OSError):
+        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    return False
 
 
 def freed(made: Imported) -> str:

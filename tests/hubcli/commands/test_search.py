@@ -128,6 +128,11 @@ def test_what_is_refused(lists, hub_root, content):
     assert not list(hub_root.glob("*.partial")) and names("internal") == ["team/unet"]
 
 
+def test_a_list_that_is_too_long_says_so(lists):
+    result = hub("search", "--update", lists(b" " * (catalogue.LARGEST + 1)))
+    assert "hint: a list has at most 2.0 MB" in result.stderr and "--size-limit" not in result.stderr
+
+
 def test_a_damaged_copy_is_left_out(hub_root):
     hub_root.mkdir()
     (hub_root / "search.json").write_text("{")
