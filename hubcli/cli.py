@@ -17,6 +17,7 @@ from hubcli._version import __version__
 
 # name: (module:attribute, one help line)
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "search": ("hubcli.commands.search:search", "Find published repositories by words."),
     "pull": ("hubcli.commands.pull:pull", "Fetch a repository's code into the cache."),
     "list": ("hubcli.commands.list:list_", "List entrypoints, or what is cached."),
     "help": ("hubcli.commands.help:help_", "Explain an entrypoint, or a command of hub."),
@@ -34,7 +35,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "lock": ("hubcli.commands.lock:lock", "Pin commits, digests and weights in hub.lock."),
     "sync": ("hubcli.commands.sync:sync", "Fetch exactly what hub.lock says."),
     "outdated": ("hubcli.commands.outdated:outdated", "Show what has moved since it was locked."),
+    "mirror": ("hubcli.commands.mirror:mirror", "Write what hub.lock names as static files, for a team."),
     "cache": ("hubcli.commands.cache:cache", "See and clear the cache."),
+    "import-torch-hub": ("hubcli.commands.import_torch_hub:import_torch_hub", "Take over torch.hub's downloads."),
     "env": ("hubcli.commands.env:env", "Show versions, paths and backends, for a bug report."),
     "trust": ("hubcli.commands.trust:trust", "See and change who may execute."),
     "completion": ("hubcli.commands.completion:completion", "Print the completion script of a shell."),

@@ -509,14 +509,14 @@ def _own_hosts() -> frozenset[str]:
     return behalf.hosts(now.git_url.format(host=now.host, owner="o", repo="r"))
 
 
-def fetch(lock: Lock) -> None:
-    """Fetch exactly the trees and weights of `lock`; LockMismatchError if they are others."""
+def fetch(lock: Lock) -> tuple[weights.Weight, ...]:
+    """Fetch exactly the trees and weights of `lock`, the latter in its order; LockMismatchError if they are others."""
     with settings.overriding(lock=lock), behalf.naming(_own_hosts()):
         for one in lock.repos:
             spec = RepoSpec.parse(one.spec)
             store.ensure(spec)
             store.remember(spec, one.kind, one.ref, one.commit)
-        _parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights)
+        return tuple(_parallel(lambda pin: _obtain(lock, pin.url, pin.file, pin.used_by), lock.weights))
 
 
 def _obtain(lock: Lock, url: str, file: str | None, users: Sequence[str]) -> weights.Weight:
@@ -546,16 +546,22 @@ def _parallel(work: Any, items: Sequence[Item]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Outdated:
-    """A locked spec whose ref is elsewhere now; `current` None: the remote has no such ref."""
+    """A locked spec whose ref is elsewhere now (`current` None: the remote has none such), or that has a newer tag."""
 
     spec: str
     kind: Kind
     locked: str
     current: str | None
+    newer: str | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the ref is at another commit."""
+        return self.current not in (None, self.locked)
 
 
 def outdated(lock: Lock, specs: Sequence[RepoSpec] = ()) -> tuple[Outdated, ...]:
-    """The locked specs (all, or these) whose refs are elsewhere now; asks the remotes only."""
+    """The locked specs (all, or these) whose refs are elsewhere now or that have newer tags; asks the remotes only."""
     from hubcli.net import git
 
     if settings.current().offline:
@@ -567,16 +573,19 @@ def outdated(lock: Lock, specs: Sequence[RepoSpec] = ()) -> tuple[Outdated, ...]
         lock.repo(spec)  # its URL is still the locked one
         if spec.is_commit:
             return None
+        remote = git.Remote.of(spec.url)
+        newer: str | None = None
         try:
-            current: str | None = git.Remote.of(spec.url).resolve(spec.ref).commit
+            newer = remote.newest_tag(pin.ref) if pin.kind == "tag" else None
+            current: str | None = remote.resolve(spec.ref).commit
         except NotFoundError as error:
             output.warning(f"{pin.spec}: {error.message}")
             current = None
         except HubError as error:
             error.spec = pin.spec
             raise
-        if current == pin.commit:
+        if current == pin.commit and newer is None:
             return None
-        return Outdated(pin.spec, pin.kind, pin.commit, current)
+        return Outdated(pin.spec, pin.kind, pin.commit, current, newer)
 
     return tuple(one for one in _parallel(ask, chosen) if one is not None)

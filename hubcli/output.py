@@ -247,6 +247,10 @@ class _Bar(Progress):
     def set(self, completed: float, total: float | None, label: str | None = None) -> None:
         description = None if label is None else printable(label)
         self._bar.update(self._task, completed=completed, total=total, description=description)
+        if total is None:  # which `update` takes for the total that there was
+            for task in self._bar.tasks:
+                if task.id == self._task:
+                    task.total = None
 
     def __enter__(self) -> Self:
         with _Bar._lock:
@@ -275,23 +279,45 @@ def _display(unit: str) -> RichProgress:
         DownloadColumn,
         Progress,
         ProgressColumn,
-        TaskProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.text import Text
+
+    class Percentage(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.percentage:>3.0f}%" if task.total else "")
 
     # a file's name is text, never markup
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
     if unit == "B":
         columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
     else:
-        columns += [TaskProgressColumn()]
-    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+        columns += [Percentage()]
+    if sys.stderr.isatty():
+        return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    # a cell shows HTML; colours would be escape codes in the text beside it
+    cell = Console(force_jupyter=True, color_system=None, width=100)
+    return Progress(*columns, console=cell, transient=True, redirect_stdout=False, redirect_stderr=False)
 
 
 def progress(label: str, total: float | None = None, *, unit: str = "B") -> Progress:
-    """A progress bar on stderr when that is a terminal, else a mute one; use it in a `with`."""
-    if settings.current().quiet or not sys.stderr.isatty():
+    """A progress bar on stderr if that is a terminal, or in a notebook's cell; else a mute one.  Use it in a `with`."""
+    if settings.current().quiet or not (sys.stderr.isatty() or _in_notebook()):
         return Progress()
     return _Bar(label, total, unit)
+
+
+def _in_notebook() -> bool:
+    """Whether this is a notebook's kernel that can show a bar: rich draws it through ipywidgets."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    shell = type(ipython.get_ipython())
+    if shell.__name__ != "ZMQInteractiveShell" and not shell.__module__.startswith("google.colab"):
+        return False
+    import importlib.util
+
+    return importlib.util.find_spec("ipywidgets") is not None

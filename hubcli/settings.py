@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FRAMEWORKS = ("engine", "torch")
 TRUST_CHOICES = ("once", "commit", "repo")
 SCHEMES = ("https", "ssh", "http", "file")
+MIRRORS = ("https", "http", "s3", "file")
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -34,6 +35,7 @@ class Settings:
     git_url: str = "https://{host}/{owner}/{repo}.git"
     host: str = "github.com"
     rewrite: tuple[tuple[str, str], ...] = ()
+    mirror: str | None = None
     allow_protocols: tuple[str, ...] = ("https", "ssh")
     token: str | None = None
     offline: bool = False
@@ -123,6 +125,23 @@ def _rewrites(value: Any, where: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def mirror_address(value: Any, where: str) -> str:
+    """The address of a mirror without a last `/`; a folder becomes a file: URL."""
+    text = _text(value, where).strip().rstrip("/")
+    scheme, separator, rest = text.partition("://")
+    if not separator and (os.path.isabs(text) or text.startswith("~")):
+        return Path(text).expanduser().as_uri()
+    host = rest.partition("/")[0]
+    if scheme not in MIRRORS or not (host or scheme == "file") or not text.isprintable() or "?" in text or "#" in text:
+        raise UsageError(
+            f"{where}: {text[:200]!r} is no mirror",
+            hint="e.g. https://mirror.example/hub, s3://bucket/hub, or an absolute path",
+        )
+    if "@" in host:
+        raise UsageError(f"{where} carries credentials", hint="leave them out; put them into ~/.netrc")
+    return text
+
+
 def _template(value: Any, where: str) -> str:
     template = _text(value, where)
     try:
@@ -142,6 +161,7 @@ _SOURCES: Mapping[str, tuple[str, _Parser]] = {
     "git_url": ("HUB_GIT_URL", _template),
     "host": ("HUB_HOST", _text),
     "rewrite": ("HUB_REWRITE", _rewrites),
+    "mirror": ("HUB_MIRROR", mirror_address),
     "allow_protocols": ("HUB_ALLOW_PROTOCOLS", _protocols),
     "token": ("HUB_TOKEN", _text),
     "offline": ("HUB_OFFLINE", _flag),

@@ -51,6 +51,7 @@ class Served:
     credentials: str | None = None
     redirect: str | None = None
     fault: Callable[[Any], bool | int] | None = None
+    writable: bool = False
 
     def reset(self) -> None:
         """Count from nothing again."""
@@ -180,10 +181,34 @@ class _FileHandler(_Handler):
     def do_HEAD(self) -> None:
         self._file()
 
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._change(lambda path: (path.parent.mkdir(parents=True, exist_ok=True), path.write_bytes(body)))
+
+    def do_DELETE(self) -> None:
+        self._change(lambda path: path.unlink())
+
+    def _change(self, change: Callable[[Path], Any]) -> None:
+        if not self.admitted():
+            return
+        path = self._path()
+        if not self.server.served.writable or not path.is_relative_to(self.server.root.resolve()):
+            self.answer(405, b"read only\n", {})
+            return
+        try:
+            change(path)
+        except FileNotFoundError:
+            self.answer(404, b"no such file\n", {})
+        else:
+            self.answer(204, b"", {})
+
+    def _path(self) -> Path:
+        return (self.server.root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+
     def _file(self) -> None:
         if not self.admitted():
             return
-        path = (self.server.root / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+        path = self._path()
         if not path.is_relative_to(self.server.root.resolve()) or not path.is_file():
             self.answer(404, b"no such file\n", {"Content-Type": "text/plain"})
             return
@@ -246,7 +271,7 @@ def git_server(root: Path) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def file_server(root: Path) -> Iterator[Served]:
-    """Serve the files below `root` with strong ETags and byte ranges.
+    """Serve the files below `root` with strong ETags and byte ranges; `writable` takes PUT and DELETE.
 
     Set `fault` (here or at a git server) to a function of the request's handler: True says that it
     has answered itself, a number that the connection breaks off after so many bytes of the body.

@@ -60,6 +60,7 @@ HUB_LAYERS = (
     ("hubcli.reading", "hubcli.net"),
     ("hubcli.cache",),
     ("hubcli.trust", "hubcli.lockfile", "hubcli.asking"),
+    ("hubcli.mirroring", "hubcli.scaffold", "hubcli.catalogue", "hubcli.preview", "hubcli.migration"),
     ("hubcli.running", "hubcli.torch_hub"),
     ("hubcli.confined",),
     ("hubcli.check",),
@@ -70,7 +71,9 @@ HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 # top-level package: the modules that may import it
 ONLY_IN = {
     "git": ("hubcli.net.git",),
-    "requests": ("hubcli.net.http", "hubcli.net.wire"),
+    "requests": ("hubcli.net.http", "hubcli.net.wire", "hubcli.net.credentials"),
+    "fsspec": ("hubcli.net.objects",),
+    "s3fs": ("hubcli.net.objects",),
     # the engine's are Unix sockets between processes of one machine, and the store of engine.distributed
     "socket": ("hubcli.net.http", "engine.multiprocessing", "engine.distributed", "engine.utils.data._utils.segments"),
     "urllib.request": ("hubcli.net.http",),
@@ -275,7 +278,7 @@ def test_packages_with_one_home(package: str) -> None:
 
 
 def test_optional_and_heavy_packages_come_late() -> None:
-    heavy = ("cupy", "cffi", "git", "rich", "filelock", "platformdirs", "PIL", "mpi4py")
+    heavy = ("cupy", "cffi", "git", "rich", "filelock", "platformdirs", "PIL", "mpi4py", "fsspec", "s3fs")
     complain(
         [one for one in all_imports() if one.where == "module" and any(is_within(one.imported, name) for name in heavy)]
     )

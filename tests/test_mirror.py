@@ -89,6 +89,12 @@ STANDS_FOR = {
     "hubcli/net/*": "hubcli/net/test_http.py hubcli/net/test_git.py",
     "hubcli/check.py": "hubcli/commands/test_check.py",
     "hubcli/errors.py": "hubcli/test_status.py",
+    "hubcli/catalogue.py": "hubcli/commands/test_search.py",
+    "hubcli/preview.py": "hubcli/commands/test_pull.py",
+    "hubcli/migration.py": "hubcli/commands/test_import_torch_hub.py",
+    "hubcli/mirroring.py": "hubcli/commands/test_mirror.py hubcli/net/test_objects.py",
+    "hubcli/net/mirror.py": "hubcli/commands/test_mirror.py",
+    "hubcli/net/targets.py": "hubcli/commands/test_mirror.py hubcli/net/test_objects.py",
     "hubcli/scaffold.py": "hubcli/commands/test_new.py",
     "hubcli/*": "hubcli/test_api.py hubcli/test_cli.py",
 }

@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hubcli.net import git
 
 _SCHEMA = 1
+LOCKED = "hub.lock"  # the `source` of a commit that is known from a lock file alone
 
 
 def existing(table: Table, commit: str) -> Published | None:
@@ -48,11 +50,62 @@ def obtain(
     force_reload: bool,
     bar: output.Progress,
 ) -> Published:
-    """Fetch into the repository's database, or into a new one where that is missing or damaged."""
+    """Fetch into the repository's database, or into a new one where that is missing or damaged.
+
+    From the mirror if it has the commit.  A `resolved` from LOCKED has not been asked for at the origin, which is done
+    now if the mirror does not do.
+    """
     from hubcli.net import git
 
     partial = paths.partial(root)
-    verdict = _verify_commit(spec, remote, resolved, table, partial)
+    with contextlib.ExitStack() as stack:
+        locked = resolved.source == LOCKED  # nobody has been asked yet: whoever locked it did
+        verdict = "lock" if locked else _verify_commit(spec, remote, resolved, table, partial)
+        mirrored = _mirrored(spec, resolved.commit, partial, stack)
+        if mirrored is not None:
+            resolved, remote = replace(resolved, source=git.MIRRORED), mirrored
+        elif locked:
+            resolved = remote.resolve(resolved.commit)
+            verdict = _verify_commit(spec, remote, resolved, table, partial)
+        return _obtain(spec, remote, resolved, verdict, table, root, force_reload, bar)
+
+
+def _mirrored(spec: RepoSpec, commit: str, partial: Path, stack: contextlib.ExitStack) -> git.Remote | None:
+    """The commit in a repository of its own, made of what the mirror has; None where the origin is to be asked."""
+    from hubcli.net import git, mirror
+
+    address = mirror.commit(commit)
+    if address is None:
+        return None
+    from hubcli.net import http
+
+    partial.mkdir(parents=True, exist_ok=True)
+    name = f"{spec.repo}-{commit[:12]}.pack"
+    fetched = http.from_mirror(address, partial / name, f"{spec.url}/{name}")
+    if fetched is None:
+        return None
+    try:
+        return git.open_pack(fetched.path, commit, stack.enter_context(_scratch(partial)))
+    except git.RepositoryError as error:
+        mirror.give_up(f"{http.public(address)}: {error.message}")
+        return None
+    finally:
+        fetched.release()
+
+
+def _obtain(
+    spec: RepoSpec,
+    remote: git.Remote,
+    resolved: git.Resolved,
+    verdict: str,
+    table: Table,
+    root: Path,
+    force_reload: bool,
+    bar: output.Progress,
+) -> Published:
+    from hubcli.net import git
+
+    partial = paths.partial(root)
     db = paths.db(table.key, root)
     if db.is_dir():
         try:
@@ -102,12 +155,14 @@ def _publish(
     """Fetch one ref at depth 1 into `db`, and publish its tree."""
     from hubcli.net import git
 
-    name = git.ref_in_db(resolved.kind, resolved.name)
+    # of an annotated tag the mirror has the commit alone: its name must not stand for a tag without a signature
+    mirrored = resolved.source == git.MIRRORED
+    name = git.ref_in_db(*(("commit", resolved.commit) if mirrored else (resolved.kind, resolved.name)))
     shown = bar if bar.shown else None
     try:
         remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)
     except git.RepositoryError:
-        if resolved.kind != "commit" or resolved.tip:
+        if resolved.kind != "commit" or resolved.tip or mirrored:
             raise
         # a server that gives out nothing but tips: all branches and tags, whole
         everything = "+refs/heads/*:refs/hub/all/heads/* +refs/tags/*:refs/hub/all/tags/*"

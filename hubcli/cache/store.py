@@ -368,20 +368,24 @@ def _fetch(
     refresh: bool,
     progress: output.Progress | None,
 ) -> Checkout:
-    from hubcli.cache import maintenance
-    from hubcli.net import git
+    from hubcli.cache import maintenance, older
+    from hubcli.net import git, mirror
 
     before = Table.read(spec).find(spec)
 
     remote = git.Remote.of(spec.url)
-    output.detail(f"asking {git.public(remote.url)} for {spec.ref or 'its default branch'}")
-    resolved = remote.resolve(spec.ref)
+    if spec.is_commit and settings.current().lock is not None and mirror.commit(str(spec.ref)):
+        resolved = git.Resolved("commit", str(spec.ref), publishing.LOCKED, str(spec.ref), tip=False)
+    else:
+        output.detail(f"asking {git.public(remote.url)} for {spec.ref or 'its default branch'}")
+        resolved = remote.resolve(spec.ref)
     if resolved.ambiguous:
         output.warning(
             f"{resolved.name!r} is both a branch and a tag of {spec.repository}; the branch is taken (write "
             f"{spec.at(f'refs/tags/{resolved.name}')} for the tag)"
         )
     _refuse_moved(spec, resolved.kind, resolved.name, resolved.commit)
+    older.say_at_first_use()
     root = paths.ensure_root()
     with exclusive(f"repo-{Table.read(spec).key}", str(spec)):
         table = Table.read(spec)

@@ -15,7 +15,6 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hubcli import output, paths, settings
-from hubcli.cache import firstseen, records, store
+from hubcli.cache import firstseen, older, records, store
 from hubcli.cache.records import Record
 from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
 from hubcli.errors import (
@@ -239,6 +238,31 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
         )
 
 
+def put(file: Path, *, dry_run: bool = False) -> tuple[str, bool]:
+    """Put a file of torch.hub's where the first use of its URL finds it: its sha256, and whether it is new here.
+
+    IntegrityError if its name has another digest.  What lies there already stays.
+    """
+    check_name(file.name, file.as_uri())
+    digest = digest_of(file)
+    require_prefix(digest, _expected_prefix(file.as_uri(), file.name, False), str(file))
+    target = paths.checkpoints() / file.name
+    if os.path.lexists(target) or dry_run:
+        return digest, not os.path.lexists(target)
+    _ensure_folder(target.parent)
+    temporary = paths.temporary_for(target)
+    try:
+        try:
+            os.link(file.resolve(), temporary)
+        except OSError:
+            shutil.copyfile(file, temporary)
+            require_prefix(digest_of(temporary), digest, str(file))
+        paths.place(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return digest, True
+
+
 def kept(url: str, name: str) -> Path | None:
     """The content of a file that `keep` took in under this URL and name, checked again if something touched it."""
     check_name(name, url)
@@ -314,7 +338,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
             token=_may_have_token(url),
             refuse_html=True,
             progress=progress,
-            expected=prefix,
+            expected=prefix if known else _awaited(url, prefix),
             resumable=inside,
         )
         try:
@@ -362,6 +386,15 @@ def refused(weight: Weight, error: IntegrityError) -> None:
         else:
             firstseen.note("weights", weight.url, None, before.value, http.public(weight.url))
     error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
+
+
+def _awaited(url: str, prefix: str | None) -> str | None:
+    """The whole digest that was seen first at the URL, for the mirror to be asked; else what the name says."""
+    if settings.current().mirror is None:
+        return prefix
+    seen = firstseen.find("weights", url)
+    fits = seen is not None and seen.value.startswith(prefix or "") and not settings.current().accept_changed
+    return seen.value if seen is not None and fits else prefix
 
 
 def is_new(weight: Weight) -> bool:
@@ -432,7 +465,7 @@ def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
     if prefix is None or not _in_cache(target) or records.read(target, url) is not None:
         return None
-    for folder in _torch_folders():
+    for folder in older.checkpoints():
         candidate = folder / target.name
         if not candidate.is_file() or candidate.resolve() == target.resolve():
             continue
@@ -457,22 +490,13 @@ def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     return None
 
 
-def _torch_folders() -> Iterator[Path]:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torch"
-    home = os.environ.get("TORCH_HOME")
-    for base in ([Path(home).expanduser()] if home else []) + [cache]:
-        yield base / "hub" / "checkpoints"
-        yield base / "checkpoints"
-        yield base / "models"
-    yield Path("~/.torch/models").expanduser()
-
-
 def _in_cache(target: Path) -> bool:
     return target.parent == paths.checkpoints()
 
 
 def _ensure_folder(folder: Path) -> None:
     if folder == paths.checkpoints():
+        older.say_at_first_use()
         paths.ensure_root()
     folder.mkdir(parents=True, exist_ok=True)
 

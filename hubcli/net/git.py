@@ -114,7 +114,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a commit's tree."""
+    """One line of a commit's tree; `size` -1 for what was left out when it was fetched."""
 
     mode: str
     size: int
@@ -186,6 +186,29 @@ class Remote:
         if tag in found:
             return Resolved("tag", short, tag, found.get(f"{tag}^{{}}", found[tag]))
         raise NotFoundError(f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short))
+
+    def newest_tag(self, name: str) -> str | None:
+        """The tag with the highest version above that of tag `name`; None where there is none, or `name` is no version.
+
+        Versions before a release count only where `name` is one.
+        """
+        from packaging.version import InvalidVersion, Version
+
+        def version(tag: str) -> Version | None:
+            try:
+                return Version(tag.removeprefix("v"))
+            except InvalidVersion:
+                return None
+
+        own = version(name)
+        if own is None:
+            return None
+        found, _ = self.refs("refs/tags/*")
+        tags = {full.removeprefix("refs/tags/").removesuffix("^{}") for full in found}
+        newer = [
+            (v, tag) for tag in tags if (v := version(tag)) and v > own and (own.is_prerelease or not v.is_prerelease)
+        ]
+        return max(newer)[1] if newer else None
 
     def _default(self) -> Resolved:
         found, head = self.refs("HEAD", "refs/heads/master", "refs/heads/main")
@@ -263,6 +286,46 @@ class Remote:
         raise failure(err, self.url)
 
 
+MIRRORED = "refs/heads/mirrored"
+
+
+def write_pack(db: Path, commit: str, folder: Path) -> Path:
+    """A commit of `db` with its files as a pack in the existing empty `folder`, without history."""
+    listing = folder / "objects"
+    listing.write_bytes(os.fsencode(_local_run(["rev-list", "--objects", "--no-walk", commit], _local(db))))
+    status, _, err = _execute(["pack-objects", "--quiet", str(folder / "pack")], _local(db), listing)
+    if status:
+        raise failure(err, None)
+    (made,) = folder.glob("pack-*.pack")
+    return made
+
+
+def has_commit(db: Path, commit: str) -> bool:
+    """Whether `db` has a commit and every file of it."""
+    if not db.is_dir():
+        return False
+    status, _, _ = _execute(["rev-list", "--objects", "--no-walk", "--quiet", commit], _local(db))
+    return status == 0
+
+
+def open_pack(pack: Path, commit: str, scratch: Path) -> Remote:
+    """A new repository `scratch` from a pack that is said to hold `commit`, to fetch MIRRORED from.
+
+    Every object is what its id says, or git would not find it.  RepositoryError unless all of the commit is there.
+    """
+    create(scratch)
+    (scratch / "shallow").write_text(f"{commit}\n")
+    for command in (
+        ["index-pack", "--stdin"],
+        ["rev-list", "--objects", "--no-walk", "--quiet", commit],
+        ["update-ref", MIRRORED, commit],
+    ):
+        status, _, err = _execute(command, _local(scratch), pack if command[0] == "index-pack" else "")
+        if status:
+            raise RepositoryError(f"it is not the commit {commit}: {last_line(err)}")
+    return Remote(str(scratch), {**_environment(_CONFIG), "GIT_ALLOW_PROTOCOL": "file"})
+
+
 def commit_object(db: Path, commit: str) -> bytes:
     """The text of a commit in `db`, of which its id is the digest."""
     return os.fsencode(_local_run(["cat-file", "commit", commit], _local(db)))
@@ -314,10 +377,21 @@ def difference(db: Path, old: str, new: str, name: str | None = None) -> str | N
 
 def allowed_signers() -> str | None:
     """The user's own gpg.ssh.allowedSignersFile."""
-    command = ["config", "--includes", "--type=path", "--get", "gpg.ssh.allowedSignersFile"]
+    return user_setting("gpg.ssh.allowedSignersFile", "--type=path")
+
+
+def user_setting(name: str, *options: str) -> str | None:
+    """What the user's own git configuration says."""
+    command = ["config", "--includes", *options, "--get", name]
     environment = {**_NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"}
     status, out, _ = _execute(command, environment)
     return None if status else out.rstrip("\n")
+
+
+def init(folder: Path) -> None:
+    """Make `folder` a work tree of a new repository with the branch main."""
+    place = {"GIT_DIR": str(folder / ".git"), "GIT_WORK_TREE": str(folder)}
+    _local_run(["init", "--quiet", "--initial-branch=main"], {**_environment(_CONFIG), **place})
 
 
 def entries(db: Path, commit: str) -> Iterator[Entry]:
@@ -327,7 +401,7 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
         if line:
             mode, _, _, rest = line.split(None, 3)
             size, _, path = rest.partition("\t")
-            yield Entry(mode, 0 if size == "-" else int(size), path)
+            yield Entry(mode, 0 if size == "-" else -1 if size == "BAD" else int(size), path)
 
 
 def blobs(db: Path, commit: str) -> dict[str, str]:
@@ -335,6 +409,21 @@ def blobs(db: Path, commit: str) -> dict[str, str]:
     lines = _local_run(["ls-tree", "-r", "-z", "--full-tree", commit], _local(db)).split("\0")
     parts = (line.partition("\t") for line in lines if line)
     return {path: f"{head.split()[0]} {head.split()[2]}" for head, _, path in parts}
+
+
+def contents(db: Path, ids: Sequence[str], folder: Path) -> Iterator[bytes]:
+    """The contents of files that are there, by the ids of `blobs`; `folder` takes a temporary file."""
+    asked = folder / "asked"
+    asked.write_text("\n".join([*ids, ""]))
+    status, out, err = _execute(["cat-file", "--batch"], _local(db), asked)
+    if status:
+        raise failure(err, None)
+    rest = os.fsencode(out)
+    for _ in ids:
+        head, _, rest = rest.partition(b"\n")
+        size = int(head.split()[2])
+        yield rest[:size]
+        rest = rest[size + 1 :]
 
 
 def checkout(db: Path, commit: str, folder: Path) -> None:
@@ -427,13 +516,14 @@ def _launcher() -> type[Git]:
     return Git
 
 
-def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> tuple[int, str, str]:
+def _execute(command: Sequence[str], environment: Mapping[str, str], stdin: str | Path = "") -> tuple[int, str, str]:
     """Run a quick command to its end: status, stdout (file names as the system has them), stderr."""
     launcher = _launcher()
-    read, write = os.pipe()  # a pipe holds the few lines that there ever are
-    os.write(write, stdin.encode())
-    os.close(write)
-    with open(read, "rb") as pipe:
+    if isinstance(stdin, str):
+        read, write = os.pipe()  # a pipe holds the few lines that there ever are
+        os.write(write, stdin.encode())
+        os.close(write)
+    with open(stdin if isinstance(stdin, Path) else read, "rb") as pipe:
         status, out, err = launcher(os.sep).execute(
             [launcher.GIT_PYTHON_GIT_EXECUTABLE, *command],
             istream=pipe,
@@ -585,6 +675,8 @@ def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], Non
     }
 
     class Reader(RemoteProgress):
+        before: tuple[str, float] | None = None
+
         def update(
             self,
             op_code: int,
@@ -594,8 +686,12 @@ def _progress_reader(progress: Progress, rest: list[str]) -> Callable[[str], Non
         ) -> None:
             label = labels.get(op_code & self.OP_MASK)
             if label:
-                total = float(max_count) if max_count else None
-                progress.set(float(cur_count or 0), total, f"{label} {message}".rstrip())
+                count = float(cur_count or 0)
+                # git counts objects: while a large one comes nothing but the bytes grow, and a bar without end moves
+                still = self.before == (label, count) and count != float(max_count or 0) and label == "receiving"
+                self.before = (label, count)
+                total = float(max_count) if max_count and not still else None
+                progress.set(count, total, f"{label} {message}".rstrip())
 
     read = Reader().new_message_handler()
 

@@ -8,7 +8,6 @@ first URL's own server only.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import email.utils
 import errno
@@ -21,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 from hubcli import output, paths, settings
@@ -34,10 +33,9 @@ from hubcli.errors import (
     NotFoundError,
     OfflineError,
     UsageError,
-    keep_secret,
     masked,
 )
-from hubcli.net import behalf
+from hubcli.net import behalf, credentials, mirror
 from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
@@ -55,6 +53,7 @@ PROGRESS = 1 << 20  # an attempt that brings this much counts as none
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = (b"<!doctype html", b"<html")
+_Secrets = Literal["all", "netrc", "none"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,8 @@ def fetch(
     credentials for the server of the URL; `refuse_html` is for files that are never web pages;
     `headers` go to that server, too;
     `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
-    fetched whole; the caller compares).  Under a lock file only what that names is fetched.  Raises
+    fetched whole; the caller compares); where it is the whole of it, the mirror is asked first.
+    Under a lock file only what that names is fetched.  Raises
     OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
     """
     refuse_credentials(url)
@@ -135,20 +135,65 @@ def fetch(
         )
     target = settings.rewrite_url(url)
     settings.check_scheme(target)
-    folder = paths.partial() if resumable else None
-    partial = Partial(url, beside, folder, checked=expected is not None)
-    request = _Request(target, token, refuse_html, progress, expected is not None, headers or {})
+    address = mirror.digest(expected)
+    if address is not None:
+        mirrored = from_mirror(address, beside, url, expected=expected, progress=progress, resumable=resumable)
+        if mirrored is not None:
+            return mirrored
+    secrets: _Secrets = "all" if token else "none"
+    request = _Request(target, secrets, refuse_html, progress, expected is not None, headers or {})
+    fetched = _download(request, url, beside, expected, resumable)
+    if pinned not in (None, fetched.sha256):
+        fetched.release()
+        raise LockMismatchError(
+            f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
+            hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
+        )
+    return fetched
+
+
+def from_mirror(
+    address: str,
+    beside: Path,
+    url: str,
+    *,
+    expected: str | None = None,
+    progress: bool = True,
+    resumable: bool = True,
+) -> Fetched | None:
+    """What the mirror has at `address` for `url`; None where it lacks it.
+
+    Also where it fails, or sends what is not `expected`: then it is asked no more.  HUB_TOKEN is not for
+    mirrors; what ~/.netrc has for the host is.
+    """
+    request = _Request(address, "netrc", True, progress, expected is not None, {})
+    try:
+        fetched = _download(request, url, beside, expected, resumable, key=address)
+    except NotFoundError as error:
+        output.detail(f"not in the mirror: {error.message}")
+        return None
+    except HubError as error:
+        mirror.give_up(error.message)
+        return None
+    if expected is not None and fetched.sha256 != expected.lower():
+        fetched.release()
+        mirror.give_up(f"{public(address)} has sha256 {fetched.sha256}")
+        return None
+    output.detail(f"from the mirror: {public(address)}")
+    return fetched
+
+
+def _download(
+    request: _Request, url: str, beside: Path, expected: str | None, resumable: bool, key: str | None = None
+) -> Fetched:
+    """The file, from what is left of an earlier attempt on; `key` names those attempts, if not `url`."""
+    partial = Partial(key or url, beside, paths.partial() if resumable else None, checked=expected is not None)
     try:
         fetched = _attempts(request, url, partial)
         if partial.resumed and expected and not fetched.sha256.startswith(expected.lower()):
             output.message(f"{public(url)}: what was resumed does not fit; fetching it whole")
             partial.restart()
             fetched = _attempts(request, url, partial)
-        if pinned not in (None, fetched.sha256):
-            raise LockMismatchError(
-                f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
-                hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
-            )
         return fetched
     except BaseException as error:
         refused = isinstance(error, IntegrityError | NotFoundError | LockMismatchError)
@@ -159,10 +204,10 @@ def fetch(
 
 @dataclass(frozen=True)
 class _Request:
-    """What to ask for, and how."""
+    """What to ask for, and how; `secrets` may be sent to the server of the target."""
 
     target: str
-    token: bool
+    secrets: _Secrets
     refuse_html: bool
     progress: bool
     checked: bool
@@ -218,7 +263,12 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
         partial.restart()  # nothing says whether the file is still the same
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_full_said(partial.path.parent))
-        answer = _open_file(target, stack) if target.startswith("file://") else _open(target, request, partial, stack)
+        if target.startswith("file://"):
+            answer = _open_file(target, stack)
+        elif target.startswith("s3://"):
+            answer = _open_object(target, partial)
+        else:
+            answer = _open(target, request, partial, stack)
         if answer.start == 0 and partial.size:
             partial.restart()  # the file has changed, or the server gives no ranges
         if request.refuse_html and answer.html:
@@ -261,8 +311,8 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
     return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
 
-def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitStack) -> _Answer:
-    """Send the request and follow redirects; `stack` closes what was opened."""
+def _open(url: str, request: _Request, partial: Partial | None, stack: contextlib.ExitStack) -> _Answer:
+    """Send the request, for the rest of `partial` if there is any; follow redirects; `stack` closes what was opened."""
     import requests
     import urllib3
 
@@ -270,10 +320,10 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
 
     session = stack.enter_context(wire.session())
     first = url
-    allowed = request.token and behalf.may_have_secrets(url)
-    secret = _credentials(url) if allowed else None
+    allowed = request.secrets == "all" and behalf.may_have_secrets(url)
+    secret = credentials.of(url) if allowed else credentials.from_netrc(url) if request.secrets == "netrc" else None
     asked = False
-    range_start = _range_start(partial)
+    range_start = None if partial is None else _range_start(partial)
     linked: str | None = None
     hops = 0
     while hops <= MAX_REDIRECTS:
@@ -282,7 +332,7 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
             headers |= request.headers
             if secret:
                 headers["Authorization"] = secret
-        if range_start is not None:
+        if partial is not None and range_start is not None:
             headers["Range"] = f"bytes={range_start}-"
             headers["If-Range"] = str(partial.origin.validator)
         try:
@@ -313,57 +363,107 @@ def _open(url: str, request: _Request, partial: Partial, stack: contextlib.ExitS
         own = allowed and not secret and not asked and _origin(url) == _origin(first)
         if response.status_code in (401, 403, 404) and own:
             asked = True
-            secret = _from_helper(first)
+            secret = credentials.from_helper(first)
             if secret:
                 continue
         return replace(_answer(url, response, partial, range_start), linked=linked)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
 
 
+def length(url: str) -> int | None:
+    """How many bytes the server says a file has; None where it does not.  No secret is sent, nothing of it is read."""
+    settings.check_scheme(settings.rewrite_url(url))
+    request = _Request(settings.rewrite_url(url), "none", True, False, False, {})
+    with contextlib.ExitStack() as stack:
+        try:
+            answer = _open(request.target, request, None, stack)
+        except (HubError, _TryAgain):
+            return None
+        return None if answer.html else answer.length
+
+
 def post_json(url: str, document: Any, media_type: str) -> Any:
     """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
-    import requests
-
-    from hubcli.net import wire
-
     refuse_credentials(url)
     if settings.current().offline:
         raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
     target = settings.rewrite_url(url)
     settings.check_scheme(target)
-    asked = not behalf.may_have_secrets(target)  # by foreign code: then neither token nor helper
-    secret = None if asked else _credentials(target)
-    headers = {"Accept": media_type, "Content-Type": media_type, "Accept-Encoding": "identity"}
-    headers["User-Agent"] = f"hub/{__version__}"
+    headers = {"Accept": media_type, "Content-Type": media_type}
+    # by foreign code: then neither token nor helper
+    secrets: _Secrets = "all" if behalf.may_have_secrets(target) else "none"
     try:
-        with wire.session() as session:
+        _, _, body = _exchange("POST", target, json.dumps(document).encode(), headers, secrets)
+        return json.loads(body)
+    except _TryAgain as error:
+        raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
+    except ValueError as error:
+        raise NetworkError(f"{public(target)}: {_reason(error)}") from None
+
+
+def send(method: str, url: str, content: Path | bytes | None = None) -> tuple[int | None, bytes]:
+    """PUT, GET, HEAD or DELETE at the server of a mirror that is written: length and body of the answer.
+
+    Again and again where a failure may pass.  Raises NotFoundError or NetworkError.  HUB_TOKEN is not sent, what
+    ~/.netrc has for the host is.
+    """
+    settings.check_scheme(url)
+    for left in range(ATTEMPTS - 1, -1, -1):
+        try:
+            _, headers, body = _exchange(method, url, content, {}, "netrc")
+            length = headers.get("Content-Length", "")
+            return int(length) if length.isdecimal() else None, body
+        except _TryAgain as error:
+            if not left:
+                raise NetworkError(f"{public(url)}: {error} ({ATTEMPTS} attempts)", hint="try again later") from None
+            output.message(f"{public(url)}: {error}; trying again")
+            time.sleep(min(error.wait or 2.0**-left, MAX_WAIT))
+    raise AssertionError("unreachable")
+
+
+def _exchange(
+    method: str, url: str, content: Path | bytes | None, more: Mapping[str, str], secrets: _Secrets
+) -> tuple[int, Mapping[str, str], bytes]:
+    """One request with a small answer: status, headers and body, of at most 10 MB."""
+    import requests
+
+    from hubcli.net import wire
+
+    headers = {**more, "Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
+    asked = secrets != "all"
+    secret = credentials.of(url) if secrets == "all" else credentials.from_netrc(url) if secrets == "netrc" else None
+    try:
+        with wire.session() as session, contextlib.ExitStack() as stack:
             while True:
-                with session.post(
-                    target,
-                    data=json.dumps(document).encode(),
+                data = stack.enter_context(content.open("rb")) if isinstance(content, Path) else content
+                with session.request(
+                    method,
+                    url,
+                    data=data,
                     headers={**headers, "Authorization": secret} if secret else headers,
                     stream=True,
                     allow_redirects=False,
                     timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
                 ) as response:
                     if response.status_code == 401 and not secret and not asked:
-                        asked, secret = True, _from_helper(target)
+                        asked, secret = True, credentials.from_helper(url)
                         if secret:
                             continue
-                    _check_status(target, response, ranged=False)
+                    if response.status_code not in (201, 204):
+                        _check_status(url, response, ranged=False)
                     body = b""
                     for part in _body(response):
                         body += part
                         if len(body) > 10_000_000:
-                            raise NetworkError(f"{public(target)}: the answer is too long")
-                    return json.loads(body)
-    except _TryAgain as error:
-        raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
-    except (requests.RequestException, ValueError) as error:
-        raise NetworkError(f"{public(target)}: {_reason(error)}") from None
+                            raise NetworkError(f"{public(url)}: the answer is too long")
+                    return response.status_code, response.headers, body
+    except (requests.ConnectionError, requests.Timeout) as error:
+        raise _TryAgain(_reason(error)) from None
+    except requests.RequestException as error:
+        raise NetworkError(f"{public(url)}: {_reason(error)}") from None
 
 
-def _answer(url: str, response: requests.Response, partial: Partial, range_start: int | None) -> _Answer:
+def _answer(url: str, response: requests.Response, partial: Partial | None, range_start: int | None) -> _Answer:
     status = response.status_code
     if status == 416 and range_start is not None:
         raise _StartAnew("the server does not have the rest")
@@ -377,7 +477,7 @@ def _answer(url: str, response: requests.Response, partial: Partial, range_start
     etag = response.headers.get("ETag")
     start = 0
     length = _length(response)
-    if status == 206:
+    if status == 206 and partial is not None:
         start, length = _content_range(response, partial, range_start or 0)
     return _Answer(
         _body(response),
@@ -445,31 +545,6 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     except ValueError:
         port = None
     return parts.scheme, parts.hostname, port
-
-
-def _credentials(url: str) -> str | None:
-    """The Authorization for the server of `url`: HUB_TOKEN, else the user's netrc file."""
-    from requests.utils import get_netrc_auth
-
-    secret = settings.current().token
-    if secret:
-        return _basic("x-access-token", secret)  # as git sends it
-    pair = get_netrc_auth(url)
-    return _basic(*pair) if pair else None
-
-
-def _from_helper(url: str) -> str | None:
-    """The Authorization that the user's git credential helpers know, once a server asks for one."""
-    from hubcli.net import git
-
-    pair = git.credential(url)
-    return _basic(*pair) if pair else None
-
-
-def _basic(user: str, password: str) -> str:
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    keep_secret(password, encoded)
-    return f"Basic {encoded}"
 
 
 def _redirected(url: str, location: str) -> str:
@@ -555,6 +630,14 @@ def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
     file = stack.enter_context(path.open("rb"))
     parts = iter(lambda: file.read(CHUNK), b"")
     return _Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
+
+
+def _open_object(url: str, partial: Partial) -> _Answer:
+    from hubcli.net import objects
+
+    size, etag = objects.info(url)
+    start = partial.size if etag is not None and etag == partial.origin.validator and partial.size <= size else 0
+    return _Answer(objects.parts(url, start, size), start, size, etag, etag, False)
 
 
 def check_size(url: str, size: int | None) -> None:

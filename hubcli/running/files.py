@@ -108,7 +108,7 @@ def sound(path: Path, name: str) -> Array:
         import soundfile
     except ImportError:
         raise DependencyError(
-            f"{name} needs soundfile, which is not installed", hint="run: python -m pip install 'hubcli[audio]'"
+            f"{name} needs soundfile, which is not installed", hint="run: python -m pip install soundfile"
         ) from None
     try:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
@@ -202,9 +202,7 @@ def _png(name: str, array: Array) -> bytes:
     try:
         from PIL import Image
     except ImportError:
-        raise DependencyError(
-            "writing a picture needs Pillow", hint="run: python -m pip install 'hubcli[image]'"
-        ) from None
+        raise DependencyError("writing a picture needs Pillow", hint="run: python -m pip install Pillow") from None
     picture = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
     if picture.ndim == 3 and picture.shape[0] in (1, 3, 4):
         picture = picture.transpose(1, 2, 0)

@@ -159,7 +159,22 @@ SCHEMAS: dict[str, Schema] = {
         skipped=COUNT,
         sandbox=TEXT,
     ),
-    "hub new DIR": document(path=TEXT, files=each(TEXT)),
+    "hub search WORDS...": document(
+        words=each(TEXT),
+        repositories=each(record(name=TEXT, description=TEXT, topics=each(TEXT), entrypoints=maybe(COUNT))),
+    ),
+    "hub pull SPEC --dry-run": document(
+        spec=TEXT,
+        ref=maybe(TEXT),
+        kind=KIND,
+        commit=maybe(COMMIT),
+        cached=FLAG,
+        files=COUNT,
+        size=COUNT,
+        larger=COUNT,
+        weights=each(record(url=URL, size=maybe(COUNT), cached=FLAG)),
+    ),
+    "hub new DIR": document(path=TEXT, files=each(TEXT), owner=maybe(TEXT), git=FLAG, source=maybe(text("^git[+]"))),
     "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
     "hub convert IN OUT": document(
         tensors=COUNT, bytes=COUNT, format=TEXT, skipped=each(TEXT), shared=each(each(TEXT))
@@ -167,7 +182,23 @@ SCHEMAS: dict[str, Schema] = {
     "hub lock SPEC...": LOCK,
     "hub sync": LOCK,
     "hub outdated": document(
-        outdated=each(record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT)))
+        outdated=each(
+            record(spec=TEXT, kind={"enum": ["branch", "tag"]}, locked=COMMIT, current=maybe(COMMIT), newer=maybe(TEXT))
+        )
+    ),
+    "hub mirror TARGET": document(
+        target=TEXT,
+        files=each(
+            record(
+                file=text("^(git/[0-9a-f]{2}/[0-9a-f]{40}[.]pack|sha256/[0-9a-f]{2}/[0-9a-f]{64})$"),
+                name=TEXT,
+                url=URL,
+                size=COUNT,
+                written=FLAG,
+            )
+        ),
+        written=COUNT,
+        removed=COUNT,
     ),
     "hub cache dir": document(path=TEXT),
     "hub cache ls": document(repos=each(REPO), weights=each(record(**WEIGHT, last_used=NUMBER))),
@@ -195,11 +226,33 @@ SCHEMAS: dict[str, Schema] = {
     "hub trust import FILE": TRUST,
     "hub trust rm SPEC": TRUST,
     "hub completion SHELL": document(shell={"enum": ["bash", "zsh", "fish"]}, script=TEXT),
+    "hub import-torch-hub": document(
+        dry_run=FLAG,
+        weights=each(
+            record(
+                path=TEXT,
+                size=COUNT,
+                sha256=maybe(SHA256),
+                status={"enum": ["new", "there", "refused"]},
+                reason=maybe(TEXT),
+            )
+        ),
+        checkouts=each(
+            record(
+                path=TEXT,
+                spec=maybe(TEXT),
+                status={"enum": ["pulled", "there", "found", "left"]},
+                changed=maybe(COUNT),
+                reason=maybe(TEXT),
+            )
+        ),
+        trusted_list=maybe(TEXT),
+    ),
     "hub env": document(
         hubcli=TEXT,
         python=TEXT,
         platform=TEXT,
-        paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT),
+        paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT, mirror=maybe(URL)),
         backends=mapping(maybe(TEXT)),
         processor=record(instructions=maybe(TEXT), onednn=maybe(TEXT), left_to_numpy=each(TEXT)),
         libraries=mapping(maybe(TEXT)),

@@ -29,7 +29,9 @@ EXAMPLES: dict[str, Any] = {
 # heading: arguments; {net} is the weights' URL, {file} their name, {dir} a folder to write to
 COMMANDS = {
     "error": ["load", "o/m:v1", "nope"],
+    "hub search WORDS...": ["search", "unet"],
     "hub pull SPEC": ["pull", "o/m:v1", "--weights", "net", "-k", "url={net}"],
+    "hub pull SPEC --dry-run": ["pull", "o/m", "--dry-run"],
     "hub list SPEC": ["list", "o/m:v1"],
     "hub list": ["list"],
     "hub help SPEC ENTRYPOINT": ["help", "o/m:v1", "net"],
@@ -49,6 +51,7 @@ COMMANDS = {
     "hub lock SPEC...": ["lock", "o/m:v1", "o/m", "-o", "{dir}/hub.lock"],
     "hub sync": ["sync", "--locked", "--lock-file", "{dir}/hub.lock"],
     "hub outdated": ["outdated", "--lock-file", "{dir}/hub.lock"],
+    "hub mirror TARGET": ["mirror", "{dir}/mirror", "--lock-file", "{dir}/hub.lock"],
     "hub cache dir": ["cache", "dir"],
     "hub cache ls": ["cache", "ls"],
     "hub cache verify": ["cache", "verify", "--repair"],
@@ -59,6 +62,7 @@ COMMANDS = {
     "hub trust ls": ["trust", "ls"],
     "hub trust rm SPEC": ["trust", "rm", "o/m"],
     "hub completion SHELL": ["completion", "fish"],
+    "hub import-torch-hub": ["import-torch-hub"],
     "hub env": ["env"],
 }  # fmt: skip
 
@@ -74,9 +78,22 @@ def _leave_something(hub: Path) -> None:
     os.utime(left, (0, 0))
 
 
+def _name_weights(hub: Path) -> None:
+    repository = Repository(hub.parent / "served/o/m.git", hub.parent / "served/.work/o/m")
+    repository.commit({"urls.py": "URL = 'http://127.0.0.1:9/net.pth'\n"})
+
+
 def _move_the_branch(hub: Path) -> None:
     repository = Repository(hub.parent / "served/o/m.git", hub.parent / "served/.work/o/m")
     repository.commit({"more.py": ""})
+
+
+def _have_used_torch_hub(hub: Path) -> None:
+    old = hub.parent / ".cache" / "torch" / "hub"
+    (old / "checkpoints").mkdir(parents=True)
+    (old / "checkpoints" / "old.pth").write_text("x")
+    (old / "o_m_v1").mkdir()
+    (old / "o_m_v1" / "hubconf.py").write_text("")
 
 
 # what happens to the cache before a command, so that it has something to tell
@@ -84,6 +101,8 @@ BEFORE = {
     "hub cache verify": _lose_a_blob,
     "hub cache prune": _leave_something,
     "hub outdated": _move_the_branch,
+    "hub pull SPEC --dry-run": _name_weights,
+    "hub import-torch-hub": _have_used_torch_hub,
 }
 # commands without an example of their own: their documents have the form of another's
 SAME = {
@@ -110,6 +129,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
             "TORCH_HUB_DIR": str(root / "hub"),
             "HOME": str(root),
             "XDG_CONFIG_HOME": str(root / "config"),
+            "XDG_CACHE_HOME": str(root / ".cache"),
             "HUB_ALLOW_PROTOCOLS": "http",
             "HUB_GIT_URL": f"{served.url}/{{owner}}/{{repo}}.git",
             "HUB_TRUST": "commit",
@@ -144,7 +164,7 @@ def leaves(command: click.Command, path: str = "hub") -> Iterator[str]:
 def test_every_command_has_an_example_and_a_schema():
     assert set(SCHEMAS) == set(COMMANDS) == set(EXAMPLES) | set(SAME)
     assert not set(EXAMPLES) & set(SAME)
-    titles = {re.sub(r" [A-Z_.]+", "", title) for title in COMMANDS}
+    titles = {re.sub(r" (--[a-z-]+|[A-Z_.]+)", "", title) for title in COMMANDS}
     assert titles == {"error", *leaves(cli.hub)}
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)

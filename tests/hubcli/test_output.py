@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import subprocess
 import sys
+import types
+from typing import Any
 
 import pytest
 
@@ -118,3 +121,66 @@ def test_fd1_to_stderr() -> None:
     assert result.stdout == "before\nafter\n"
     for word in ("python", "descriptor", "c library", "child", "nested", "after nested"):
         assert word in result.stderr
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """A kernel's IPython and ipywidgets, as far as rich speaks to them; what they are given to show."""
+    shown: list[dict[str, str]] = []
+
+    def display(made: Any, **more: Any) -> None:
+        if hasattr(made, "_repr_mimebundle_"):
+            shown.append(made._repr_mimebundle_(include=[], exclude=[]))
+
+    class Output:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
+        def clear_output(self, wait: bool = False) -> None: ...
+        def close(self) -> None:
+            shown.append({"closed": ""})
+
+    shell = type("ZMQInteractiveShell", (), {})()
+    for name, content in {
+        "IPython": {"get_ipython": lambda: shell},
+        "IPython.display": {"display": display},
+        "ipywidgets": {"Output": Output},
+    }.items():
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return shown
+
+
+def test_a_bar_in_a_notebook(notebook: list[dict[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("net.pth", 4_000_000) as bar:
+        bar.update(1_000_000)
+        bar.set(2_000_000, 4_000_000, "\x1b[31mnet.pth")
+        bar._bar.refresh()  # which a thread does ten times a second
+    drawn = notebook[: notebook.index({"closed": ""})]
+    assert any("2.0/4.0 MB" in one["text/plain"] and "net.pth" in one["text/html"] for one in drawn)
+    assert not any("\x1b" in text for one in notebook for text in one.values())
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_no_bar_where_a_notebook_cannot_show_one(
+    notebook: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ipywidgets")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with output.progress("net.pth", 4) as bar:
+        bar.update()
+    assert not bar.shown and notebook == []
+    settings.override(quiet=True)
+    assert not output.progress("net.pth").shown
+
+
+def test_a_bar_may_lose_its_end(notebook: list[dict[str, str]]) -> None:
+    with output.progress("fetching", unit="objects") as bar:
+        bar.set(2, 4, "receiving")
+        bar.set(2, None, "receiving 1.2 MiB")
+        (task,) = bar._bar.tasks
+        assert task.total is None and task.description == "receiving 1.2 MiB"
+        bar.set(4, 4)
+        assert task.total == 4 and task.percentage == 100

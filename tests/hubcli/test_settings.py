@@ -84,6 +84,11 @@ def test_broken_toml() -> None:
         ("HUB_TRUST", "always", "HUB_TRUST must be one of once, commit, repo, strict"),
         ("HUB_ALLOW_PROTOCOLS", "https,ext", "lists 'ext'"),
         ("HUB_REWRITE", "https://a/", "'https://a/' is not FROM=TO"),
+        ("HUB_MIRROR", "mirror", "HUB_MIRROR: 'mirror' is no mirror"),
+        ("HUB_MIRROR", "ftp://h/x", "is no mirror"),
+        ("HUB_MIRROR", "https:///x", "is no mirror"),
+        ("HUB_MIRROR", "https://h/x?key=1", "is no mirror"),
+        ("HUB_MIRROR", "https://me:pw@h/x", "HUB_MIRROR carries credentials"),
         ("HUB_GIT_URL", "https://h/{owner}", "must contain {owner} and {repo}"),
         ("HUB_GIT_URL", "https://h/{owner}/{repo}/{branch}", "is not a template"),
     ],
@@ -103,6 +108,21 @@ def test_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HUB_REWRITE")
     write_config('[rewrite]\n"https://b/" = "https://c/"\n')
     assert settings.rewrite_url("https://b/y") == "https://c/y"
+
+
+def test_mirrors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.current().mirror is None
+    for given, meant in (
+        ("https://h/x/", "https://h/x"),
+        ("s3://bucket/hub", "s3://bucket/hub"),
+        ("/srv/hub/", "file:///srv/hub"),
+        ("~/hub", (Path.home() / "hub").as_uri()),
+    ):
+        monkeypatch.setenv("HUB_MIRROR", given)
+        assert settings.current().mirror == meant
+    monkeypatch.delenv("HUB_MIRROR")
+    write_config('mirror = "https://c/m"\n')
+    assert settings.current().mirror == "https://c/m"
 
 
 def test_schemes(monkeypatch: pytest.MonkeyPatch) -> None:

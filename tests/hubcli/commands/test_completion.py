@@ -38,6 +38,8 @@ def complete(sample_server, monkeypatch):
 
 def test_words(complete):
     assert complete("he") == ["help"]
+    assert complete("sea") == ["search"] and complete("imp") == ["import-torch-hub"]
+    assert complete("mirror", "--p") == ["--prune"] and complete("mirror", "") == ["(file)"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
     assert complete("list", "o") == ["o/r", "o/r:main", "o/r:v1"]
     assert complete("cache", "rm", "o/r:") == ["o/r:main", "o/r:v1"]

@@ -36,6 +36,12 @@ def test_document(hub_root: Path) -> None:
     assert not hub_root.exists()
 
 
+def test_the_mirror_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)["paths"]["mirror"] is None
+    monkeypatch.setenv("HUB_MIRROR", f"{tmp_path}/")
+    assert json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)["paths"]["mirror"] == tmp_path.as_uri()
+
+
 def test_for_people() -> None:
     result = CliRunner().invoke(cli.hub, ["env"])
     assert result.exit_code == 0 and "libraries.click" in result.stdout

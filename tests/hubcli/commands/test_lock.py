@@ -297,3 +297,25 @@ def test_usage(model, tmp_path):
     for command in (["sync"], ["outdated"], ["lock", "o/m:v1"], ["pull", "o/m:v1", "--locked"]):
         refused(hub(*command), 9, "hub.lock is no lock file that hub can use")
     assert Path("hub.lock").read_text() == "version = ["
+
+
+def test_newer_tags_are_told(model):
+    assert hub("lock", "o/m:v1", "o/m").exit_code == 0
+    assert "nothing has moved" in hub("outdated").stdout
+    model.repository.git("tag", "v1.0.1-rc1")
+    model.repository.git("tag", "nightly-9")
+    model.repository.git("tag", "v0.9")
+    model.repository.push()
+    assert "nothing has moved" in hub("outdated").stdout
+    for tag in ("v1.9", "v1.10", "v1.2"):
+        model.repository.git("tag", "-a", "-m", "annotated", tag)
+    model.repository.push()
+    result = hub("--json", "outdated")
+    assert result.exit_code == 0 and not result.stderr
+    (one,) = json.loads(result.stdout)["outdated"]
+    assert (one["spec"], one["newer"]) == ("o/m:v1", "v1.10") and one["current"] == one["locked"]
+    assert hub("outdated").stdout.split() == ["o/m:v1", "tag", one["locked"][:12], "newer:", "v1.10"]
+    model.repository.git("tag", "-f", "v1", model.repository.commit({"more.py": ""}))
+    model.repository.push()
+    result = hub("outdated", "o/m:v1")
+    assert result.exit_code == 6 and "newer: v1.10" in result.stdout and "should stay" in result.stderr

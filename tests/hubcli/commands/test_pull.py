@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubcli import cli
-from tests.servers import Repository, Served, dead_server, git_server
+from tests.servers import Repository, Served, dead_server, file_server, git_server
 
 HUBCONF = """
 import pathlib
@@ -206,3 +206,56 @@ def test_json_failures_name_the_spec(server: Served) -> None:
     assert result.exit_code == 3 and result.stderr == ""
     error = json.loads(result.stdout)["error"]
     assert (error["code"], error["spec"]) == ("not_found", "o/r:v2")
+
+
+class TestDryRun:
+    """Sizes before the download; nothing is kept, nobody is asked whom the code names before it is trusted."""
+
+    @pytest.fixture
+    def weights(self, tmp_path, sample, sample_server):
+        (tmp_path / "files").mkdir()
+        (tmp_path / "files" / "net.pth").write_bytes(b"x" * 1234)
+        with file_server(tmp_path / "files") as served:
+            code = f"A = '{served.url}/net.pth'\nB = \"{served.url}/missing.pth\"\nC = 'https://x/page.html'\n"
+            sample.commit({"weights.py": code, "large.bin": b"y" * 300_000, "data/small.txt": "z"}, tag="v2")
+            yield served
+
+    def look(self, *more: str) -> dict:
+        result = CliRunner().invoke(cli.hub, ["--json", "pull", "o/r:v2", "--dry-run", *more])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def test_what_it_tells(self, weights, sample, hub_root):
+        made = self.look()
+        assert (made["kind"], made["ref"], made["cached"]) == ("tag", "v2", False)
+        assert made["commit"] == sample.git("rev-parse", "v2")
+        sizes = {name: len((sample.work / name).read_bytes()) for name in sample.git("ls-files").split()}
+        assert (made["files"], made["larger"]) == (len(sizes) - 1, 1)
+        assert made["size"] == sum(sizes.values()) - 300_000
+        assert [(one["url"].rpartition("/")[2], one["size"]) for one in made["weights"]] == [
+            ("net.pth", None), ("missing.pth", None),
+        ]  # fmt: skip
+        assert weights.requests == [] and not hub_root.exists()
+
+    def test_sizes_of_weights_are_asked_of_trusted_code(self, weights, hub_root):
+        assert [one["size"] for one in self.look("--trust", "once")["weights"]] == [1234, None]
+        assert weights.sent < 200_000 and not (hub_root / "checkpoints").exists()
+        assert not any("Authorization" in request.headers for request in weights.requests)
+
+    def test_what_is_cached(self, weights, sample_server):
+        assert CliRunner().invoke(cli.hub, ["pull", "o/r:v2"]).exit_code == 0
+        sample_server.reset()
+        made = self.look()
+        assert made["cached"] and made["larger"] == 0 and made["size"] > 300_000 and len(made["weights"]) == 2
+        assert sample_server.requests == []
+
+    def test_a_server_without_filters(self, weights, sample):
+        sample.git("config", "uploadpack.allowFilter", "false", cwd=sample.bare)
+        made = self.look()
+        assert made["larger"] == 0 and made["size"] > 300_000
+
+    def test_what_it_does_not_go_with(self, weights):
+        for option in (["--weights", "thing"], ["--lfs"], ["--force-reload"], ["--accept-changed"]):
+            result = CliRunner().invoke(cli.hub, ["pull", "o/r:v2", "--dry-run", *option])
+            assert result.exit_code == 2 and "--dry-run goes with" in result.stderr
+        assert CliRunner().invoke(cli.hub, ["--offline", "pull", "o/r:v2", "--dry-run"]).exit_code == 5

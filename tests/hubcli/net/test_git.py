@@ -278,6 +278,40 @@ class TestEnvironment:
         remote.fetch(db, "+refs/heads/main:refs/hub/x", "--depth=1", progress=Bar())  # type: ignore[arg-type]
         assert any(done == total == 32 and label == "receiving" for done, total, label in Bar.seen)
 
+    def test_a_large_object_moves_the_bar(self, root: Path, server: Served, tmp_path: Path) -> None:
+        """git counts objects, and says how much has come: a bar at 2 of 3 would stand still for a minute."""
+        seen: list[tuple[float, float | None, str]] = []
+
+        class Bar(output.Progress):
+            def set(self, completed: float, total: float | None, label: str | None = None) -> None:
+                seen.append((completed, total, label or ""))
+
+        class Slow:
+            def __init__(self, file: Any) -> None:
+                self.file = file
+
+            def write(self, body: bytes) -> None:
+                for start in range(0, len(body), 200_000):
+                    self.file.write(body[start : start + 200_000])
+                    time.sleep(0.3 if len(body) > 1_000_000 else 0)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.file, name)
+
+        def slowly(handler: Any) -> bool:
+            handler.wfile = Slow(handler.wfile)
+            return False
+
+        repo = Repository.create(root, "o/r")
+        repo.commit({"large.bin": os.urandom(2_000_000)})
+        server.fault = slowly
+        db = tmp_path / "db.git"
+        git.create(db)
+        git.Remote.of(url(server)).fetch(db, "+refs/heads/main:refs/hub/x", "--depth=1", progress=Bar())
+        receiving = [(total, label) for _, total, label in seen if label.startswith("receiving")]
+        assert any(total is None and "iB" in label for total, label in receiving)
+        assert receiving[-1][0] == 3
+
 
 BUSY = """#!/bin/sh
 while :; do echo "Receiving objects:   1% (1/100)" >&2; done

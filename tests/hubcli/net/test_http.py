@@ -18,7 +18,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import http
+from hubcli.net import credentials, http
 from hubcli.net.partials import Partial
 from tests.servers import Scripted, dead_server, file_server, scripted_server, send
 
@@ -250,12 +250,12 @@ def test_netrc_is_for_the_first_server_only(scripted, beside, isolated, tmp_path
     with file_server(tmp_path / "files") as other:
         scripted.answer = lambda handler, count: send(handler, 302, b"", Location=f"{other.url}/net.pth")
         http.fetch(f"{scripted.url}/net.pth", beside)
-        assert scripted.seen[0][1]["Authorization"] == http._basic("me", "pa55")
+        assert scripted.seen[0][1]["Authorization"] == credentials._basic("me", "pa55")
         assert "Authorization" not in other.requests[0].headers  # netrc knows no ports; hub does
         http.fetch(f"{scripted.url}/net.pth", beside, token=False)
         assert "Authorization" not in scripted.seen[-1][1]
     with settings.overriding(token="t0ken"):
-        assert http._credentials(scripted.url) == http._basic("x-access-token", "t0ken")
+        assert credentials.of(scripted.url) == credentials._basic("x-access-token", "t0ken")
 
 
 def test_gits_credential_helpers_are_asked_when_the_server_asks(scripted, beside, isolated):
@@ -268,7 +268,7 @@ def test_gits_credential_helpers_are_asked_when_the_server_asks(scripted, beside
     (isolated / ".gitconfig").write_text(f"[credential]\n helper = {helper}\n")
 
     def answer(handler, count):
-        right = handler.headers.get("Authorization") == http._basic("me", "pa55")
+        right = handler.headers.get("Authorization") == credentials._basic("me", "pa55")
         send(handler, 200 if right else 401, BODY)
 
     scripted.answer = answer

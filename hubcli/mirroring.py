@@ -1,0 +1,127 @@
+"""`hub mirror`: writes what a lock file names as a static tree that clients with HUB_MIRROR ask first.
+
+What lies there and who reads it: `hubcli/net/mirror.py`.  Files under a digest's name never change, so a run that was
+killed is gone on with by the next, a second run writes what is new, and the index comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubcli import lockfile, output, paths, settings
+from hubcli.cache import store
+from hubcli.cache.reftable import Table
+from hubcli.cache.weights import Weight
+from hubcli.errors import IntegrityError
+from hubcli.lockfile import Lock, Repo, Weights
+from hubcli.net import mirror
+from hubcli.net.targets import INDEX, Target
+from hubcli.spec import RepoSpec
+
+_SCHEMA = 1
+_PLACE = re.compile(r"git/[0-9a-f]{2}/[0-9a-f]{40}\.pack|sha256/[0-9a-f]{2}/[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file of the mirror: `pin` is what it holds, `size` in bytes, `written` by this run."""
+
+    pin: Repo | Weights
+    place: str
+    size: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """What a run has done: files of the lock file in its order, and how many others it removed."""
+
+    target: str
+    items: tuple[Item, ...]
+    removed: int
+
+
+def write(lock: Lock, target: Target, *, prune: bool = False) -> Mirrored:
+    """Fetch all that `lock` names, and bring what `target` lacks of it there; with `prune` take the rest away.
+
+    Raises IntegrityError where an index lies that hub has not written.
+    """
+    index = _read_index(target)
+    fetched = lockfile.fetch(lock)
+    with settings.overriding(lock=lock), output.progress(f"mirroring to {target.name}", None) as bar:
+        items = [_write_commit(target, pin, index, bar) for pin in lock.repos]
+        items += [_write_weights(target, pin, weight, bar) for pin, weight in zip(lock.weights, fetched)]
+    entries = {} if prune else dict(index)
+    entries |= {place: _entry(place, items) for place in dict.fromkeys(item.place for item in items)}
+    if entries != index:
+        document = {"schema": _SCHEMA, "files": dict(sorted(entries.items()))}
+        target.put(INDEX, json.dumps(document, indent=1).encode() + b"\n")
+    gone = sorted(set(index) - set(entries))
+    for place in gone:
+        target.delete(place)
+    return Mirrored(target.name, tuple(items), len(gone))
+
+
+def _write_commit(target: Target, pin: Repo, index: Mapping[str, Any], bar: output.Progress) -> Item:
+    from hubcli.net import git
+
+    place = mirror.place_of_commit(pin.commit)
+    # only of what the index names is the size known that a whole pack has
+    size = target.size(place) if place in index else None
+    if size is not None and size == index[place]["size"]:
+        return Item(pin, place, size, False)
+    spec = RepoSpec.parse(pin.spec)
+    db = paths.db(Table.read(spec).key)
+    if not git.has_commit(db, pin.commit):
+        store.ensure(spec, force_reload=True)
+    partial = paths.partial(paths.ensure_root())
+    partial.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{paths.unique()}.", dir=partial) as folder:
+        pack = git.write_pack(db, pin.commit, Path(folder))
+        size = pack.stat().st_size
+        target.put(place, pack)
+    bar.update(size)
+    return Item(pin, place, size, True)
+
+
+def _write_weights(target: Target, pin: Weights, weight: Weight, bar: output.Progress) -> Item:
+    place = mirror.place_of_digest(pin.sha256)
+    missing = target.size(place) != pin.size
+    if missing:
+        target.put(place, weight.path, pin.sha256)
+        bar.update(pin.size)
+    return Item(pin, place, pin.size, missing)
+
+
+def _entry(place: str, items: list[Item]) -> dict[str, Any]:
+    here = [item for item in items if item.place == place]
+    urls = sorted({item.pin.url for item in here})
+    names = sorted({item.pin.spec if isinstance(item.pin, Repo) else item.pin.file for item in here})
+    return {"size": here[0].size, "urls": urls, "names": names}
+
+
+def _read_index(target: Target) -> dict[str, Any]:
+    """What the index lists, by place."""
+    content = target.read(INDEX)
+    if content is None:
+        return {}
+    try:
+        document = json.loads(content)
+        if document["schema"] != _SCHEMA:
+            raise ValueError(f"its form is {document['schema']!r}")
+        files = dict(document["files"])
+        for place, entry in files.items():
+            if not _PLACE.fullmatch(place) or not isinstance(entry["size"], int):
+                raise ValueError(f"{place[:100]!r} is no file of a mirror")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise IntegrityError(
+            f"{target.name}/{INDEX} is none that hub has written: {str(error)[:200]}",
+            hint="name another place, or remove that file if it is a broken mirror's",
+        ) from None
+    return files
