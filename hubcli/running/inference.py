@@ -158,7 +158,7 @@ def read_picture(file: Any, name: str) -> Any:
     except ImportError:
         raise DependencyError(
             f"{name} is a picture, and Pillow is not installed",
-            hint="run: python -m pip install 'hubcli[image]'",
+            hint="run: python -m pip install Pillow",
         ) from None
     try:
         with Image.open(file) as opened:
