@@ -329,13 +329,13 @@ def try_bound(package: Package) -> Result:
         shutil.rmtree(partial, ignore_errors=True)
         how = ("--no-deps", "--no-build-isolation") if package.torch else ("--constraint", "/dev/stdin")
         command = [str(PYTHON), "-m", "pip", "install", "-q", *how, "--target", str(partial)]
-        command.append(f"{package.distribution}=={version}")
+        command += [f"{package.distribution}=={version}", *beside(package, version)]
         done = subprocess.run(command, input="torch<0\n", capture_output=True, text=True)
         if done.returncode:
             error = f"cannot be installed: {done.stderr.strip()[-300:]}"
             return Result(package.name, version, 0, {}, [error], time.monotonic() - start)
         partial.rename(folder)
-    variables = {**environment(package, package.tested[-1]), "PYTHONPATH": str(folder)}
+    variables = {**environment(package, package.tested[-1]), "PYTHONPATH": str(folder), "OTHER_RELEASE": "1"}
     logs = HOME / "logs" / f"{package.name}-{version}-bound"
     failed = import_all([package.name], variables, logs / "import.log")
     problems = [f"cannot import {module}: {error}: {text}" for module, (error, text) in failed.items()]

@@ -3,8 +3,17 @@
 It imports nothing that Python has not imported already, and hides no other `sitecustomize`.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.machinery import ModuleSpec
+    from importlib.metadata import Distribution
+    from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # where engine and hubcli lie
@@ -13,18 +22,18 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # where engine
 class _Torch:
     """Puts the engine's own finder in its place when something asks for torch."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name.partition(".")[0] != "torch":
             return None
         self._replace()
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
                 return spec
         return None
 
-    def find_distributions(self, context=None):
+    def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
         if getattr(context, "name", None) != "torch":
             return ()
         self._replace()
@@ -32,7 +41,7 @@ class _Torch:
 
         return torch_alias.distributions(context)
 
-    def _replace(self):
+    def _replace(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         _find_engine()
@@ -41,7 +50,7 @@ class _Torch:
         torch_alias.register()
 
 
-def _find_engine():
+def _find_engine() -> None:
     """Let `import engine` be ours; ImportError where this process has a module of that name in front of it."""
     from importlib.util import find_spec
 
@@ -59,13 +68,13 @@ def _find_engine():
         )
 
 
-def _start():
+def _start() -> None:
     """Serve torch where this is the Python that is meant."""
     if os.environ.get("ENGINE_TORCH_FOR") == sys.prefix:
         sys.meta_path.insert(0, _Torch())
 
 
-def _run_next():
+def _run_next() -> None:
     """Run the `sitecustomize` that this one stands before."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
