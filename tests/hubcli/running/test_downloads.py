@@ -267,3 +267,23 @@ def test_a_zip_with_a_checkpoint_inside(call: Call, served: Served, tmp_path: Pa
     assert call("state", f"{served.url}/net.zip").value["w"].tolist() == [1.0, 1.0, 1.0]
     with settings.overriding(offline=True):
         assert call("state", f"{served.url}/net.zip").weights[0].file == "net.zip"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
+@pytest.mark.parametrize("entrypoint", ["urlopen", "requests_get", "requests_stream"])
+def test_in_a_sandbox_the_parent_fetches(served: Served, tmp_path: Path, entrypoint: str) -> None:
+    from hubcli.confined import jobs, sandbox
+    from hubcli.confined.broker import Broker
+
+    found = next((name for name, reason in sandbox.reasons().items() if reason is None), None)
+    if found is None:
+        pytest.skip(f"no sandbox on this machine: {sandbox.reasons()}")
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "hubconf.py").write_text(HUBCONF)
+    checkout = store.ensure(RepoSpec.parse(str(tmp_path / "repo")))
+    for offline in (False, True):
+        with settings.overriding(offline=offline):
+            job = jobs.Job("load", checkout, entrypoint, (f"{served.url}/net.bin", "net.bin"), {}, "engine")
+            loaded = jobs.load(job, sandbox.mechanism(found), Broker(checkout, entrypoint), None)
+        assert [one.sha256 for one in loaded.weights] == [SHA]
+    assert [request.method for request in served.requests] == ["GET"]
