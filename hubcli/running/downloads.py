@@ -150,13 +150,9 @@ def _requests_get(original: Original, url: Any, params: Any = None, **kwargs: An
     got = _obtained(url) if plain and _is_weights(url) else None
     if got is None:
         return original(url, params=params, **kwargs)
-    from requests import Request
-    from requests.adapters import HTTPAdapter
-    from urllib3.response import HTTPResponse
+    from hubcli.net import wire
 
-    said = {"Content-Length": str(got[0])}
-    answer = HTTPResponse(got[1].open("rb"), said, 200, reason="OK", preload_content=False)
-    made = HTTPAdapter().build_response(Request("GET", url).prepare(), answer)
+    made = wire.as_answered(url, got[1], got[0])
     if not kwargs.get("stream"):
         _ = made.content
     return made
