@@ -301,7 +301,8 @@ def _failure(outcome: Outcome, stage: str, explicit: bool) -> tuple[Status, str]
         return "needs-network", text
     if error.code == UsageError.code and stage == "build" and not explicit:
         return "skipped", f"it needs arguments: {text}"
-    if isinstance(error, HubError) and error.hint and error.code != RepositoryCodeError.code:
+    generic = error.code == RepositoryCodeError.code and "HUB_DEBUG" in (error.hint or "")
+    if isinstance(error, HubError) and error.hint and not generic:
         text += f" (hint: {output.printable(error.hint)})"
     return "failed", text
 

@@ -332,6 +332,11 @@ def partial(root: Path | None = None) -> Path:
     return (root or hub_dir()) / "partial"
 
 
+def written(name: str) -> Path:
+    """Where what code has written into a checkout is moved."""
+    return hub_dir() / "written" / name
+
+
 def locks(root: Path | None = None) -> Path:
     """Lock files; they only save double work."""
     return (root or hub_dir()) / "locks"

@@ -8,6 +8,7 @@ that cannot be are compared with tests/packages/missing/NAME.txt, then tests/pac
       --write   write missing/NAME.txt anew (the reasons of known lines stay)
       --gaps    write the table in docs/gaps.md from the last results of every package
       --pin     write tests/packages/constraints.txt from what is installed
+      --bounds  install, import and use the lowest release that each row's `versions` admits, and nothing else
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Package:
     tested: tuple[str, ...]
     needs: tuple[str, ...]
     torchy: tuple[str, ...]
+    versions: str = ""
+    torch: bool = True
 
 
 @dataclass(frozen=True, order=True)
@@ -69,7 +72,15 @@ def rows() -> list[Package]:
     """The rows with tested versions, in the order of the file."""
     found = tomllib.loads(TABLE.read_text())
     return [
-        Package(name, row["distribution"], tuple(row["tested"]), tuple(row["needs"]), tuple(row["torchy"]))
+        Package(
+            name,
+            row["distribution"],
+            tuple(row["tested"]),
+            tuple(row["needs"]),
+            tuple(row["torchy"]),
+            row["versions"],
+            row.get("torch", True),
+        )
         for name, row in found.items()
         if row.get("tested")
     ]
@@ -295,6 +306,46 @@ def try_one(package: Package, version: str, write: bool) -> Result:
     return result
 
 
+def lowest(package: Package) -> str:
+    """The lowest release on the index that the row's `versions` admits."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    command = [str(PYTHON), "-m", "pip", "index", "versions", package.distribution]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    listing = said.partition("Available versions:")[2].partition("\n")[0]
+    known = [one.strip() for one in listing.split(",") if one.strip()]
+    fitting = SpecifierSet(package.versions)
+    return min((one for one in known if one in fitting), key=Version)
+
+
+def try_bound(package: Package) -> Result:
+    """Import the lowest release of a row, and run its use; one that is free of torch comes with its requirements."""
+    start = time.monotonic()
+    version = lowest(package)
+    folder = HOME / "bounds" / f"{package.name}-{version}"
+    if not folder.exists():
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        how = ("--no-deps", "--no-build-isolation") if package.torch else ("--constraint", "/dev/stdin")
+        command = [str(PYTHON), "-m", "pip", "install", "-q", *how, "--target", str(partial)]
+        command += [f"{package.distribution}=={version}", *beside(package, version)]
+        done = subprocess.run(command, input="torch<0\n", capture_output=True, text=True)
+        if done.returncode:
+            error = f"cannot be installed: {done.stderr.strip()[-300:]}"
+            return Result(package.name, version, 0, {}, [error], time.monotonic() - start)
+        partial.rename(folder)
+    variables = {**environment(package, package.tested[-1]), "PYTHONPATH": str(folder), "OTHER_RELEASE": "1"}
+    logs = HOME / "logs" / f"{package.name}-{version}-bound"
+    failed = import_all([package.name], variables, logs / "import.log")
+    problems = [f"cannot import {module}: {error}: {text}" for module, (error, text) in failed.items()]
+    used = not problems and (HERE / "uses" / f"{package.name}.py").exists()
+    status = run([str(HERE / "use.py"), package.name], variables, logs / "use.log") if used else 0
+    if status != 0:
+        problems.append(f"its use failed ({status}):\n{tail(logs / 'use.log')}")
+    return Result(package.name, version, 1, failed, problems, time.monotonic() - start)
+
+
 def tail(log: Path) -> str:
     """The last lines of a log."""
     return "\n".join("      " + line for line in log.read_text(errors="replace").splitlines()[-15:])
@@ -349,26 +400,29 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status 1 where a package does other than its list and its use say."""
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("names", nargs="*")
-    for option in ("--write", "--gaps", "--pin", "--setup"):
+    for option in ("--write", "--gaps", "--pin", "--setup", "--bounds"):
         parser.add_argument(option, action="store_true")
     given = parser.parse_args(arguments)
     every = rows()
     table = tried(every)
-    if unknown := set(given.names) - {p.name for p in table}:
+    if unknown := set(given.names) - {p.name for p in (every if given.bounds else table)}:
         parser.error(f"no use of it in tests/packages/uses: {', '.join(sorted(unknown))}")
     if given.gaps:
         write_gaps(table)
         return 0
-    installed = with_theirs(table, every)
+    installed = with_theirs(every if given.bounds else table, every)
     set_up(installed)
     if given.pin:
         pin(installed)
     if given.setup or given.pin:
         return 0
-    chosen = [p for p in table if not given.names or p.name in given.names]
+    chosen = [p for p in (every if given.bounds else table) if not given.names or p.name in given.names]
     results: dict[str, list[Result]] = {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        waiting = [pool.submit(try_one, p, version, given.write) for p in chosen for version in p.tested]
+        if given.bounds:
+            waiting = [pool.submit(try_bound, p) for p in chosen]
+        else:
+            waiting = [pool.submit(try_one, p, version, given.write) for p in chosen for version in p.tested]
         for one in concurrent.futures.as_completed(waiting):
             result = one.result()
             results.setdefault(result.package, []).append(result)

@@ -85,6 +85,7 @@ MAY_USE_THE_ENGINE = (
     "hubcli.running.invoke",
     "hubcli.running.checkpoints",
     "hubcli.running.isolation",
+    "hubcli.running.child_site.sitecustomize",
     "hubcli.running.files",
     "hubcli.confined.jobs",
     "hubcli.running.profiling",

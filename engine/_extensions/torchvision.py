@@ -43,6 +43,7 @@ for _schema, _function in {
         "qroi_align"
     ),
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor": detection.nms,
+    "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor": detection.box_iou_rotated,
     f"roi_align({_BILINEAR}, int sampling_ratio, bool aligned) -> Tensor": detection.roi_align,
     f"_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, {_SIZES}, {_SHAPE}, int sampling_ratio, "
     "bool aligned) -> Tensor": detection.roi_align_backward,

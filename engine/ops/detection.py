@@ -118,6 +118,85 @@ def nms(xp, dets, scores, iou_threshold: float):
     return xp.concatenate(kept) if kept else xp.empty(0, "int64")
 
 
+# --- rotated boxes
+
+# Signs of a rectangle's corners, one after the other around it
+_CORNERS = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
+
+
+def _sides(xp, boxes, other):
+    """The corners of `boxes`, x and y, seen from the centre of `other`.  (..., 5) -> 2 x (..., 4)."""
+    angle = boxes[..., 4:] * (np.pi / 180)
+    cos, sin = xp.cos(angle), xp.sin(angle)
+    along = boxes[..., 2:3] * xp.asarray([x for x, _ in _CORNERS])
+    across = boxes[..., 3:4] * xp.asarray([y for _, y in _CORNERS])
+    x = boxes[..., :1] - other[..., :1] + along * cos + across * sin
+    y = boxes[..., 1:2] - other[..., 1:2] + across * cos - along * sin
+    return x, y
+
+
+def _swept(xp, first, second, origin, margin):
+    """Twice the area that the sides of `first` sweep around the origin where they run inside of `second`."""
+    x, y = _sides(xp, first, origin)
+    dx, dy = xp.roll(x, -1, -1) - x, xp.roll(y, -1, -1) - y
+    angle = second[..., 4:] * (np.pi / 180)
+    cos, sin = xp.cos(angle), xp.sin(angle)
+    left, top = x - second[..., :1] + origin[..., :1], y - second[..., 1:2] + origin[..., 1:2]
+    begin, end = xp.zeros(x.shape), xp.ones(x.shape)
+    for place, step, size in (
+        (left * cos - top * sin, dx * cos - dy * sin, second[..., 2:3]),
+        (left * sin + top * cos, dx * sin + dy * cos, second[..., 3:4]),
+    ):
+        half = xp.maximum(size / 2 + margin, 0)
+        flat = step == 0  # runs along the side: inside for its whole length or not at all
+        with np.errstate(all="ignore"):
+            one, two = (-half - place) / step, (half - place) / step
+        outside = flat & (xp.abs(place) > half)
+        begin = xp.where(flat, begin, xp.maximum(begin, xp.minimum(one, two)))
+        end = xp.where(flat, xp.where(outside, begin, end), xp.minimum(end, xp.maximum(one, two)))
+    length = xp.maximum(end - begin, 0)
+    return ((x + begin * dx) * dy * length - (y + begin * dy) * dx * length).sum(-1)
+
+
+@op(public=False, out=False, method=False, tensors=("boxes1", "boxes2"))
+@samples(
+    lambda t: [
+        (
+            t.of([[0, 0, 4, 2, 30.0], [1, 1, 3, 3, -20.0]]),
+            t.of([[0.5, 0, 4, 2, 0], [9, 9, 1, 1, 0], [0, 0, 4, 2, 30.0]]),
+        ),
+        (t.of(np.zeros((0, 5))), t.of(np.ones((2, 5)))),
+    ]
+)
+def box_iou_rotated(xp, boxes1, boxes2):
+    """Intersection over union of each pair of rotated boxes.
+
+    boxes1 (N, 5), boxes2 (M, 5) as (centre x, centre y, width, height, angle in degrees, counter-clockwise where y
+    points down) -> (N, M) float32.  The area common to two comes from the parts of either's sides that run inside of
+    the other (Green's theorem); of sides that coincide the first one's counts.
+    """
+    for boxes in (boxes1, boxes2):
+        if boxes.ndim != 2 or boxes.shape[1] != 5:
+            raise RuntimeError(f"boxes must have shape as Tensor[N, 5], got {tuple(boxes.shape)}")
+    if boxes1.dtype != boxes2.dtype:
+        raise RuntimeError(f"boxes1 should have the same type as boxes2, got {boxes1.dtype} and {boxes2.dtype}")
+    one, two = boxes1.astype("float64"), boxes2.astype("float64")[None]
+    found = xp.zeros((len(one), boxes2.shape[0]), "float32")
+    step = builtins.max(1, (_BLOCK >> 7) // builtins.max(1, boxes2.shape[0]))
+    for at in range(0, len(one), step):
+        some = one[at : at + step, None]
+        size = xp.maximum(xp.abs(some[..., 2:4]).max(-1, keepdims=True), xp.abs(two[..., 2:4]).max(-1, keepdims=True))
+        origin = xp.broadcast_to(two[..., :2], (*size.shape[:2], 2))
+        common = _swept(xp, some, two, origin, 1e-10 * size) + _swept(xp, two, some, origin, -1e-10 * size)
+        areas = some[..., 2] * some[..., 3], two[..., 2] * two[..., 3]
+        common = xp.clip(common / 2, 0, xp.minimum(*areas))
+        with np.errstate(all="ignore"):
+            ratio = common / (areas[0] + areas[1] - common)
+        flat = (areas[0] < 1e-14) | (areas[1] < 1e-14)
+        found[at : at + step] = xp.where(flat, 0, ratio)
+    return found
+
+
 # --- poolings that separate: Note [Pooling by two small matrices]
 
 

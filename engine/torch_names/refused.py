@@ -136,11 +136,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "export.dynamic_shapes": (_PROGRAM, "Dim(AUTO STATIC DYNAMIC)"),
     "export.exported_program": (_PROGRAM, "ExportedProgram"),
     "export.graph_signature": (_PROGRAM, "InputKind OutputKind ExportGraphSignature"),
-    "fx.passes": (_PROGRAM, ""),
     "fx.passes.infra": (_PROGRAM, ""),
     "fx.passes.infra.pass_base": (_PROGRAM, "PassBase PassResult"),
-    "fx.passes.shape_prop": (_PROGRAM, "ShapeProp"),
-    "fx.proxy": (_PROGRAM, "Attribute GraphAppendingTracer ParameterProxy Proxy TraceError TracerBase"),
     "_inductor": (_COMPILER, "aoti_compile_and_package aoti_load_package compile list_mode_options list_options"),
     "_inductor.config": (_COMPILER, ""),
     "_inductor.utils": (_COMPILER, "run_and_get_code"),
@@ -188,11 +185,6 @@ ALSO = {
     "distributed.tensor.placement_types": "distributed.tensor",
     "distributed.constants": "distributed",
     "distributed.distributed_c10d": "distributed",
-    "fx.graph": "fx",
-    "fx.graph_module": "fx",
-    "fx.interpreter": "fx",
-    "fx.node": "fx",
-    "fx._symbolic_trace": "fx",
     "profiler.profiler": "profiler",
 }
 # modules under which the tables have others

@@ -111,7 +111,7 @@ def prune(*, grace: float = GRACE, max_size: int | None = None, dry_run: bool = 
 
     Nothing refers to: old generations and blobs that were last used more than `grace` seconds ago
     (running processes import lazily), databases of repositories without refs, partial downloads as
-    old, links that lead nowhere, what dead processes have left.
+    old, links that lead nowhere, what dead processes have left, what code wrote beside itself.
     """
     root = paths.hub_dir()
     if not root.is_dir():
@@ -121,6 +121,7 @@ def prune(*, grace: float = GRACE, max_size: int | None = None, dry_run: bool = 
         with contextlib.nullcontext() if dry_run else store.exclusive(f"repo-{key}", key):
             pruning.repository(key)
     pruning.temporaries()
+    pruning.written()
     pruning.records()
     pruning.blobs()
     pruning.links()
@@ -165,6 +166,12 @@ class _Pruning:
         for path in _children(paths.partial(self.root)):
             body = path / "body"
             if path in dead or self.idle(body if body.is_file() else path):
+                self.drop(path)
+
+    def written(self) -> None:
+        """What code had written into checkouts."""
+        for path in _children(paths.written("")):
+            if self.idle(path):
                 self.drop(path)
 
     def records(self) -> None:

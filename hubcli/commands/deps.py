@@ -130,5 +130,6 @@ def _text(report: Report, installed: tuple[str, ...], spec: str) -> str:
     if installed:
         parts.append(f"installed: {', '.join(installed)}")
     if report.install is not None:
-        parts.append(f"or let hub do it: hub deps {shlex.quote(spec)} --install\n\nrun: {report.install}")
+        itself = f"hub deps {shlex.quote(spec)} --install"
+        parts.append(f"or let hub do it, which never brings torch along: {itself}\n\nrun: {report.install}")
     return "\n\n".join(parts)

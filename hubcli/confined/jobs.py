@@ -23,7 +23,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation, misuse, select, transforms
+from hubcli.running import inference, invoke, isolation, leftovers, misuse, select, transforms
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -101,7 +101,10 @@ def as_weight(document: Mapping[str, Any]) -> Weight:
 
 def perform(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
     """Do the job; its result as JSON."""
-    return _KINDS[job.kind](job, inbox, scratch, report)
+    try:
+        return _KINDS[job.kind](job, inbox, scratch, report)
+    finally:
+        leftovers.collect()  # now: whoever has the result ends this process
 
 
 def _call(job: Job) -> invoke.Result:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import http.client
 import io
 import time
+from pathlib import Path
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.response import HTTPResponse
 
 HEADER_BYTES = 256 << 10  # of everything before a body
 TRAILER_BYTES = 64 << 10  # of everything after it, and of the length of one chunk
@@ -113,6 +115,13 @@ class _Adapter(HTTPAdapter):
         if not proxy.lower().startswith("socks"):
             manager.pool_classes_by_scheme = _POOLS
         return manager
+
+
+def as_answered(url: str, file: Path, size: int) -> requests.Response:
+    """What requests would have answered to a GET of `url`, whose body lies in `file`; not read yet."""
+    said = {"Content-Length": str(size)}
+    answer = HTTPResponse(file.open("rb"), said, 200, reason="OK", preload_content=False)
+    return HTTPAdapter().build_response(requests.Request("GET", url).prepare(), answer)
 
 
 def session() -> requests.Session:

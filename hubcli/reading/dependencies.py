@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubcli.errors import DependencyError
-from hubcli.reading import packages
+from hubcli.reading import packages, project
 
 if TYPE_CHECKING:
     from hubcli.reading.imports import Imported
@@ -231,6 +231,8 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
     if name.partition(".")[0] == "torch" and framework == "engine":
         return Dependency(text, True, "engine")
     where = find(name, root)
+    if where is None and root is not None and _is_itself(name, root):
+        where = "repository"
     release = distribution(name)
     # `scikit-learn` is no import name: there the distribution decides.
     if where is None and (release is None or name in _INSTALL_NAMES or "." in name):
@@ -251,7 +253,7 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
 def find(name: str, root: Path | None) -> str | None:
     """Where module `name` comes from, or None; every failure of a finder means that it is absent."""
     parts = name.split(".")
-    if root is not None and _in_folder(root, parts):
+    if root is not None and any(_in_folder(folder, parts) for folder in (root, *project.read(root).sources)):
         return "repository"
     if not all(part.isidentifier() for part in parts):
         return None
@@ -266,6 +268,12 @@ def find(name: str, root: Path | None) -> str | None:
     if spec is None:
         return None
     return "stdlib" if stdlib else "installed"
+
+
+def _is_itself(name: str, root: Path) -> bool:
+    """Whether a name is that of the distribution that the repository makes: not to be had from an index."""
+    own = project.read(root).name
+    return own is not None and packages.canonical(own) == packages.canonical(name)
 
 
 def _in_folder(root: Path, parts: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from hubcli.errors import RepositoryCodeError
+from hubcli.reading import project
 from hubcli.reading.calls import Calls, last_name, unclear
 from hubcli.reading.dynamic import fills_namespace, is_namespace
 from hubcli.reading.interpret import Interpreter, Unclear
@@ -37,7 +38,7 @@ class Reader:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.search = [root]
+        self.search = [root, *project.read(root).sources]
         self.modules: dict[Path, Module] = {}
         self.bytes = 0
         self.steps = 0

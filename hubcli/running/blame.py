@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 import traceback
@@ -26,6 +28,7 @@ _OWN = Path(__file__).parents[2]
 _ENGINE = str(_OWN / "engine") + os.sep
 _HUB = str(_OWN / "hubcli") + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _GAP = "this is a gap of hub's engine, not a fault of the code: --framework torch runs it on an installed torch"
 
 
@@ -41,6 +44,8 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
     if lacking is not None and namespace.framework == "engine":
         return _gap(lacking, namespace, spec)
     text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, subprocess.CalledProcessError):
+        text += _said(error)
     library = _library(error, namespace)
     hint = "HUB_DEBUG=1 shows the traceback; report it to the repository"
     if absent is not None:
@@ -51,14 +56,24 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
         hint = f"{_release(error.name)} is installed; the code is for another version of it"
     elif isinstance(error, NotImplementedError):
         hint = "HUB_DEBUG=1 shows the traceback; --framework torch runs the model on an installed torch"
-    elif isinstance(error, OSError) and namespace.contains(_text(error.filename)):
-        hint = "a checkout is read-only; give the entrypoint a folder of your own to write to"
+    elif isinstance(error, OSError) and error.errno in _READ_ONLY and namespace.contains(_text(error.filename)):
+        hint = (
+            "files of a checkout are read-only, in a sandbox its folders too: --no-sandbox lets code write new files "
+        )
+        hint += "beside itself"
     elif isinstance(error, SystemExit):
         text = f"the code called sys.exit({error.code!r})"
     elif library is not None:
         hint = f"it came up inside {_release(library)}; HUB_DEBUG=1 shows the traceback"
     where = _place(error, namespace)
     return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec)
+
+
+def _said(error: subprocess.CalledProcessError) -> str:
+    """The last line that a failed child process has left in its caught stderr."""
+    caught = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr
+    lines = [line.strip() for line in (caught or "").splitlines() if line.strip()]
+    return f" ({lines[-1][:300]})" if lines else ""
 
 
 def missing(name: str, where: str, namespace: Namespace, spec: str) -> DependencyError:

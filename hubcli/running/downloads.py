@@ -1,7 +1,8 @@
 """What entrypoints download with other people's functions, kept in hub's cache: recorded, digested, there offline.
 
 `urllib.request.urlretrieve`, `gdown.download` and `huggingface_hub.hf_hub_download` are wrapped once something has
-imported them.  Outside an entrypoint, and for whatever a wrapper does not understand, they are what they were.
+imported them, and for URLs that end as weights do `urllib.request.urlopen` and `requests.get`.  Outside an entrypoint,
+and for whatever a wrapper does not understand, they are what they were.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -22,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from hubcli import paths
 from hubcli.cache import weights
-from hubcli.errors import NotFoundError
+from hubcli.errors import NetworkError, NotFoundError
 from hubcli.net import huggingface
 
 Original = Callable[..., Any]
@@ -38,11 +39,13 @@ def install() -> None:
 
 
 def _wrap(module: ModuleType) -> None:
-    function, wrapper = _WRAPPERS[module.__name__]
-    original = getattr(module, function, None)
-    if original is None or getattr(original, "hub_original", None) is not None:
-        return
+    for function, wrapper in _WRAPPERS[module.__name__].items():
+        original = getattr(module, function, None)
+        if original is not None and getattr(original, "hub_original", None) is None:
+            _wrap_one(module, function, original, wrapper)
 
+
+def _wrap_one(module: ModuleType, function: str, original: Original, wrapper: Callable[..., Any]) -> None:
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if weights.caller.get() is None:
@@ -107,6 +110,61 @@ def _urlretrieve(original: Original, url: Any, filename: Any = None, reporthook:
     return str(filename), Message()
 
 
+def _is_weights(url: Any) -> bool:
+    """Whether a URL ends as files of weights do: what an API answers must not come from a cache."""
+    if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
+        return False
+    return urlsplit(url).path.lower().endswith(_WEIGHTS)
+
+
+def _obtained(url: str) -> tuple[int, Path] | None:
+    """Size and place of the file of a URL; None where the original says it in the words that its callers know."""
+    try:
+        weight, path = weights.obtain(url, file_name=unquote(urlsplit(url).path.rpartition("/")[2]))
+    except (NetworkError, NotFoundError):
+        return None
+    return weight.size, path
+
+
+def _urlopen(original: Original, url: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`urllib.request.urlopen` of a plain address, or of a request that says no more than who asks."""
+    address = url
+    if data is None and not isinstance(url, str) and getattr(url, "data", url) is None:
+        address = url.full_url if url.get_method() == "GET" and _says_little(dict(url.header_items())) else None
+    got = _obtained(address) if data is None and _is_weights(address) else None
+    if got is None:
+        return original(url, data, *args, **kwargs)
+    from email.message import Message
+    from urllib.response import addinfourl
+
+    headers = Message()
+    headers["Content-Length"] = str(got[0])
+    return addinfourl(got[1].open("rb"), headers, address, 200)
+
+
+def _requests_get(original: Original, url: Any, params: Any = None, **kwargs: Any) -> Any:
+    """`requests.get` of a plain address."""
+    asked = {name for name, value in kwargs.items() if value is not None}
+    plain = asked <= {"stream", "timeout", "allow_redirects", "verify", "headers", "proxies"} and not params
+    plain = plain and kwargs.get("verify", True) is True and _says_little(kwargs.get("headers") or {})
+    got = _obtained(url) if plain and _is_weights(url) else None
+    if got is None:
+        return original(url, params=params, **kwargs)
+    from hubcli.net import wire
+
+    made = wire.as_answered(url, got[1], got[0])
+    if not kwargs.get("stream"):
+        _ = made.content
+    return made
+
+
+def _says_little(headers: Any) -> bool:
+    """Whether the headers of a request ask for no part of a file and carry no secret."""
+    return isinstance(headers, Mapping) and {str(name).lower() for name in headers} <= {
+        "accept", "accept-encoding", "user-agent",
+    }  # fmt: skip
+
+
 def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`gdown.download` of one file: the original fetches it, which knows Google's questions."""
     name = kwargs.get("id") or _drive_id(url)
@@ -152,8 +210,15 @@ def _hf_hub_download(original: Original, repo_id: Any = None, filename: Any = No
     return str(paths.checkpoints() / name)
 
 
-_WRAPPERS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "urllib.request": ("urlretrieve", _urlretrieve),
-    "gdown.download": ("download", _gdown),
-    "huggingface_hub.file_download": ("hf_hub_download", _hf_hub_download),
+_WEIGHTS = tuple(
+    (
+        ".pth .pt .th .tar .bin .ckpt .safetensors .onnx .npz .npy .h5 .hdf5 .pkl .pickle .mat .model .params .weights "
+        ".zip .gz .tgz .bz2 .xz .7z"
+    ).split()
+)
+_WRAPPERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "urllib.request": {"urlretrieve": _urlretrieve, "urlopen": _urlopen},
+    "requests.api": {"get": _requests_get},
+    "gdown.download": {"download": _gdown},
+    "huggingface_hub.file_download": {"hf_hub_download": _hf_hub_download},
 }

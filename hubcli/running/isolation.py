@@ -22,6 +22,7 @@ is called next week, while another repository's `utils` and the user's are in th
   ProcessPoolExecutor) learn the namespaces from an entry in the configuration that every `Process`
   carries: it is unpickled before the target and its arguments.  Any other process calls
   `register(path, commit)`, or `hubcli.load` of the same commit, before it unpickles.
+- Processes that the code starts by itself are ordinary ones, with torch served: `children`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
+from importlib import metadata
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -53,9 +55,15 @@ from typing import Any
 
 from hubcli import settings
 from hubcli.errors import DependencyError, HubError, UsageError
-from hubcli.reading import dependencies
+from hubcli.reading import dependencies, packages, project
+from hubcli.running import children
 
 PREFIX = "_hub_"
+_BY_PACKAGE = {  # functions for the data of a package that is named
+    "importlib.resources": ("contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary",
+                            "read_text"),
+    "pkgutil": ("get_data",),
+}  # fmt: skip
 
 _Record = tuple[str, str | None, str, tuple[str, ...], str]
 
@@ -69,6 +77,7 @@ class Namespace:
         self.commit = commit
         self.framework = framework
         self.search = [str(root)]
+        self.project = project.read(root)  # before any import asks for it
         self.builtins = dict(vars(builtins), __import__=self._import)
         self._stamps: dict[str, tuple[int, int]] = {}
         self._finders: dict[str, FileFinder] = {}
@@ -94,9 +103,18 @@ class Namespace:
         self._adopt_sys_path()
         spec = self.find(self.qualified(top), self.search)
         if spec is None:
-            return False
+            return self._adopt_source(top)
         # A bare folder is a package only where no installed one has its name.
         return spec.loader is not None or not _found_outside(top, self)
+
+    def _adopt_source(self, top: str) -> bool:
+        """Search the folders of a distribution's packages too, once one has what is installed nowhere."""
+        for folder in map(str, self.project.sources):
+            spec = None if folder in self.search else self.find(self.qualified(top), [folder])
+            if spec is not None and spec.loader is not None and not _found_outside(top, self):
+                self.search.append(folder)
+                return True
+        return False
 
     def contains(self, path: object) -> bool:
         """Whether a path, as repository code may spell it, lies in the checkout."""
@@ -125,7 +143,7 @@ class Namespace:
         if not portions:
             return None
         bare = ModuleSpec(fullname, None, is_package=True)
-        bare.submodule_search_locations = portions
+        bare.submodule_search_locations = _NamespacePath(portions)
         return bare
 
     def _adopt_sys_path(self) -> None:
@@ -181,7 +199,7 @@ class Namespace:
         except ModuleNotFoundError as error:
             self._unqualify(error)
             raise
-        if level == 0 and name.partition(".")[0] == "importlib":
+        if level == 0 and name.partition(".")[0] in ("importlib", "pkgutil"):
             return self._proxy(module)
         return module
 
@@ -214,8 +232,7 @@ class Namespace:
         return importlib.util.spec_from_file_location(name, location, **options)
 
     def _proxy(self, module: ModuleType) -> ModuleType:
-        name = module.__name__
-        if name not in ("importlib", "importlib.machinery", "importlib.util"):
+        if module.__name__ not in ("importlib", "importlib.machinery", "importlib.util", *_BY_PACKAGE):
             return module
         if not self._proxies:
             util = _Proxy(importlib.util)
@@ -225,7 +242,25 @@ class Namespace:
             top = _Proxy(importlib)
             vars(top).update(import_module=self._import_module, __import__=self._import, util=util, machinery=machinery)
             self._proxies = {"importlib": top, "importlib.machinery": machinery, "importlib.util": util}
-        return self._proxies[name]
+        for name in [one for one in _BY_PACKAGE if one in sys.modules and one not in self._proxies]:
+            made = self._proxies[name] = _Proxy(sys.modules[name])
+            known = [one for one in _BY_PACKAGE[name] if hasattr(sys.modules[name], one)]
+            vars(made).update({one: self._of_package(getattr(made, one)) for one in known})
+            if name == "importlib.resources":
+                vars(self._proxies["importlib"])["resources"] = made
+        return self._proxies[module.__name__]
+
+    def _of_package(self, function: Any) -> Any:
+        """A function that takes the name of a package first, which may be one of ours."""
+
+        def resolved(*args: Any, **kwargs: Any) -> Any:
+            if not args and not kwargs:  # Python 3.12: that of the caller
+                args = (sys._getframe(1).f_globals["__name__"],)
+            if args and isinstance(args[0], str) and self.owns(args[0]):
+                args = (self.qualified(args[0]), *args[1:])
+            return function(*args, **kwargs)
+
+        return resolved
 
     # Changes on disk
 
@@ -253,6 +288,7 @@ class Namespace:
         self._finders.clear()
         self._seen_path = ()
         self.search[:] = [str(self.root)]
+        self.project = project.read(self.root)
 
     def modules(self) -> list[str]:
         """The names of the namespace in `sys.modules`."""
@@ -262,6 +298,7 @@ class Namespace:
         """Go on with another generation of the same commit; the loaded modules follow."""
         old, new = str(self.root), str(root)
         self.root = root
+        self.project = project.read(root)
         self.search[:] = [_moved(entry, old, new) for entry in self.search]
         self._stamps = {_moved(file, old, new): stamp for file, stamp in self._stamps.items()}
         self._finders.clear()
@@ -289,7 +326,8 @@ class Namespace:
         first, self._first_path = self._first_path, path[0] if path else None
         token = _active.set(self)
         try:
-            yield self
+            with children.served(self.framework):
+                yield self
         finally:
             _active.reset(token)
             self._adopt_sys_path()
@@ -407,6 +445,13 @@ class _SourceLoader(SourceFileLoader):
         super().exec_module(module)
 
 
+class _NamespacePath(list[str]):
+    """The folders of a package without `__init__.py`; `importlib.resources` knows such by how it is printed."""
+
+    def __repr__(self) -> str:
+        return f"_NamespacePath({super().__repr__()})"
+
+
 class _ExtensionFinder(FileFinder):
     """For code that looks for its own compiled part, which a checkout has not: where the engine has its operators."""
 
@@ -480,15 +525,36 @@ class _Finder(MetaPathFinder):
         return None
 
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
-        """Third-party code asks for torch's version before anything has imported it."""
+        """Somebody asks for torch's version before anything has imported it, or a repository for its own."""
         namespace = _active.get()
-        if namespace is None or namespace.framework != "engine" or "torch" in sys.modules:
+        if namespace is None:
+            return
+        own = namespace.project
+        name = getattr(context, "name", None)
+        if name not in (None, "torch") and own.name and packages.canonical(own.name) == packages.canonical(name):
+            if not any(metadata.MetadataPathFinder.find_distributions(context)):
+                yield _Distribution(own.name, own.version, namespace.root)
+            return
+        if namespace.framework != "engine" or "torch" in sys.modules:
             return
         if getattr(context, "name", None) == "torch":
             from engine.torch_alias import distributions, installed
 
             if not installed():
                 yield from distributions(context)
+
+
+class _Distribution(metadata.Distribution):
+    """What `importlib.metadata` tells a repository of the distribution that it would be if it were installed."""
+
+    def __init__(self, name: str, version: str, root: Path) -> None:
+        self._text, self._root = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", root
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return self._root / path
 
 
 class _Proxy(ModuleType):

@@ -51,8 +51,7 @@ def leaves():
 
 
 def writes():
-    with open(os.path.join(os.path.dirname(__file__), "nowhere", "x"), "w") as file:
-        file.write("x")
+    raise PermissionError(13, "Permission denied", os.path.join(os.path.dirname(__file__), "x"))
 
 
 def weighted(url):

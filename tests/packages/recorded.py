@@ -19,6 +19,7 @@ import torch
 HERE = Path(__file__).parent
 PATH = HERE / "numbers" / f"{Path(sys.argv[0]).stem}.json"
 RECORD = bool(os.environ.get("RECORD"))
+OTHER_RELEASE = bool(os.environ.get("OTHER_RELEASE"))
 KNOWN = json.loads(PATH.read_text()) if PATH.exists() and not RECORD else {}
 
 
@@ -58,7 +59,10 @@ def summary(value: Any) -> list[Any]:
 
 
 def check(name: str, value: Any, within: float = 1e-4) -> None:
-    """AssertionError unless a tensor (or nested tensors) is as recorded, relative to its mean size."""
+    """AssertionError unless a tensor (or nested tensors) is as recorded, relative to its mean size.
+
+    Of a release that computes something else than the recorded one, only that the numbers are finite.
+    """
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -69,6 +73,9 @@ def check(name: str, value: Any, within: float = 1e-4) -> None:
     if RECORD:
         KNOWN[name] = [found[0], *(float(f"{x:.7g}") for x in found[1:])]
         PATH.write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in KNOWN.items()) + "\n}\n")
+        return
+    if OTHER_RELEASE:
+        assert np.isfinite(found[1:]).all(), f"{name}: {found[1:]}"
         return
     wanted = KNOWN[name]
     assert found[0] == wanted[0], f"{name}: shape {found[0]}, torch gives {wanted[0]}"

@@ -6,7 +6,6 @@ import builtins
 from typing import Any
 
 from engine import backends, dtypes
-from engine.autograd.graph import name_node, shown
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -166,8 +165,6 @@ _SIDE = {
 
 def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
     """`shows=` of an op whose form with a number has other inputs in torch."""
-    if name == "MulBackward0":  # number / tensor: see `_rdiv_operator`
-        return None if edges[1] is None else shown("ReciprocalBackward0", edges[1]), None
     which = _SIDE.get(name)
     return edges if which is None else (edges[which],)
 
@@ -662,20 +659,21 @@ def rsqrt(xp, input):
 # --- operators of Tensor
 
 _div_operator = operator_form("true_div")
+_mul_operator = operator_form("mul")
 _pow_operator = operator_form("pow")
 _floor_operator = operator_form("floor_divide")
 _mod_operator = operator_form("remainder")
 
 
 def _rdiv_operator(self, other):
-    result = _div_operator(other, self)
-    return result if result is NotImplemented else name_node(result, "MulBackward0")
+    """other / self, rounded twice as torch rounds it."""
+    return _mul_operator(reciprocal(self), other)
 
 
 Tensor.__add__ = Tensor.__radd__ = operator_form("add")
 Tensor.__sub__ = operator_form("sub")
 Tensor.__rsub__ = operator_form("rsub")
-Tensor.__mul__ = Tensor.__rmul__ = operator_form("mul")
+Tensor.__mul__ = Tensor.__rmul__ = _mul_operator
 Tensor.__truediv__ = _div_operator
 Tensor.__rtruediv__ = _rdiv_operator
 Tensor.__floordiv__ = _floor_operator

@@ -149,3 +149,81 @@ def test_a_deformable_convolution_without_offsets_is_a_convolution() -> None:
 def test_quantized_operators_refuse() -> None:
     with pytest.raises(NotImplementedError, match="qnms is not supported"):
         engine.ops.torchvision.qnms(engine.zeros(1, 4), engine.zeros(1), 0.5)
+
+
+def corners(box: np.ndarray) -> list[tuple[float, float]]:
+    x, y, w, h, angle = box
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    return [
+        (x + sx * w / 2 * cos + sy * h / 2 * sin, y + sy * h / 2 * cos - sx * w / 2 * sin)
+        for sx, sy in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
+
+
+def area(points: list[tuple[float, float]]) -> float:
+    return sum(a[0] * b[1] - a[1] * b[0] for a, b in zip(points, points[1:] + points[:1])) / 2
+
+
+def common_area(first: np.ndarray, second: np.ndarray) -> float:
+    """Sutherland and Hodgman, Reentrant polygon clipping (1974): the first cut by each side of the second."""
+    left = corners(first)
+    around = corners(second)
+    for a, b in zip(around, around[1:] + around[:1]):
+        side = [(b[0] - a[0]) * (p[1] - a[1]) - (b[1] - a[1]) * (p[0] - a[0]) for p in left]
+        cut = []
+        for i in range(len(left)):
+            p, q, s, t = left[i - 1], left[i], side[i - 1], side[i]
+            if (s >= 0) != (t >= 0):
+                cut.append(tuple(u + (v - u) * s / (s - t) for u, v in zip(p, q)))
+            if t >= 0:
+                cut.append(q)
+        left = cut
+    return area(left) if len(left) > 2 else 0.0
+
+
+def rotated_boxes(count: int) -> np.ndarray:
+    middle, size = RNG.uniform(-3, 3, (count, 2)), RNG.uniform(0.2, 5, (count, 2))
+    return np.concatenate([middle, size, RNG.uniform(-400, 400, (count, 1))], 1)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, 0.0), (50.0, 4000.0)])
+def test_rotated_boxes_overlap_as_clipped_polygons_do(scale: float, shift: float) -> None:
+    some = rotated_boxes(40), rotated_boxes(30)
+    for one in some:
+        one[:, :4] *= scale
+        one[:, :2] += shift
+    want = np.array([[common_area(a, b) for b in some[1]] for a in some[0]])
+    areas = [one[:, 2] * one[:, 3] for one in some]
+    want /= areas[0][:, None] + areas[1] - want
+    found = engine.ops.torchvision.box_iou_rotated(*map(engine.tensor, some))
+    assert found.dtype is engine.float32 and np.abs(found.numpy() - want).max() < 1e-6
+    assert (want > 0.1).sum() > 100
+
+
+def test_rotated_boxes_that_share_sides() -> None:
+    """Equal boxes, also turned by half a turn or told with width and height exchanged; halves; neighbours."""
+    for box in (*rotated_boxes(20), np.array([3.0, 4, 2, 5, 0]), np.array([3.0, 4, 2, 5, 45])):
+        x, y, w, h, r = box
+        cos, sin = math.cos(math.radians(r)), math.sin(math.radians(r))
+        others = [
+            [x, y, w, h, r], [x, y, w, h, r + 180], [x, y, h, w, r + 90], [x, y, w / 2, h, r],
+            [x + w / 4 * cos, y - w / 4 * sin, w / 2, h, r], [x + w * cos, y - w * sin, w, h, r], [x, y, 0, h, r],
+        ]  # fmt: skip
+        found = detection.box_iou_rotated(engine.tensor(box[None]), engine.tensor(others))[0]
+        assert np.abs(found.numpy() - [1, 1, 1, 0.5, 0.5, 0, 0]).max() < 2e-6
+
+
+def test_upright_boxes_overlap_as_boxes_do() -> None:
+    boxes = boxes_of(50)
+    upright = np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2], np.zeros((50, 1))], 1)
+    low, high = np.maximum(boxes[:, None, :2], boxes[:, :2]), np.minimum(boxes[:, None, 2:], boxes[:, 2:])
+    common = np.prod(np.maximum(high - low, 0), -1)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], 1)
+    found = detection.box_iou_rotated(engine.tensor(upright), engine.tensor(upright)).numpy()
+    assert np.abs(found - common / (areas[:, None] + areas - common)).max() < 1e-6
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 5)), ((5,), (3, 5)), ((3, 5), (1, 3, 5))])
+def test_what_box_iou_rotated_refuses(shapes) -> None:
+    with pytest.raises(RuntimeError, match=r"boxes must have shape as Tensor\[N, 5\], got"):
+        detection.box_iou_rotated(*(engine.zeros(shape) for shape in shapes))

@@ -14,7 +14,7 @@ import pytest
 import engine
 from hubcli import settings
 from hubcli.cache import store, weights
-from hubcli.errors import IntegrityError, OfflineError
+from hubcli.errors import IntegrityError, OfflineError, RepositoryCodeError
 from hubcli.running import invoke
 from hubcli.spec import RepoSpec
 from tests.servers import Served, file_server
@@ -38,6 +38,38 @@ import urllib.request
 
 def urlretrieve(url, name):
     return urllib.request.urlretrieve(url, name)[0]
+
+def urlopen(url, name, **headers):
+    import shutil
+    request = urllib.request.Request(url, headers=headers) if headers else url
+    with urllib.request.urlopen(request) as answer, open(name, "wb") as file:
+        assert answer.status in (200, 206) and int(answer.headers["Content-Length"]) > 0
+        shutil.copyfileobj(answer, file)
+
+def urlopen_as_somebody(url, name):
+    urlopen(url, name, **{"User-Agent": "Mozilla/5.0"})
+
+def requests_get(url, name, **headers):
+    import requests
+    answer = requests.get(url, headers=headers, timeout=60)
+    answer.raise_for_status()
+    with open(name, "wb") as file:
+        file.write(answer.content)
+
+def requests_stream(url, name):
+    from requests import get
+    with get(url, stream=True, allow_redirects=True) as answer, open(name, "wb") as file:
+        assert answer.ok and int(answer.headers.get("content-length"))
+        for chunk in answer.iter_content(chunk_size=1000):
+            file.write(chunk)
+
+def own_cache(url, home):
+    path = os.path.join(os.path.expanduser("~/.cache"), "mine", "net.bin")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path))
+        requests_get(url, path)
+    with open(path, "rb") as file:
+        return file.read()
 
 def torch_download(url, name):
     import torch.hub
@@ -100,7 +132,10 @@ def forget() -> None:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("entrypoint", ["urlretrieve", "torch_download"])
+@pytest.mark.parametrize(
+    "entrypoint",
+    ["urlretrieve", "torch_download", "urlopen", "urlopen_as_somebody", "requests_get", "requests_stream"],
+)
 def test_downloads_to_a_place_of_their_own(call: Call, served: Served, tmp_path: Path, entrypoint: str) -> None:
     target = tmp_path / "own" / "cache" / "net.bin"
     target.parent.mkdir(parents=True)
@@ -116,6 +151,40 @@ def test_downloads_to_a_place_of_their_own(call: Call, served: Served, tmp_path:
         with pytest.raises(OfflineError):
             call(entrypoint, f"{served.url}/other.bin", str(target))
     assert [request.method for request in served.requests] == ["GET"]
+
+
+def test_a_cache_of_its_own_below_home(
+    call: Call, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    url = f"{served.url}/net.bin"
+    first = call("own_cache", url, None)
+    assert first.value == BODY and [one.sha256 for one in first.weights] == [SHA]
+    with settings.overriding(offline=True):
+        assert call("own_cache", url, None).value == BODY
+        (tmp_path / "home" / ".cache" / "mine" / "net.bin").unlink()
+        (tmp_path / "home" / ".cache" / "mine").rmdir()
+        assert call("own_cache", url, None).value == BODY
+    assert [request.method for request in served.requests] == ["GET"]
+
+
+@pytest.mark.parametrize("entrypoint", ["urlopen", "requests_get"])
+@pytest.mark.parametrize(("file", "headers"), [("answer.json", {}), ("net.bin", {"Range": "bytes=0-4"})])
+def test_what_is_no_plain_download_is_left_alone(
+    call: Call, served: Served, tmp_path: Path, entrypoint: str, file: str, headers: dict[str, str]
+) -> None:
+    (tmp_path / "files" / "answer.json").write_bytes(b"12345")
+    target = tmp_path / "out"
+    for _ in range(2):
+        assert call(entrypoint, f"{served.url}/{file}", str(target), **headers).weights == ()
+    assert len(target.read_bytes()) == 5 and len(served.requests) == 2 and weights.list_blobs() == ()
+
+
+def test_what_is_not_there_is_said_in_the_librarys_words(call: Call, served: Served, tmp_path: Path) -> None:
+    with pytest.raises(RepositoryCodeError, match="HTTPError: HTTP Error 404"):
+        call("urlopen", f"{served.url}/absent.bin", str(tmp_path / "out"))
+    with pytest.raises(RepositoryCodeError, match="HTTPError: 404 Client Error"):
+        call("requests_get", f"{served.url}/absent.bin", str(tmp_path / "out"))
 
 
 def test_outside_an_entrypoint_nothing_is_kept(served: Served, tmp_path: Path, call: Call) -> None:
@@ -198,3 +267,23 @@ def test_a_zip_with_a_checkpoint_inside(call: Call, served: Served, tmp_path: Pa
     assert call("state", f"{served.url}/net.zip").value["w"].tolist() == [1.0, 1.0, 1.0]
     with settings.overriding(offline=True):
         assert call("state", f"{served.url}/net.zip").weights[0].file == "net.zip"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
+@pytest.mark.parametrize("entrypoint", ["urlopen", "requests_get", "requests_stream"])
+def test_in_a_sandbox_the_parent_fetches(served: Served, tmp_path: Path, entrypoint: str) -> None:
+    from hubcli.confined import jobs, sandbox
+    from hubcli.confined.broker import Broker
+
+    found = next((name for name, reason in sandbox.reasons().items() if reason is None), None)
+    if found is None:
+        pytest.skip(f"no sandbox on this machine: {sandbox.reasons()}")
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "hubconf.py").write_text(HUBCONF)
+    checkout = store.ensure(RepoSpec.parse(str(tmp_path / "repo")))
+    for offline in (False, True):
+        with settings.overriding(offline=offline):
+            job = jobs.Job("load", checkout, entrypoint, (f"{served.url}/net.bin", "net.bin"), {}, "engine")
+            loaded = jobs.load(job, sandbox.mechanism(found), Broker(checkout, entrypoint), None)
+        assert [one.sha256 for one in loaded.weights] == [SHA]
+    assert [request.method for request in served.requests] == ["GET"]

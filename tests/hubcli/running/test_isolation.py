@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import multiprocessing
 import os
 import pickle
@@ -408,3 +409,68 @@ def test_a_library_that_imports_torch_first_gets_the_one_engine(tmp_path, first)
         env={**os.environ, "PYTHONPATH": str(Path(isolation.__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
+
+
+RESOURCES = """
+import importlib.resources
+import pkgutil
+from importlib import resources
+from importlib.resources import files
+
+def data():
+    return {
+        importlib.resources.files("models").joinpath("weights.txt").read_text(),
+        files(__name__.rpartition(".")[0] + ".models").joinpath("weights.txt").read_text(),
+        (resources.files("models.tables") / "a.txt").read_text(),
+        pkgutil.get_data("models", "weights.txt").decode(),
+    }
+
+def foreign():
+    return files("json").joinpath("decoder.py").is_file(), pkgutil.get_data("json", "decoder.py") is not None
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_data_of_packages_is_found_by_their_names(two):
+    """Also after the load, when code runs that somebody calls next week."""
+    made = []
+    for namespace, text in zip(two, ("one", "other")):
+        write(namespace.root, hubconf=RESOURCES)
+        (namespace.root / "models" / "weights.txt").write_text(text)
+        (namespace.root / "models" / "tables").mkdir()
+        (namespace.root / "models" / "tables" / "a.txt").write_text(text)
+        made.append(hubconf(namespace))
+    assert [one.data() for one in made] == [{"one"}, {"other"}]
+    assert made[0].foreign() == (True, True)
+
+
+def test_a_repository_asks_for_the_version_that_it_would_have_if_it_were_installed(tmp_path):
+    root = make_repo(tmp_path / "r", "r")
+    write(
+        root,
+        setup="from setuptools import setup\nsetup(name='Some_Package', version='1.2.3', package_dir={'': 'src'})\n",
+        hubconf="from importlib.metadata import PackageNotFoundError, version\nimport below.part\n"
+        "VERSION = version('some-package')\nNUMPY = version('numpy')\n"
+        "try:\n    version('absent-package')\nexcept PackageNotFoundError:\n    ABSENT = True\n",
+    )
+    (root / "src" / "below").mkdir(parents=True)
+    (root / "src" / "below" / "__init__.py").write_text("")
+    (root / "src" / "below" / "part.py").write_text("import utils\nNAME = utils.NAME\n")
+    namespace = register(root, os.urandom(20).hex())
+    module = hubconf(namespace)
+    assert module.VERSION == "1.2.3" and module.ABSENT and module.NUMPY[0].isdigit()
+    assert module.below.part.__name__ == f"{namespace.prefix}.below.part" and module.below.part.NAME == "r"
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("some-package")
+
+
+def test_what_is_installed_comes_before_a_folder_of_packages(tmp_path, monkeypatch):
+    root = write(make_repo(tmp_path / "r", "r"), setup="", hubconf="import below\nNAME = below.NAME\n")
+    (root / "setup.py").write_text("from setuptools import setup\nsetup(name='x')\n")
+    (root / "src").mkdir()
+    (root / "src" / "below.py").write_text("NAME = 'the repository'\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "below.py").write_text("NAME = 'installed'\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert hubconf(register(root, os.urandom(20).hex())).NAME == "installed"
+    del sys.modules["below"]

@@ -63,7 +63,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert AutoConfig.from_pretrained(folder).model_type == "llama"
     again = AutoModelForCausalLM.from_pretrained(folder).eval()
     assert torch.allclose(again(tokens).logits, llama(tokens).logits, atol=1e-5)
-    assert next(AutoModel.from_pretrained(folder, dtype=torch.bfloat16).parameters()).dtype == torch.bfloat16
+    name = "dtype" if transformers.__version__ >= "4.56" else "torch_dtype"
+    half = AutoModel.from_pretrained(folder, **{name: torch.bfloat16})
+    assert next(half.parameters()).dtype == torch.bfloat16
 
 
 class Tokens(torch.utils.data.Dataset):

@@ -4,7 +4,11 @@ import torch
 from recorded import check, draw, fill
 from ultralytics.nn.tasks import DetectionModel
 from ultralytics.utils import IterableSimpleNamespace
-from ultralytics.utils.nms import non_max_suppression
+
+try:
+    from ultralytics.utils.nms import non_max_suppression
+except ImportError:  # where it stood first
+    from ultralytics.utils.ops import non_max_suppression
 
 model = fill(DetectionModel("yolov8n.yaml", ch=3, nc=5, verbose=False))
 with torch.no_grad():

@@ -432,3 +432,12 @@ def gradient(call: Any, *values: Any) -> list[Any]:
 def test_gradients_at_ties_zeros_and_bounds(call: Any, values: Any, expected: Any) -> None:
     for found, want in zip(gradient(call, *values), expected):
         np.testing.assert_allclose(np.array(found), np.array(want), 1e-10, 1e-12)
+
+
+def test_a_number_over_a_tensor_is_rounded_as_torchs() -> None:
+    """number / tensor is reciprocal times number: two roundings."""
+    x = engine.arange(1, 2000, dtype=engine.float32)
+    want = (np.float32(1) / x.numpy()) * np.float32(255)
+    assert np.array_equal((255 / x).numpy(), want) and not np.array_equal(want, np.float32(255) / x.numpy())
+    assert (5 / engine.tensor([2, 0])).tolist() == [2.5, float("inf")]
+    assert (2j / engine.tensor([1.0, 2.0])).dtype is engine.complex64

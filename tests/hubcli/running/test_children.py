@@ -1,0 +1,130 @@
+"""Processes that repository code starts by itself: torch is the engine there too, and nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubcli.cache import store
+from hubcli.confined import jobs, sandbox
+from hubcli.confined.broker import Broker
+from hubcli.errors import RepositoryCodeError
+from hubcli.running import children, invoke
+from hubcli.spec import RepoSpec
+from tests.servers import Repository, git_server
+
+FILES = {
+    "hubconf.py": """
+import os, subprocess, sys
+import torch
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMANDS = {
+    "script": [os.path.join(HERE, "tool.py"), "3"],
+    "module": ["-m", "pkg.tool", "3"],
+    "code": ["-c", "import importlib.metadata as m; v = m.version('torch'); import torch; "
+             "assert v == torch.__version__; print(v, 6)"],
+    "clash": [os.path.join(HERE, "clash", "main.py")],
+    "fails": ["-c", "import torch; raise SystemExit(torch.no_such_name)"],
+}
+
+def net(kind):
+    done = subprocess.run([sys.executable, *COMMANDS[kind]], check=True, cwd=HERE, capture_output=True, text=True)
+    version, number = done.stdout.split()
+    assert version == torch.__version__ and number == "6", done.stdout
+    return torch.nn.Linear(2, 2)
+""",
+    "tool.py": "import sys\nimport torch.nn as nn\nimport torch\nfrom pkg.helper import twice\n"
+    "assert nn is torch.nn and nn.Linear(2, 1)(torch.ones(2)).shape == (1,)\n"
+    "print(torch.__version__, twice(int(sys.argv[1])))\n",
+    "pkg/__init__.py": "",
+    "pkg/helper.py": "def twice(x):\n    return 2 * x\n",
+    "pkg/tool.py": "import sys\nfrom torch import __version__\nfrom .helper import twice\n"
+    "print(__version__, twice(int(sys.argv[1])))\n",
+    "clash/main.py": "import torch\n",
+    "clash/engine.py": "",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / "repo" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "repo" / name).write_text(text)
+    return tmp_path / "repo"
+
+
+def call(folder: Path, kind: str) -> Any:
+    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    return invoke.call(checkout, "net", [kind], command=True, framework="engine").value
+
+
+@pytest.mark.parametrize("kind", ["script", "module", "code"])
+def test_torch_is_there(folder: Path, kind: str) -> None:
+    before = dict(os.environ)
+    assert call(folder, kind).weight.shape == (2, 2)
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("kind", ["script", "module"])
+def test_in_a_sandbox(folder: Path, kind: str) -> None:
+    found = next((name for name, reason in sandbox.reasons().items() if reason is None), None)
+    if found is None:
+        pytest.skip(f"no sandbox on this machine: {sandbox.reasons()}")
+    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    job = jobs.Job("load", checkout, "net", (kind,), {}, "engine")
+    loaded = jobs.load(job, sandbox.mechanism(found), Broker(checkout, "net"), None)
+    assert loaded.model.parameters == 6
+
+
+def test_they_leave_no_bytecode_in_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Repository.create(tmp_path / "served", "o/r").commit(FILES, tag="v1")
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
+    with git_server(tmp_path / "served") as server:
+        monkeypatch.setenv("HUB_GIT_URL", f"{server.url}/{{owner}}/{{repo}}.git")
+        checkout = store.ensure(RepoSpec.parse("o/r:v1"))
+    invoke.call(checkout, "net", ["module"], command=True, framework="engine")
+    assert not list(checkout.path.rglob("__pycache__"))
+
+
+def test_a_module_named_engine_is_in_the_way(folder: Path) -> None:
+    with pytest.raises(RepositoryCodeError, match="torch is served by a package named engine in this process"):
+        call(folder, "clash")
+
+
+def test_the_last_words_of_a_child_are_told(folder: Path) -> None:
+    with pytest.raises(RepositoryCodeError, match=r"AttributeError: module .* has no attribute 'no_such_name'"):
+        call(folder, "fails")
+
+
+def test_the_users_own_start_up_file_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.OWN = 1\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "import sys; print(OWN, sys.modules['sitecustomize'].__file__, 'engine' in sys.modules)"
+    with children.served("engine"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["1", str(tmp_path / "sitecustomize.py"), "False"]
+    assert os.environ["PYTHONPATH"] == str(tmp_path)
+
+
+def test_another_python_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with children.served("engine"):
+        monkeypatch.setenv(children.FOR, "/elsewhere")
+        code = "import importlib.util; print(importlib.util.find_spec('torch'))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "engine" not in done.stdout
+
+
+def test_nested_and_with_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with children.served("torch"):
+        assert "PYTHONPATH" not in os.environ
+    with children.served("engine"):
+        with children.served("engine"):
+            pass
+        assert os.environ["PYTHONPATH"] == children.SITE
+    assert "PYTHONPATH" not in os.environ and children.FOR not in os.environ
