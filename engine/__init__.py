@@ -114,6 +114,12 @@ def _share(*args: object) -> None:
     reductions.share(*args)
 
 
+def _sparse_rows(*args: object) -> object:
+    from engine import sparse
+
+    return sparse.rows(*args)  # type: ignore[arg-type]
+
+
 def _from_sparse(name: str) -> object:
     """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
 
@@ -129,6 +135,7 @@ def _from_sparse(name: str) -> object:
 
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
+_dispatch.providers["sparse_rows"] = _sparse_rows
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)

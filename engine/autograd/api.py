@@ -186,11 +186,13 @@ def grad(
     found = run_backward(roots, keep, create_graph, _edges(targets))
     if materialize_grads:
         return tuple(wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g for t, g in zip(targets, found))
-    if not allow_unused and any(g is None for g in found):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
-            "this is the desired behavior."
-        )
+    if not allow_unused:
+        for i, g in enumerate(found):
+            if g is None:
+                raise RuntimeError(
+                    f"The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
+                    "allow_unused=True if this is the desired behavior."
+                )
     return tuple(found)
 
 

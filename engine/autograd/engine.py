@@ -21,6 +21,7 @@ from engine.autograd.graph import (
     Extra,
     Node,
     accumulate_arrays,
+    plus,
     registered,
     run_hooks,
 )
@@ -388,7 +389,7 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
         slots[nr] = asarray(have + gradient)
     else:
         have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
-        slots[nr] = registered.add(have, gradient)
+        slots[nr] = plus(have, gradient)
 
 
 def _before(extra: Extra, grads: list[Any]) -> None:

@@ -85,6 +85,7 @@ class Node:
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
     arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradient_text.py
+    guarded = False  # its outputs may not be written to: a Module's full backward hooks would be passed by
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
     next_edges: Sequence[Edge | None]
@@ -273,6 +274,13 @@ _LAST = 2**62  # later than any operation: runs as soon as it is ready
 _accumulating = threading.RLock()
 
 
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two gradients, of which either may be sparse."""
+    if a.is_sparse:
+        return a + b if b.is_sparse else registered.add(b, a.to_dense())
+    return registered.add(a, b.to_dense() if b.is_sparse else b)
+
+
 def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     """Note [Accumulation]
 
@@ -281,6 +289,10 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     with grad mode on (create_graph) out of place, since the old gradient may be part of a graph.
     """
     had = variable._grad
+    if gradient.is_sparse or (had is not None and had.is_sparse):  # the rows of a table (Embedding)
+        total = gradient if had is None else plus(had, gradient)
+        variable._grad = total if mode.enabled else total.detach()
+        return
     if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
         gradient = registered.cast(gradient, variable.dtype)
         stealable = not mode.enabled
@@ -301,8 +313,7 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
 
 
 def _same_layout(array: Any, like: Any) -> bool:
-    flags = like.flags
-    if flags.c_contiguous or not flags.forc:
+    if like.flags.c_contiguous:
         return bool(array.flags.c_contiguous)
     return bool(array.strides == like.strides)
 
