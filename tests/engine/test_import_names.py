@@ -105,8 +105,6 @@ def test_decorators_return_the_function() -> None:
         lambda: engine.jit.trace(None, None),
         lambda: engine.jit.load("x"),
         lambda: engine.onnx.export(None),
-        lambda: engine.func.grad(abs)(1),
-        lambda: engine.func.jvp(abs, (), ()),
         lambda: engine.distributed.init_process_group("gloo"),
         lambda: engine.distributed.all_reduce(None),
         lambda: engine.cuda.comm.broadcast(None),
@@ -254,7 +252,6 @@ def test_dtypes_that_are_names_only() -> None:
     [
         lambda: engine.nested.nested_tensor([engine.ones(1)]),
         lambda: engine.cuda.CUDAGraph(),
-        lambda: engine.autograd.graph.saved_tensors_hooks(None, None),
         lambda: engine.distributed.nn.all_reduce(engine.ones(1)),
         lambda: engine.distributed.fsdp.FullyShardedDataParallel(engine.nn.Linear(1, 1)),
         lambda: engine.distributed.init_device_mesh("cpu", (1,)),

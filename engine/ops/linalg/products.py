@@ -334,6 +334,29 @@ def batched(xp, input, other):
     return product(xp, input, other)
 
 
+def _each_weight(grad: Tensor, input: Tensor) -> Tensor:
+    turned = grad.transpose(-2, -1)
+    return turned * input if grad._array.shape[-2] == 1 else bmm(turned, input)
+
+
+@op(public=False, method=False, out=False)
+@derivative(
+    input=lambda grad, weight: linear_each(grad, weight.transpose(-2, -1)),
+    weight=lambda grad, input: _each_weight(grad, input),
+)
+@samples(lambda t: [(t(3, 2, 4), t(3, 5, 4)), (t(2, 1, 4), t(2, 3, 4)), (t(0, 2, 4), t(0, 3, 4))])
+def linear_each(xp, input, weight):
+    """`linear` with a matrix of its own for each batch.  input (B, n, k), weight (B, m, k) -> (B, n, m).
+
+    One matrix that was expanded over the batch is multiplied once.
+    """
+    check_same(input, weight)
+    if weight.shape[0] > 1 and weight.strides[0] == 0:
+        rows = input.reshape(-1, input.shape[-1])
+        return product(xp, rows, weight[0].T).reshape(*input.shape[:-1], weight.shape[-2])
+    return product(xp, input, xp.swapaxes(weight, -1, -2))
+
+
 @overload()
 @samples(
     lambda t: [

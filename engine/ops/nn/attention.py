@@ -80,7 +80,7 @@ def scaled_dot_product_attention(
     factor = 1.0 / math.sqrt(of_query[-1]) if scale is None else scale
     mask = attn_mask
     if mask is not None and mask.dtype is dtypes.bool:
-        mask = query.detach().new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+        mask = query.detach().new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
     elif mask is not None:
         mask = mask.to(query.dtype)
     if is_causal:
