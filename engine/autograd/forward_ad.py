@@ -74,9 +74,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         )
     if tensor.requires_grad:
         with enable_grad():
-            dual = tensor.view_as(tensor)  # type: ignore[attr-defined]
+            dual = tensor.view_as(tensor)
     else:
-        dual = tensor.detach().requires_grad_()  # type: ignore[attr-defined]
+        dual = tensor.detach().requires_grad_()
     pairs.append((dual, tangent))
     return dual
 
@@ -86,9 +86,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     pairs = _level.pairs
     if not pairs:
         return UnpackedDualTensor(tensor, None)
-    for dual, tangent in pairs:
+    for dual, own in pairs:
         if dual is tensor:
-            return UnpackedDualTensor(dual.detach() if dual.is_leaf else dual, tangent)
+            return UnpackedDualTensor(dual.detach() if dual.is_leaf else dual, own)
     if not tensor.requires_grad:
         return UnpackedDualTensor(tensor, None)
     duals = [d for d, _ in pairs]

@@ -32,7 +32,7 @@ _kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
 
 class _Stack(threading.local):
     def __init__(self) -> None:
-        self.hooks: list[tuple[Callable, Callable]] = []
+        self.hooks: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
         self.disabled: str | None = None
 
 
@@ -42,7 +42,7 @@ _stack = _Stack()
 class _Packed:
     """What a node saved, packed."""
 
-    def __init__(self, saved: Sequence[Any], hooks: tuple[Callable, Callable]) -> None:
+    def __init__(self, saved: Sequence[Any], hooks: tuple[Callable[..., Any], Callable[..., Any]]) -> None:
         self.unpack = hooks[1]
         self.entries: list[Any] = []
         with no_grad():

@@ -71,8 +71,9 @@ def modified(described: str, origin: str, version: int, expected: int) -> NoRetu
 
 def _called(node: Any) -> str:
     """`Sigmoid` for a SigmoidBackward0, as torch's message names it."""
-    name, found, number = node.name().partition("Backward")
-    return name if (found and number.isdigit()) or not number else node.name()
+    whole: str = node.name()
+    name, _, number = whole.partition("Backward")
+    return name if number.isdigit() or not number else whole
 
 
 def check_input(tensor: Any, expected: int) -> None:
