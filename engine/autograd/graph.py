@@ -12,7 +12,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref as weak
 
 from numpy import ndarray
@@ -499,10 +499,17 @@ _ABOVE = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ABOVE:  # made with operations: of a higher layer, which registers it
-        return registered.saved_hooks(name)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+if TYPE_CHECKING:
+    from engine.autograd.saved_hooks import allow_mutation_on_saved_tensors as allow_mutation_on_saved_tensors
+    from engine.autograd.saved_hooks import disable_saved_tensors_hooks as disable_saved_tensors_hooks
+    from engine.autograd.saved_hooks import save_on_cpu as save_on_cpu
+    from engine.autograd.saved_hooks import saved_tensors_hooks as saved_tensors_hooks
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ABOVE:  # made with operations: of a higher layer, which registers it
+            return registered.saved_hooks(name)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def increment_version(tensor: Any) -> None:
