@@ -20,6 +20,7 @@ from engine import storage as _storage  # noqa: E402
 from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
+from engine.autograd import graph as _graph  # noqa: E402
 from engine.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
@@ -114,6 +115,18 @@ def _share(*args: object) -> None:
     reductions.share(*args)
 
 
+def _saved_hooks(name: str) -> object:
+    from engine.autograd import saved_hooks
+
+    return getattr(saved_hooks, name)
+
+
+def _sparse_rows(*args: object) -> object:
+    from engine import sparse
+
+    return sparse.rows(*args)  # type: ignore[arg-type]
+
+
 def _from_sparse(name: str) -> object:
     """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
 
@@ -129,6 +142,8 @@ def _from_sparse(name: str) -> object:
 
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
+_dispatch.providers["sparse_rows"] = _sparse_rows
+_graph.registered.saved_hooks = _saved_hooks
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)

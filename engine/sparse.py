@@ -382,6 +382,11 @@ def _make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool 
     return result
 
 
+def rows(at: Tensor, values: Tensor, size: Sequence[int]) -> SparseTensor:
+    """The rows `values` (n, *) at the places `at` (n) of a table of that size: the gradient of a lookup."""
+    return _make(at.reshape(1, -1).to(dtypes.int64), values, size)
+
+
 def _joined(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
     """a + alpha * b: the lists one after the other."""
     if a._size != b._size:

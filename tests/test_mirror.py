@@ -46,6 +46,8 @@ STANDS_FOR = {
     "engine/utils/data/*": DATA,
     "engine/utils/data/_utils/*": DATA,
     "engine/plan/*": "engine/test_plan.py",
+    # every sample under vmap, and torch's numbers for the transforms of one another
+    "engine/func/*": "engine/func/test_lanes.py engine/func/test_transforms.py engine/func/test_func.py",
     # one rule of the documentation a test
     "engine/autograd/*": "engine/autograd/test_rules_complete.py engine/autograd/test_profiler.py",
     "engine/_extensions/*": "engine/ops/test_detection.py engine/ops/test_audio.py engine/_extensions/test_image.py",

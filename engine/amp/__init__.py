@@ -70,8 +70,12 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cuda") -> Any
     return _decorator(bwd, lambda function: function)
 
 
+def _dense(grad: Any) -> Any:
+    return grad._values() if grad.is_sparse else grad
+
+
 class GradScaler:
-    """Passes losses and steps through: gradients are not in half precision unless the model itself is."""
+    """Passes losses through, and steps whose gradients are finite: nothing is in half precision unless the model is."""
 
     def __init__(
         self,
@@ -83,6 +87,7 @@ class GradScaler:
         enabled: bool = True,
     ) -> None:
         self._device = device
+        self._enabled = enabled
         self._factors = (growth_factor, backoff_factor, growth_interval)
 
     def scale(self, outputs: Any) -> Any:
@@ -93,7 +98,12 @@ class GradScaler:
         """Nothing: nothing was scaled."""
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """`optimizer.step(*args, **kwargs)`."""
+        """`optimizer.step(*args, **kwargs)`, or nothing where a gradient is inf or nan."""
+        if self._enabled:
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None and not bool(_dense(p.grad).isfinite().all()):
+                        return None
         return optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: Any = None) -> None:

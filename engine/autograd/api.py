@@ -149,6 +149,26 @@ def _edges(inputs: Sequence[_Root]) -> list[Edge]:
     return edges
 
 
+def _grads_of_batch(
+    outputs: _Tensors, inputs: _Tensors, grad_outputs: Any, keep: bool | None, create_graph: bool, allow_unused: bool,
+    materialize: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """`grad` for each of a batch of `grad_outputs` (B, *output), stacked; one pass each."""
+    given = _as_tuple(grad_outputs)
+    if not given or any(g is None for g in given):
+        raise RuntimeError("grad(is_grads_batched=True): grad_outputs must be tensors with the batch in front")
+    sizes = {int(g.shape[0]) for g in given}
+    if len(sizes) != 1:
+        raise RuntimeError(f"grad(is_grads_batched=True): grad_outputs of batches of sizes {sorted(sizes)}")
+    count = sizes.pop()
+    rows = []
+    for i in range(count):
+        more = True if i < count - 1 else keep
+        each = tuple(g.select(0, i) for g in given)
+        rows.append(grad(outputs, inputs, each, more, create_graph, True, allow_unused, False, materialize))
+    return tuple(None if column[0] is None else registered.stack(list(column)) for column in zip(*rows))
+
+
 def grad(
     outputs: _Tensors,
     inputs: _Tensors,
@@ -174,7 +194,9 @@ def grad(
             stacklevel=2,
         )
     if is_grads_batched:
-        raise NotImplementedError("grad(is_grads_batched=True) is not supported: call grad once for each of the batch")
+        return _grads_of_batch(
+            outputs, inputs, grad_outputs, retain_graph, create_graph, bool(allow_unused), materialize_grads
+        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -186,11 +208,13 @@ def grad(
     found = run_backward(roots, keep, create_graph, _edges(targets))
     if materialize_grads:
         return tuple(wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g for t, g in zip(targets, found))
-    if not allow_unused and any(g is None for g in found):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
-            "this is the desired behavior."
-        )
+    if not allow_unused:
+        for i, g in enumerate(found):
+            if g is None:
+                raise RuntimeError(
+                    f"The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
+                    "allow_unused=True if this is the desired behavior."
+                )
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ from engine.autograd.graph import (
     Extra,
     Node,
     accumulate_arrays,
+    plus,
     registered,
     run_hooks,
 )
@@ -36,7 +37,38 @@ class _Running(threading.local):
 running = _Running()
 
 
+class _Ending(threading.local):
+    """What is called at the end of the passes of a thread: what one of their hooks asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+
+ending = _Ending()
+registered.at_end = lambda call: ending.calls.append(call)
+
+
 def run_backward(
+    roots: Sequence[tuple[Edge, Any]],
+    keep_graph: bool,
+    create_graph: bool,
+    captures: Sequence[Edge] | None = None,
+    cut: bool = False,
+) -> list[Any]:
+    """`_run_backward`, and what its hooks asked for at its end."""
+    finished = False
+    try:
+        found = _run_backward(roots, keep_graph, create_graph, captures, cut)
+        finished = True
+    finally:
+        if ending.calls:
+            calls, ending.calls = ending.calls, []
+            for call in calls:
+                call(finished)
+    return found
+
+
+def _run_backward(
     roots: Sequence[tuple[Edge, Any]],
     keep_graph: bool,
     create_graph: bool,
@@ -388,7 +420,7 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
         slots[nr] = asarray(have + gradient)
     else:
         have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
-        slots[nr] = registered.add(have, gradient)
+        slots[nr] = plus(have, gradient)
 
 
 def _before(extra: Extra, grads: list[Any]) -> None:

@@ -8,12 +8,11 @@ Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref as weak
 
 from numpy import ndarray
@@ -43,6 +42,9 @@ class Registered:
     sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
     resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
     isnan_any: Callable[..., bool]
+    stack: Callable[..., Any]  # stack(tensors)
+    at_end: Callable[[Callable[[bool], None]], None]  # to be called when the pass that runs ends, or fails
+    saved_hooks: Callable[[str], Any]  # what saved_hooks.py has under a name
     begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
     Tensor: Any  # the class itself
@@ -85,6 +87,7 @@ class Node:
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
     arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradient_text.py
+    guarded = False  # its outputs may not be written to: a Module's full backward hooks would be passed by
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
     next_edges: Sequence[Edge | None]
@@ -273,6 +276,13 @@ _LAST = 2**62  # later than any operation: runs as soon as it is ready
 _accumulating = threading.RLock()
 
 
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two gradients, of which either may be sparse."""
+    if a.is_sparse:
+        return a + b if b.is_sparse else registered.add(b, a.to_dense())
+    return registered.add(a, b.to_dense() if b.is_sparse else b)
+
+
 def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     """Note [Accumulation]
 
@@ -281,6 +291,10 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     with grad mode on (create_graph) out of place, since the old gradient may be part of a graph.
     """
     had = variable._grad
+    if gradient.is_sparse or (had is not None and had.is_sparse):  # the rows of a table (Embedding)
+        total = gradient if had is None else plus(had, gradient)
+        variable._grad = total if mode.enabled else total.detach()
+        return
     if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
         gradient = registered.cast(gradient, variable.dtype)
         stealable = not mode.enabled
@@ -301,8 +315,7 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
 
 
 def _same_layout(array: Any, like: Any) -> bool:
-    flags = like.flags
-    if flags.c_contiguous or not flags.forc:
+    if like.flags.c_contiguous:
         return bool(array.flags.c_contiguous)
     return bool(array.strides == like.strides)
 
@@ -442,28 +455,61 @@ def requires_grad_of(tensor: Any) -> bool:
     return bool(flag)
 
 
-@contextlib.contextmanager
-def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Iterator[None]:
-    """A context in which what backward needs is kept on the CPU, where the tensors of the CPU are anyway.
+def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., Any], *, mode: str = "all") -> RemovableHandle:
+    """Call `fn` in backward: mode "all" with the list of gradients (None where there is none) at the end of the pass,
+    where torch calls it with the last of them; "any" with the first one.
 
-    Tensors of a device stay there: the context then saves no memory.
+    ValueError for another mode.  https://docs.pytorch.org/docs/2.13/autograd.html
     """
-    yield
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    state: list[Any] = [None]  # the gradients of the pass that runs, from its first one on
+
+    def finish(finished: bool) -> None:
+        found, state[0] = state[0], None
+        if finished and mode == "all":
+            fn(found)
+
+    def hook(index: int) -> Callable[[Any], None]:
+        def arrived(gradient: Any) -> None:
+            if state[0] is None:
+                state[0] = [None] * len(tensors)
+                registered.at_end(finish)
+                if mode == "any":
+                    fn(gradient)
+            state[0][index] = gradient
+
+        return arrived
+
+    handles = [t.register_hook(hook(i)) for i, t in enumerate(tensors)]
+
+    class Handles(RemovableHandle):
+        def __init__(self) -> None:
+            pass
+
+        def remove(self) -> None:
+            for handle in handles:
+                handle.remove()
+
+    return Handles()
 
 
-@contextlib.contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """A context without effect: there are no such hooks."""
-    yield
+_ABOVE = frozenset(
+    ["allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
+)
 
 
-class saved_tensors_hooks:
-    """NotImplementedError: what backward needs is kept as arrays, which no hook sees."""
+if TYPE_CHECKING:
+    from engine.autograd.saved_hooks import allow_mutation_on_saved_tensors as allow_mutation_on_saved_tensors
+    from engine.autograd.saved_hooks import disable_saved_tensors_hooks as disable_saved_tensors_hooks
+    from engine.autograd.saved_hooks import save_on_cpu as save_on_cpu
+    from engine.autograd.saved_hooks import saved_tensors_hooks as saved_tensors_hooks
+else:
 
-    def __init__(self, pack_hook: Any, unpack_hook: Any) -> None:
-        raise NotImplementedError(
-            "torch.autograd.graph.saved_tensors_hooks is not supported: use utils.checkpoint to save memory"
-        )
+    def __getattr__(name: str) -> Any:
+        if name in _ABOVE:  # made with operations: of a higher layer, which registers it
+            return registered.saved_hooks(name)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def increment_version(tensor: Any) -> None:

@@ -33,11 +33,25 @@ def check_writable(tensor: Any) -> None:
     if view is None:
         if tensor._edge is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        if tensor._edge[0].guarded:
+            _refuse_guarded(*tensor._edge)
     else:
         _check_view(view)
         base = tensor._base
         if base._edge is None and base._view is None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if base._edge is not None and base._edge[0].guarded:
+            _refuse_guarded(*base._edge)
+
+
+def _refuse_guarded(node: Node, number: int) -> None:
+    raise RuntimeError(
+        f"Output {number} of {node.name().removesuffix('Backward')} is a view and is being modified inplace. This view "
+        "was created inside a custom Function (or because an input was returned as-is) and the autograd logic to "
+        "handle view+inplace would override the custom backward associated with the custom Function, leading "
+        "to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
+        "Function."
+    )
 
 
 def _check_view(view: View) -> None:

@@ -309,7 +309,7 @@ class EventList(list):  # type: ignore[type-arg]
                 })  # fmt: skip
                 at += kernel.duration
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(trace, file)
+            json.dump({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": trace}, file)
 
     def supported_export_stacks_metrics(self) -> list[str]:
         """The metrics of `export_stacks`."""

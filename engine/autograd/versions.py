@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
+from engine.grad_mode import mode
+
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
     "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
@@ -23,6 +25,29 @@ SECOND_TIME = (
 def second_time() -> NoReturn:
     """Raise the error of a backward through freed buffers."""
     raise RuntimeError(SECOND_TIME)
+
+
+def guard(result: Any, *tensors: Any) -> Any:
+    """`result`, whose node refuses to run once one of `tensors` (None is skipped) has been written to.
+
+    For what torch saves where our formula, of other operations, reads something else.  Holds no tensor.
+    """
+    node = result.grad_fn
+    if node is not None:
+        held = [(t._vc, t._vc[0], f"{t.type()} {list(t._array.shape)}") for t in tensors if t is not None]
+
+        def check(grads: Any) -> None:
+            for counter, version, described in held:
+                if counter[0] != version:
+                    modified(described, "", counter[0], version)
+
+        node.register_prehook(check)
+    return result
+
+
+def own(grad: Any) -> Any:
+    """`grad`, or while a second derivative is recorded a copy of it: torch's formula saves a product, not `grad`."""
+    return grad.clone() if mode.enabled and grad._requires_grad else grad
 
 
 class SavedResult(NamedTuple):
@@ -40,8 +65,15 @@ def modified(described: str, origin: str, version: int, expected: int) -> NoRetu
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{described}]{origin}, is at version {version}; expected version {expected} instead. Hint: enable anomaly "
         "detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True)."
+        "torch.autograd.set_detect_anomaly(True, check_nan=False)."
     )
+
+
+def _called(node: Any) -> str:
+    """`Sigmoid` for a SigmoidBackward0, as torch's message names it."""
+    whole: str = node.name()
+    name, _, number = whole.partition("Backward")
+    return name if number.isdigit() or not number else whole
 
 
 def check_input(tensor: Any, expected: int) -> None:
@@ -49,7 +81,7 @@ def check_input(tensor: Any, expected: int) -> None:
     version = tensor._vc[0]
     if version != expected:
         edge = tensor._edge
-        origin = "" if edge is None else f", which is output {edge[1]} of {edge[0].name()}"
+        origin = "" if edge is None else f", which is output {edge[1]} of {_called(edge[0])}"
         modified(f"{tensor.type()} {list(tensor._array.shape)}", origin, version, expected)
 
 
@@ -58,7 +90,7 @@ def unpack_result(saved: SavedResult, node: Any, rebuild: Any) -> Any:
     if saved.counter[0] != saved.version:
         tensor = rebuild(saved.array)
         modified(
-            f"{tensor.type()} {list(saved.array.shape)}", f", which is output {saved.nr} of {node.name()}",
+            f"{tensor.type()} {list(saved.array.shape)}", f", which is output {saved.nr} of {_called(node)}",
             saved.counter[0], saved.version,
         )  # fmt: skip
     tensor = rebuild(saved.array)

@@ -6,8 +6,8 @@ class, docs, stubs and tests.  `binder.py` writes the Python source of each publ
 first call, so that importing 400 ops costs little and calling one costs no loop over arguments.
 
 Formula parameters: `grad` (`grad0`, `grad1` ... for several outputs, `grads` for all), any input or argument of the
-op by name, `result` (`result0` ...), `<input>_shape`, `<input>_dtype` (metadata: pins no array), `needs` (in joint
-formulas: which of the named inputs need a gradient).
+op by name, `result` (`result0` ...), `kept_result` (the same, or None if it was written to since), `<input>_shape`,
+`<input>_dtype` (metadata: pins no array), `needs` (in joint formulas: which of the named inputs need a gradient).
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "half",
         "inplace",
         "integer_result",
+        "keeps",
         "label",
         "channels_last",
         "large",
@@ -136,6 +137,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "names",
         "node",
         "nondifferentiable",
+        "number_first",
         "numbers",
         "out",
         "not_tensors",
@@ -169,11 +171,13 @@ class Op:
     gradgrad = True
     half = False
     inplace = False
+    keeps: tuple[str, ...] = ()  # operands saved though no formula reads them: writing to them is refused
     channels_last = False
     large = 1 << 16  # elements of the first operand from which the kernel for large arrays is called
     large_by: tuple[str, ...] = ()  # of these operands instead, multiplied
     names: tuple[str, ...] = ()  # further public names
     nondifferentiable: frozenset[str] = frozenset()
+    number_first = False  # also takes its keyword number before the last tensors, as of 2018: add(input, alpha, other)
     numbers: Any = True
     out = True
     public = True
@@ -428,6 +432,9 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     where torch's depends on the call, names by conditions, Python text over the arguments that is tried in order
     ({"dim is None": "SumBackward0", "": "SumBackward1"}; `_inplace` says which twin; functions of the op's module).
     tensors/not_tensors: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
+    number_first: also takes torch's old order, with a warning: add(input, alpha, other).
+    keeps: operands (or "result", "result0", ...) that are saved though no formula reads them, because torch saves them:
+    a write to one before backward is refused.
     shows: `shows(name, *edges)`, what `next_functions` says of the edges of a node that stands for several of torch's.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
     parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy

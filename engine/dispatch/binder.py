@@ -161,6 +161,8 @@ def _header(record: Op, inplace: bool) -> str:
         else:
             other = "=MISSING" if p in record.aliases.values() else ""
             parts.append(f"{p}=_d_{p}" if p in record.defaults else p + other)
+    if record.number_first:
+        parts.append("_last=MISSING")
     keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
     if record.varargs:  # the same sizes by keyword
         keyword.append(f"{record.varargs}=MISSING")
@@ -220,6 +222,10 @@ def _first(record: Op) -> str | None:
 
 def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
     """Numpy's names, separate ints, `out=`, and the check of every argument."""
+    if record.number_first:
+        given = ", ".join((*record.positional, "_last"))
+        out = ", out=out" * (record.out and not inplace)
+        w(f"if _last is not MISSING: return old_order(_op, _self, _name, ({given}){out})")
     for alias, p in record.aliases.items():
         w(f"if {alias} is not MISSING: {p} = {alias}")
     if record.varargs:
@@ -458,7 +464,7 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
                 saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
     for name in plan.results:
         cond = plan.condition(name)
-        nr = int(name[6:] or 0)
+        nr = int(name.removeprefix("kept_")[6:] or 0)
         if inplace:
             holder = "new_tuple(SavedResult, (_w, input._vc, input._vc[0], 0))"
         elif record.many:

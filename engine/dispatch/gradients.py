@@ -30,6 +30,10 @@ class Text:
         return "\n".join(self.lines) + "\n"
 
 
+def _numbered(name: str, start: str) -> bool:
+    return name.startswith(start) and name[len(start) :].isdigit()
+
+
 def formula_params(formula: Any) -> tuple[str, ...]:
     """The names a formula reads."""
     code: CodeType = formula.__code__
@@ -47,10 +51,12 @@ class FormulaReads:
         for p, formula in formulas:
             for name in formula_params(formula):
                 readers.setdefault(name, set()).add(p)
+        for name in record.keeps:
+            readers.setdefault(name, set()).update(record.differentiable)
         self.readers = readers
         tensors = (*record.lists, *record.tensors)
         self.saved = [p for p in tensors if p in readers]
-        self.results = [n for n in readers if n.startswith("result") and (n == "result" or n[6:].isdigit())]
+        self.results = [n for n in readers if (s := n.removeprefix("kept_")) == "result" or _numbered(s, "result")]
         self.shapes = [p for p in tensors if f"{p}_shape" in readers]
         self.dtypes = [p for p in tensors if f"{p}_dtype" in readers]
         self.plain = [p for p in record.params if p in readers and p not in tensors]
@@ -112,7 +118,8 @@ def apply_source(record: Op) -> str:
             w("else:")
             w(f"{p} = n_{p}", 1)
     for n in plan.results:
-        w(f"{n} = None if h_{n} is None else unpack_result(h_{n}, self, rewrap)")
+        stale = f" or h_{n}.counter[0] != h_{n}.version" * n.startswith("kept_")
+        w(f"{n} = None if h_{n} is None{stale} else unpack_result(h_{n}, self, rewrap)")
     if record.many or not record.outputs:
         w("grad = grads[0]")
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -336,6 +337,23 @@ def write(name: str, target: Any, result: Any) -> None:
     target[...] = result
 
 
+def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: Any = None) -> Any:
+    """A call in torch's order of 2018, the factor before the last tensors: `add(input, alpha, other)`."""
+    first, number, *rest = given
+    if isinstance(number, Tensor | bool) or not isinstance(number, int | float | complex | np.number):
+        raise TypeError(f"{name}() takes {len(given) - 1} positional arguments but {len(given)} were given")
+    key = record.keyword[0]
+    tensors = ", ".join(f"Tensor {p}" for p in record.positional[1:])
+    warnings.warn(
+        f"This overload of {name} is deprecated:\n\t{name}(Number {key}, {tensors})\n"
+        "Consider using one of the following signatures instead:\n"
+        f"\t{name}({tensors}, *, Number {key} = 1)",
+        stacklevel=3,
+    )
+    more = {} if out is None else {"out": out}
+    return function(first, *rest, **{key: number}, **more)
+
+
 def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
     """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
     outs = list(out) if isinstance(out, tuple | list) else [out]
@@ -390,6 +408,7 @@ SHARED: dict[str, Any] = dict(
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,
+    old_order=old_order,
     SavedResult=SavedResult, new_tuple=tuple.__new__, second_time=second_time, size_of=size_of, sizes_error=sizes_error,
     Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap, write=write,
     write_out=write_out, xp_for=xp_for,

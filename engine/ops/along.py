@@ -12,6 +12,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, wrap_dim
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.layouts import copy_preserved
 from engine.ops.copying import number_for
@@ -94,7 +95,7 @@ def _rows(xp: Any, source: Any) -> Any:
 @op(inplace=True)
 @derivative(
     input=lambda grad: grad,
-    source=lambda grad, dim, index, alpha, source_shape: _scaled(picked(grad, dim, index, source_shape), alpha),
+    source=lambda grad, dim, index, alpha, source, source_shape: _scaled(picked(grad, dim, index, source_shape), alpha),
 )
 @samples(
     lambda t: [
@@ -173,7 +174,7 @@ def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> No
 @op(inplace=True)
 @derivative(
     input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0),
-    source=lambda grad, dim, index, source_shape: picked(grad, dim, index, source_shape),
+    source=lambda grad, dim, index, source, source_shape: picked(grad, dim, index, source_shape),
 )
 @samples(
     lambda t: [
@@ -413,6 +414,7 @@ def segment_reduce(
             found = (found / share).masked_fill(share == 0, empty)
     else:
         found = found.index_reduce(0, at, rows, {"max": "amax", "min": "amin"}.get(reduce, reduce))
+    guard(found, data, lengths, offsets, found)
     return name_node(found.reshape(*lead, *rest), "SegmentReduceBackward0")
 
 
@@ -427,7 +429,7 @@ def _flat_index(index: Any, size: int, name: str) -> None:
         raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {size} elements.")
 
 
-@op()
+@op(keeps=("input",))
 @derivative(input=lambda grad, input_shape, index: take_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), t.of([[0, 5], [11, 5]])), (t(3), t.of([-1])), (t(), t.of([0, 0]))])
 def take(xp, input, index):
@@ -446,7 +448,7 @@ def take_backward(grad, shape, index):
 @op(inplace=True)
 @derivative(
     input=lambda grad, index, accumulate: grad if accumulate else put(grad, index, zeros_of(grad, index._array.shape)),
-    source=lambda grad, index, source_shape: take(grad, index).reshape(source_shape),
+    source=lambda grad, index, source, source_shape: take(grad, index).reshape(source_shape),
 )
 @samples(
     lambda t: [

@@ -183,7 +183,10 @@ def _assembled(xp: Any, real: Any, imag: Any) -> Any:
     return result
 
 
-@op(broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays), numbers=())
+@op(
+    broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays), numbers=(),
+    keeps=("real", "imag"),
+)  # fmt: skip
 @derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
 def complex(xp, real, imag):

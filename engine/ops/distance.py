@@ -8,6 +8,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.linalg.products import matmul, scalar_name
 from engine.tensor import Tensor
@@ -172,4 +173,4 @@ def pdist(input: Tensor, p: float = 2.0):
     first = input[[i for i, _ in pairs]] if pairs else input[:0]
     second = input[[j for _, j in pairs]] if pairs else input[:0]
     found = general_cdist(first.unsqueeze(1), second.unsqueeze(1), float(p)).reshape(len(pairs))
-    return name_node(found, "PdistBackward0")
+    return guard(name_node(found, "PdistBackward0"), input, found)

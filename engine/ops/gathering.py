@@ -87,7 +87,7 @@ def _check_gather(input: Any, index: Any, dim: int) -> int:
     return dim
 
 
-@op()
+@op(keeps=("input",))
 @derivative(input=lambda grad, input_shape, dim, index: scatter_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [

@@ -13,6 +13,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
+from engine.autograd.versions import own
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.runtime import store
 from engine.ops.copying import number_for
@@ -78,7 +79,7 @@ def back_to(grad, shape):
 @op(inplace=True, form="masked_fill", node="MaskedFillBackward1", tensors=("value",))
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape),
-    value=lambda grad, mask: masked_fill_value(grad, ~mask, 0).sum(),
+    value=lambda grad, mask: masked_select(grad, mask).sum(),
 )
 @samples(lambda t: [(t(3, 4), t.boolean(3, 4), t()), (t(3, 4), t.boolean(4), t())])
 def masked_fill_tensor(xp, input, mask, value, *, out=None):
@@ -122,7 +123,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: complex | Tensor):
     return _masked_fill(input, mask, value, True)
 
 
-@op()
+@op(keeps=("input",))
 @derivative(input=lambda grad, input_shape, mask: masked_select_backward(grad, input_shape, mask))
 @samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(3, 4), t.boolean(4)), (t(3), t.boolean(2, 3))])
 def masked_select(xp, input, mask):
@@ -144,7 +145,7 @@ def masked_select_backward(grad, shape, mask):
 @op(inplace=True)
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape),
-    source=lambda grad, mask, source_shape: masked_scatter_backward(grad, mask, source_shape),
+    source=lambda grad, mask, source_shape: masked_scatter_backward(own(grad), mask, source_shape),
 )
 @samples(
     lambda t: [

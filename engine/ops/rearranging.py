@@ -39,7 +39,7 @@ def repeat(xp, input, repeats):
     split = [x for n in shape for x in (1, n)]
     wide = xp.broadcast_to(input.reshape(split), spread)
     return xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)]).copy() if (
-        wide.size == input.size
+        wide.size == input.size or not wide.size
     ) else xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)])  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine.autograd.graph import registered
+from engine.dispatch import PUBLIC
 from engine.layouts import ChannelsLast
 from engine.ops.copying import _resize, clone, clone_strided, converted, copy_, zero_
 from engine.ops.pointwise.arithmetic import add
@@ -77,4 +78,5 @@ registered.cast = _cast
 registered.zeros = _zeros
 registered.resize_out = _resize_out
 registered.sum_to_size = sum_to_size
+registered.stack = lambda tensors: PUBLIC["stack"](tensors)
 registered.isnan_any = lambda t: builtins.bool((t._array != t._array).any())

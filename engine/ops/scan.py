@@ -113,7 +113,7 @@ def _distinct_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
+@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c", keeps=("input",))
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummax(xp, input, dim: int):
@@ -121,7 +121,7 @@ def cummax(xp, input, dim: int):
     return _running_extreme(xp, input, dim, True)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c")
+@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c", keeps=("input",))
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummin(xp, input, dim: int):

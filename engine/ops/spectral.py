@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.linalg.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
@@ -285,6 +286,7 @@ def stft(
     result = name_node(result.transpose(1, 2), "TransposeBackward1")  # in place in torch
     if single:
         result = name_node(result.squeeze(0), "SqueezeBackward4")
+    guard(result, input)
     return result if return_complex else PUBLIC["view_as_real"](result)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.dispatch.runtime import store
 from engine.ops.extremes import take_along
@@ -70,7 +71,7 @@ def dist(input: Tensor, other: Tensor, p: complex = 2):
             f"norm(): input dtype should be either floating point or complex. Got {dtypes.scalar_name(gap.dtype)} "
             "instead."
         )
-    return name_node(linalg_vector_norm(gap, p), "DistBackward0")
+    return guard(name_node(linalg_vector_norm(gap, p), "DistBackward0"), input, other)
 
 
 def _renorm_factor(input: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
@@ -387,7 +388,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     if isinstance(factor, Tensor) and factor.is_complex():
         factor = factor.real
     factor = factor.clamp(min=0) if isinstance(factor, Tensor) else builtins.max(factor, 0)
-    return (found / factor).squeeze()
+    return guard((found / factor).squeeze(), fweights)
 
 
 @composite()

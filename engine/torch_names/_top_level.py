@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import warnings
 from typing import Any
 
 import engine as torch  # `torch.torch`, which some annotations say
@@ -250,36 +251,61 @@ def set_num_interop_threads(int: int) -> None:
 # --- settings with one value: results are deterministic, float32 is computed as such, dtypes are never changed
 
 
+# What was set and has no effect: operations are deterministic and in full precision.  It is read back as it was set.
+_settings: dict[str, Any] = {"deterministic": 0, "precision": "highest"}
+_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
+
+
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Without effect: operations are deterministic."""
+    """Without effect but on `are_deterministic_algorithms_enabled`: operations are deterministic."""
+    _settings["deterministic"] = 0 if not mode else 1 if warn_only else 2
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """False."""
-    return False
+    """As set by `use_deterministic_algorithms`."""
+    return bool(_settings["deterministic"])
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """False."""
-    return False
+    """As set by `use_deterministic_algorithms`."""
+    return bool(_settings["deterministic"] == 1)
 
 
 def get_deterministic_debug_mode() -> int:
-    """0."""
-    return 0
+    """As set: 0 default, 1 warn, 2 error."""
+    return int(_settings["deterministic"])
 
 
-def set_deterministic_debug_mode(debug_mode: Any) -> None:
-    """Without effect."""
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Without effect but on what is read back.  TypeError, RuntimeError for another mode."""
+    if not isinstance(debug_mode, int | str):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if isinstance(debug_mode, str):
+        if debug_mode not in _DEBUG_MODES:
+            raise RuntimeError(
+                "invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got " + debug_mode
+            )
+        debug_mode = _DEBUG_MODES[debug_mode]
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    _settings["deterministic"] = debug_mode
 
 
 def get_float32_matmul_precision() -> str:
-    """`highest`."""
-    return "highest"
+    """As set by `set_float32_matmul_precision`."""
+    return str(_settings["precision"])
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Without effect."""
+    """Without effect but on what is read back: products are in full precision.  "highest", "high" or "medium"."""
+    if precision not in ("highest", "high", "medium"):
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call has "
+            "no effect.",
+            stacklevel=2,
+        )
+        return
+    _settings["precision"] = precision
 
 
 def set_flush_denormal(mode: bool) -> bool:

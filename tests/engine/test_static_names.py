@@ -30,6 +30,7 @@ def names_of_modules() -> list[str]:
     found = []
     for package in (engine, hubcli):
         found += [package.__name__, *(m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + "."))]
+    found.remove("engine.utils.tensorboard")  # needs the package tensorboard, as torch's
     return [name for name in found if not any(part[0] == "_" for part in name.split("."))]
 
 

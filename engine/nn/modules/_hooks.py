@@ -126,6 +126,7 @@ class BackwardHookFunctionBackward(Node):
     """An identity with one output an input: the place where gradients enter or leave a Module."""
 
     __slots__ = ("n_outputs",)
+    guarded = True
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         return tuple(grads)

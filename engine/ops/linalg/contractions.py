@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine._checks import broadcast_shapes, numel, wrap_dim
+from engine.autograd import versions
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, check_elements
@@ -401,8 +402,9 @@ def kron(input: Tensor, other: Tensor, *, out=None):
     n = builtins.max(input._array.ndim, other._array.ndim)
     left = (1,) * (n - input._array.ndim) + input._array.shape
     right = (1,) * (n - other._array.ndim) + other._array.shape
-    a = input.reshape(tuple(s for x in left for s in (x, 1)))
-    b = other.reshape(tuple(s for x in right for s in (1, x)))
+    # copies, as in torch: the operands may be written to
+    a = versions.own(input).reshape(tuple(s for x in left for s in (x, 1)))
+    b = versions.own(other).reshape(tuple(s for x in right for s in (1, x)))
     result = (a * b).reshape(tuple(x * y for x, y in zip(left, right)))
     return name_node(result, "UnsafeViewBackward0")
 

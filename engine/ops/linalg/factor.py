@@ -8,6 +8,7 @@ from typing import Any
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.runtime import store
 from engine.ops.linalg.products import matmul, mH, scalar_name
@@ -225,13 +226,13 @@ def _tall_slope(gQ: Tensor | None, gR: Tensor | None, Q: Tensor, R: Tensor) -> T
     return linalg_solve_triangular(mH(R), total, upper=False, left=False)
 
 
-def _qr_slope(gQ: Tensor | None, gR: Tensor | None, A: Tensor, Q: Tensor, R: Tensor, mode: str) -> Tensor | None:
-    m, n = A._array.shape[-2:]
+def _qr_slope(gQ: Tensor | None, gR: Tensor | None, Q: Tensor, R: Tensor, mode: str) -> Tensor | None:
     if mode == "r":
         raise RuntimeError(
             "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, "
             "mode='reduced') if you are going to require gradients through linalg.qr"
         )
+    m, n = Q._array.shape[-2], R._array.shape[-1]
     if mode == "complete" and m > n:
         raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
     if gQ is None and gR is None:
@@ -239,18 +240,18 @@ def _qr_slope(gQ: Tensor | None, gR: Tensor | None, A: Tensor, Q: Tensor, R: Ten
     if m >= n:
         return _tall_slope(gQ, gR, Q, R)
     # wide: A = [X | Y], R = [U | V] with V = Q^H Y
-    gU = gV = None
+    given, gU, gV = gQ, None, None
     if gR is not None:
         gU, gV = gR[..., :m], gR[..., m:]
-        more = matmul(A[..., m:], mH(gV))
+        more = matmul(matmul(Q, R[..., m:]), mH(gV))
         gQ = more if gQ is None else gQ + more
     gX = _tall_slope(gQ, gU, Q, R[..., :m])
-    gY = matmul(Q, gV) if gV is not None else A[..., m:] * 0
-    return PUBLIC["cat"]([gX, gY], -1)
+    gY = matmul(Q, R[..., m:] * 0 if gV is None else gV)
+    return guard(PUBLIC["cat"]([gX, gY], -1), given)
 
 
 @op(public=False, method=False, tensors=("A",), returns=("Q", "R"))
-@derivative(A=lambda grad0, grad1, A, result0, result1, mode: _qr_slope(grad0, grad1, A, result0, result1, mode))
+@derivative(A=lambda grad0, grad1, result0, result1, mode: _qr_slope(grad0, grad1, result0, result1, mode))
 @samples(lambda t: [(t(3, 2),), (t(2, 3, 3),), (t(2, 3),), (t.complex(3, 2),)])
 def linalg_qr(xp, A, mode: str = "reduced"):
     """Q (orthonormal columns) and R (upper triangle) of A = Q R.  A (*, m, n) -> (*, m, k), (*, k, n), k = min(m, n).
@@ -356,7 +357,8 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     start = PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0) if m > n else eye_like(input)
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
-    return name_node(result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0")
+    result = name_node(result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0")
+    return guard(result, input, tau, result)
 
 
 @composite(names=())
@@ -415,4 +417,5 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     turn = transpose == left
     order = range(k) if turn else range(k - 1, -1, -1)
     result = _reflected(vectors, tau, other, order, turn)
-    return name_node(result if left else mH(result), "OrmqrBackward0")
+    guard(result, result)
+    return guard(name_node(result if left else mH(result), "OrmqrBackward0"), input, tau, other)

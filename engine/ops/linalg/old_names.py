@@ -8,6 +8,7 @@ from typing import Any
 
 from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.linalg.eigen import (
     linalg_eig,
@@ -223,7 +224,7 @@ def triangular_solve(
         A, upper = A.transpose(-2, -1), not upper
     solution = linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular)
     name = "TriangularSolveBackward0"
-    return _Triangular(name_node(solution, name), name_node(coefficient, name))
+    return _Triangular(guard(name_node(solution, name), input, A), name_node(coefficient, name))
 
 
 @composite()

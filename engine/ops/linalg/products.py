@@ -14,8 +14,10 @@ import numpy as np
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node, shown
+from engine.autograd.versions import guard, own
 from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
 from engine.dispatch.runtime import store, summed_to
+from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
@@ -270,6 +272,11 @@ def vdot(xp, input, other):
     return product(xp, xp.conj(input) if input.dtype.kind == "c" else input, other)
 
 
+def _folded(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient as torch saves it: a copy where the first operand was one matrix."""
+    return own(grad) if len(shape) == 2 else grad
+
+
 def _batched_input(grad: Tensor, other: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(grad._array.shape) > len(shape) or other._array.ndim > 2:
         return batched(grad, mH(other)).sum_to_size(shape)
@@ -292,8 +299,8 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     large_by=("input", "other"),
 )
 @derivative(
-    input=lambda grad, other, input_shape: _batched_input(grad, other, input_shape),
-    other=lambda grad, input, other_shape: _batched_other(grad, input, other_shape),
+    input=lambda grad, other, input_shape: _batched_input(_folded(grad, input_shape), other, input_shape),
+    other=lambda grad, input, input_shape, other_shape: _batched_other(_folded(grad, input_shape), input, other_shape),
 )
 @samples(
     lambda t: [
@@ -327,6 +334,29 @@ def batched(xp, input, other):
     return product(xp, input, other)
 
 
+def _each_weight(grad: Tensor, input: Tensor) -> Tensor:
+    turned = grad.transpose(-2, -1)
+    return turned * input if grad._array.shape[-2] == 1 else bmm(turned, input)
+
+
+@op(public=False, method=False, out=False)
+@derivative(
+    input=lambda grad, weight: linear_each(grad, weight.transpose(-2, -1)),
+    weight=lambda grad, input: _each_weight(grad, input),
+)
+@samples(lambda t: [(t(3, 2, 4), t(3, 5, 4)), (t(2, 1, 4), t(2, 3, 4)), (t(0, 2, 4), t(0, 3, 4))])
+def linear_each(xp, input, weight):
+    """`linear` with a matrix of its own for each batch.  input (B, n, k), weight (B, m, k) -> (B, n, m).
+
+    One matrix that was expanded over the batch is multiplied once.
+    """
+    check_same(input, weight)
+    if weight.shape[0] > 1 and weight.strides[0] == 0:
+        rows = input.reshape(-1, input.shape[-1])
+        return product(xp, rows, weight[0].T).reshape(*input.shape[:-1], weight.shape[-2])
+    return product(xp, input, xp.swapaxes(weight, -1, -2))
+
+
 @overload()
 @samples(
     lambda t: [
@@ -347,6 +377,9 @@ def matmul(input: Tensor, other: Tensor, *, out=None):
     if n == 2 == m:
         return mm(input, other)
     if n > 2 and m >= 2:
+        if m > 2 and mode.enabled and input._array.shape[:-2] != other._array.shape[:-2]:
+            # torch multiplies copies of what it expands: the operands may be written to
+            return batched(own(input), own(other))
         return batched(input, other)
     if not n or not m:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
@@ -362,7 +395,7 @@ def matmul(input: Tensor, other: Tensor, *, out=None):
     if n == 1:
         result = matmul(input.unsqueeze(0), other).squeeze(-2)
         return name_node(result, "SqueezeBackward4" if m == 2 else "UnsafeViewBackward0")
-    return batched(input, other)
+    return batched(input, own(other))  # torch folds a copy
 
 
 def _refuse_folded(input: Tensor, other: Any) -> None:
@@ -554,7 +587,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     first, second = flat(input1), flat(input2)
     left = mm(first, weight.permute(1, 0, 2).reshape(i, o * j)).view(first._array.shape[0], o, j)
     result = bmm(left, second.unsqueeze(-1)).view(*a.shape[:-1], o)
-    return result if bias is None else result + bias
+    return guard(result if bias is None else result + bias, weight)
 
 
 @composite(names=("ger",))

@@ -13,6 +13,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.runtime import store
 from engine.grad_mode import mode
@@ -27,7 +28,7 @@ class LinAlgError(RuntimeError):
     """A matrix that an algorithm cannot take: singular, not positive-definite, not finite."""
 
 
-LinAlgError.__module__ = "engine.linalg"
+LinAlgError.__module__, LinAlgError.__name__ = "engine.linalg", "_LinAlgError"  # as torch's
 
 
 def check_square(array: Any, name: str, label: str = "A") -> None:
@@ -375,7 +376,7 @@ def _check_lu(array: Any, name: str, pivot: bool) -> None:
 @op(
     public=False, method=False, tensors=("A",), returns=("LU", "pivots", "info"), nondifferentiable=("pivots", "info")
 )  # fmt: skip
-@derivative(A=lambda grad, result0, result1: _lu_slope(grad, result0, result1))
+@derivative(A=lambda grad, result0, result1: guard(_lu_slope(grad, result0, result1), grad))
 @samples(lambda t: [(t(3, 3),), (t(2, 3, 2),), (t(2, 3),)])
 def linalg_lu_factor_ex(xp, A, *, pivot: bool = True, check_errors: bool = False):
     """P A = L U packed into one matrix, the pivots from 1, and the first zero pivot.
@@ -443,7 +444,7 @@ def lu_unpack(
 def _triangular_slope(
     grad: Tensor,
     A: Tensor,
-    B: Tensor,
+    shape: Any,
     result: Tensor,
     upper: bool,
     left: bool,
@@ -456,14 +457,14 @@ def _triangular_slope(
         slope = -(matmul(g, mH(result)) if left else matmul(mH(result), g))
         slope = slope.triu(int(unitriangular)) if upper else slope.tril(-int(unitriangular))
         slope = slope.sum_to_size(A._array.shape)
-    return slope, g.sum_to_size(B._array.shape)
+    return slope, g.sum_to_size(shape)
 
 
 @op(public=False, method=False, tensors=("A", "B"))
 @joint_derivative(
     "A", "B",
-    by=lambda grad, A, B, result, upper, left, unitriangular, needs: _triangular_slope(
-        grad, A, B, result, upper, left, unitriangular, needs
+    by=lambda grad, A, B_shape, result, upper, left, unitriangular, needs: _triangular_slope(
+        own(grad), A, B_shape, result, upper, left, unitriangular, needs
     ),
 )  # fmt: skip
 @samples(
@@ -503,21 +504,21 @@ def _check_system(A: Any, B: Any, name: str, left: bool) -> None:
 
 
 def _system_slope(
-    grad: Tensor, A: Tensor, B: Tensor, result: Tensor, left: bool, needs: Any
+    grad: Tensor, A: Tensor, shape: Any, result: Tensor, left: bool, needs: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     g = linalg_solve_system(mH(A), grad, left=left, check=False)
     slope = None
     if needs[0]:
         slope = -(matmul(g, mH(result)) if left else matmul(mH(result), g))
         slope = slope.sum_to_size(A._array.shape)
-    return slope, g.sum_to_size(B._array.shape) if needs[1] else None
+    return slope, g.sum_to_size(shape) if needs[1] else None
 
 
 @op(public=False, method=False, tensors=("A", "B"), node="LinalgSolveExBackward0")
 @joint_derivative(
     "A",
     "B",
-    by=lambda grad, A, B, result, left, needs: _system_slope(grad, A, B, result, left, needs),
+    by=lambda grad, A, B_shape, result, left, needs: _system_slope(own(grad), A, B_shape, result, left, needs),
 )
 @samples(
     lambda t: [

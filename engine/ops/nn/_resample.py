@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import floor
 from typing import Any
 
+from engine.layouts import follow
+
 
 def _single(x: float) -> float:
     """x rounded to float32: nearest takes its indices in single precision, as torch does."""
@@ -185,7 +187,7 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
 
 def resample(xp: Any, x: Any, spec: Any, transposed: bool = False) -> Any:
     """x (N, C, *size) resampled along each spatial dim, those first that shrink it most."""
-    dtype = x.dtype
+    given, dtype = x, x.dtype
     if dtype == "uint8" and x.ndim == 4 and x.size and spec[0][0].startswith(("linear", "cubic")):
         from engine.ops.nn import _resample_bytes  # which reads the tables of this module
 
@@ -202,6 +204,7 @@ def resample(xp: Any, x: Any, spec: Any, transposed: bool = False) -> Any:
             result = along(xp, result, 2 + a, spec[a], transposed)
     if result is x:
         result = x.copy()
+    result = follow(xp, result, given)
     if result.dtype == dtype:
         return result
     if dtype.kind in "iu":

@@ -15,9 +15,7 @@ from engine.ops.nn.dropout import dropout, noise_like
 from engine.tensor import Tensor, raw_array
 
 
-def _check_sdpa(query, key, value, attn_mask, is_causal):
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+def _check_sdpa(query, key, value, attn_mask):
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
             f"Expected query, key, and value to have the same dtype, but got query.dtype: {_short(query)} key.dtype: "
@@ -63,7 +61,7 @@ def scaled_dot_product_attention(
     query (*, L, E), key (*, S, E), value (*, S, Ev), attn_mask broadcast to (*, L, S), bool (True sees) or added
     -> (*, L, Ev).  enable_gqa: key and value have fewer heads (dim -3), each serving several of query's.
     """
-    _check_sdpa(query, key, value, attn_mask, is_causal)
+    _check_sdpa(query, key, value, attn_mask)
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         if query.shape[-3] % key.shape[-3] or key.shape[-3] != value.shape[-3]:
             raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
@@ -81,13 +79,14 @@ def scaled_dot_product_attention(
             )
     factor = 1.0 / math.sqrt(of_query[-1]) if scale is None else scale
     mask = attn_mask
-    if is_causal:
-        rows, columns = of_query[-2], of_key[-2]
-        mask = query.detach().new_full((rows, columns), float("-inf")).triu(1)
-    elif mask is not None and mask.dtype is dtypes.bool:
-        mask = query.detach().new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    if mask is not None and mask.dtype is dtypes.bool:
+        mask = query.detach().new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
     elif mask is not None:
         mask = mask.to(query.dtype)
+    if is_causal:
+        rows, columns = of_query[-2], of_key[-2]
+        later = query.detach().new_full((rows, columns), float("-inf")).triu(1)
+        mask = later if mask is None else mask + later
     shape = (*of_query[:-1], of_key[-2])
     noise = None
     if not of_query[:-2] == of_key[:-2] == of_value[:-2] or not query.is_floating_point() or (

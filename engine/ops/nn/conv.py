@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import follow, in_torch_order
@@ -555,4 +556,4 @@ def conv_transpose3d(
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0):
     """1-d convolution, time first.  input (T, N, C), weight (K, C, O), bias (O) -> (T', N, O)."""
     result = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
-    return name_node(result.permute(2, 0, 1), "ConvTbcBackward0")
+    return guard(name_node(result.permute(2, 0, 1), "ConvTbcBackward0"), bias)

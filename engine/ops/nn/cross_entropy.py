@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from engine import dtypes
+from engine.autograd.versions import own
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn.softmax import log_softmax, softmax_backward
 from engine.tensor import Tensor
@@ -106,7 +107,7 @@ def _nll(xp, input, target, weight, ignore_index, reduction):
 
 @op(
     public=False, out=False, method=False, returns=("output", "total_weight"), nondifferentiable=("total_weight",),
-    node="NllLossBackward0",
+    node="NllLossBackward0", keeps=("input",),
 )  # fmt: skip
 @derivative(input=_FORMULA)
 @samples(lambda t: _nll_samples(t, [(4, 3)]))
@@ -117,7 +118,7 @@ def nll_loss_rows(xp, input, target, weight=None, ignore_index=-100, reduction="
 
 @op(
     public=False, out=False, method=False, returns=("output", "total_weight"), nondifferentiable=("total_weight",),
-    node="NllLoss2DBackward0",
+    node="NllLoss2DBackward0", keeps=("input",),
 )  # fmt: skip
 @derivative(input=_FORMULA)
 @samples(lambda t: _nll_samples(t, [(2, 3, 4), (2, 3, 2, 2)]))
@@ -326,7 +327,7 @@ def _fused_formula(grad0, grad2, target, weight, result1, result2, ignore_index,
     found = None
     if grad0 is not None:
         found = softmax_nll_backward(
-            result2, grad0, target, result1.detach(), weight, ignore_index, reduction, smoothing
+            result2, own(grad0), target, result1.detach(), weight, ignore_index, reduction, smoothing
         )
     if grad2 is not None:
         second = softmax_backward(grad2, result2, _class_dim(result2))

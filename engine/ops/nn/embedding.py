@@ -7,7 +7,8 @@ import warnings
 
 from engine import dtypes
 from engine.autograd.graph import name_node
-from engine.dispatch import composite, derivative, op, samples
+from engine.autograd.versions import guard
+from engine.dispatch import composite, derivative, op, providers, samples
 from engine.grad_mode import no_grad
 from engine.tensor import Tensor
 
@@ -23,10 +24,23 @@ def _check_indices(indices):
         )
 
 
+def _table_slope(grad, indices, shape, padding_idx, scale_grad_by_freq, sparse):
+    """The gradient of the table: dense, or its rows that were used, once for every use."""
+    if not sparse:
+        return embedding_dense_backward(grad, indices, shape[0], padding_idx, scale_grad_by_freq)
+    if scale_grad_by_freq:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    at, rows = indices.reshape(-1), grad.reshape(-1, shape[1])
+    if padding_idx is not None and padding_idx >= 0:
+        used = at != padding_idx
+        at, rows = at[used], rows[used]
+    return providers["sparse_rows"](at, rows, shape)
+
+
 @op(out=False, method=False)
 @derivative(
-    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: embedding_dense_backward(
-        grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq
+    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse: _table_slope(
+        grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse
     )
 )
 @samples(
@@ -209,7 +223,7 @@ def embedding_bag(
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
     result = _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
-    return name_node(result, "EmbeddingBagBackward0")
+    return guard(name_node(result, "EmbeddingBagBackward0"), input, offsets)
 
 
 def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx):

@@ -8,6 +8,7 @@ import warnings
 from engine import dtypes
 from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -66,7 +67,7 @@ def _pairs(t, make=None):
 
 
 def _mse_slope(grad, input, target, reduction):
-    return _share(grad, input.shape, reduction) * (input - target) * 2
+    return guard(_share(grad, input.shape, reduction) * (input - target) * 2, grad)
 
 
 @op(public=False, out=False, method=False, promote="default", node="MseLossBackward0")
@@ -83,7 +84,7 @@ def mse_loss(xp, input, target, reduction="mean"):
 
 
 def _smooth_slope(grad, input, target, reduction, beta):
-    return _share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1)
+    return guard(_share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1), grad)
 
 
 @op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0")
@@ -102,7 +103,7 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
 
 
 def _huber_slope(grad, input, target, reduction, delta):
-    return _share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta)
+    return guard(_share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta), grad)
 
 
 def _check_huber(arrays):
@@ -129,7 +130,7 @@ def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
 
 
 def _soft_margin_slope(grad, input, target, reduction):
-    return -_share(grad, input.shape, reduction) * target * (-target * input).sigmoid()
+    return guard(-_share(grad, input.shape, reduction) * target * (-target * input).sigmoid(), grad)
 
 
 @op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0")
@@ -163,8 +164,9 @@ def _bce_weighted(grad, input, weight, reduction):
 
 @op(public=False, out=False, method=False, node="BinaryCrossEntropyBackward0")
 @derivative(
-    input=lambda grad, input, target, weight, reduction: (
-        _bce_weighted(grad, input, weight, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12)
+    input=lambda grad, input, target, weight, reduction: guard(
+        _bce_weighted(grad, input, weight, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12),
+        grad,
     ),
     target=lambda grad, input, weight, reduction: (
         _bce_weighted(grad, input, weight, reduction)
@@ -200,7 +202,9 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     check=lambda arrays: _check_logits(*arrays),
 )
 @derivative(
-    input=lambda grad, input, target, reduction: _share(grad, input.shape, reduction) * (input.sigmoid() - target),
+    input=lambda grad, input, target, reduction: guard(
+        _share(grad, input.shape, reduction) * (input.sigmoid() - target), grad
+    ),
     target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * input,
 )
 @samples(lambda t: _pairs(t))
@@ -400,7 +404,7 @@ def multi_margin_loss(
         loss = loss * weight.gather(0, index).unsqueeze(1)
     loss = loss.scatter(1, column, 0.0).sum(1) / classes
     loss = reduced(loss if target.dim() and input.dim() > 1 else loss.squeeze(0), reduction)
-    return name_node(loss, "MultiMarginLossBackward0")
+    return guard(name_node(loss, "MultiMarginLossBackward0"), input, target)
 
 
 @composite(public=False, method=False)
@@ -422,7 +426,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
     loss = loss * (valid.unsqueeze(2) & ~is_target.unsqueeze(1)).to(rows.dtype)
     loss = loss.sum((1, 2)) / classes
     loss = reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
-    return name_node(loss, "MultilabelMarginLossBackward0")
+    return guard(name_node(loss, "MultilabelMarginLossBackward0"), input, target)
 
 
 def warn_sizes(input, target):

@@ -9,6 +9,7 @@ import builtins
 from math import prod
 
 from engine import dtypes
+from engine.autograd.versions import guard
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
 from engine.grad_mode import mode
 from engine.layouts import follow
@@ -170,7 +171,8 @@ def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
 
 
 @op(
-    returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False, large=16
+    returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False, large=16,
+    keeps=("bias",),
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
@@ -534,7 +536,7 @@ def batch_norm(
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
     _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
-    return output
+    return output if running_mean is None and running_var is None else guard(output, running_mean, running_var)
 
 
 def _track(running_mean, running_var, mean, var, size, momentum):

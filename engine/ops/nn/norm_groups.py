@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from engine.autograd.graph import name_node
+from engine.autograd.versions import own
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops._vjp import WHY, vjp
@@ -209,5 +210,6 @@ def instance_norm(
                 _update(running_mean, rows.mean((0, 2))._array, momentum)
             if running_var is not None:
                 _update(running_var, rows.var(2).mean(0)._array, momentum)
+    weight = None if weight is None else own(weight)  # torch repeats it: it may be written to
     result = normalize_groups(input, input.shape[1], weight, bias, eps)[0]
     return name_node(result, "ViewBackward0")  # of a batch normalization, in torch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor
@@ -216,4 +217,5 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: floa
         input = constant_pad_nd(input, [builtins.min(p, 0) for p in pad])
         pad = tuple(builtins.max(p, 0) for p in pad)
     result = pad_by_copy(input, pad, mode)
-    return name_node(result, _NODES[mode].format(len(pad) // 2))
+    result = name_node(result, _NODES[mode].format(len(pad) // 2))
+    return result if mode == "circular" else guard(result, input)

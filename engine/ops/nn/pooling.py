@@ -8,7 +8,9 @@ from math import prod
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
+from engine.grad_mode import no_grad
 from engine.layouts import follow
 from engine.ops.nn import _pool
 from engine.ops.nn.resample import adaptive_average, adaptive_spec
@@ -38,6 +40,15 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     return follow(xp, _pool.reduce(xp, input, *geometry, out, True), input)
 
 
+def _max_slope(grad, input, output, kernel_size, stride, padding, dilation, ceil_mode):
+    """Torch keeps the indices, so the maxima may be written to: then they are found again."""
+    if output is None:
+        with no_grad():
+            function = max_pool2d_values if len(kernel_size) == 2 else max_pool3d_values
+            output = function(input.detach(), kernel_size, stride, padding, dilation, ceil_mode)
+    return max_pool_gradient(grad, input, output, kernel_size, stride, padding, dilation)
+
+
 @op(
     public=False,
     out=False,
@@ -47,8 +58,8 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     large=256,
 )
 @derivative(
-    input=lambda grad, input, result, kernel_size, stride, padding, dilation: max_pool_gradient(
-        grad, input, result, kernel_size, stride, padding, dilation
+    input=lambda grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode: _max_slope(
+        grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode
     )
 )
 @samples(lambda t: _max_samples(t, 2))
@@ -66,8 +77,8 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     large=256,
 )
 @derivative(
-    input=lambda grad, input, result, kernel_size, stride, padding, dilation: max_pool_gradient(
-        grad, input, result, kernel_size, stride, padding, dilation
+    input=lambda grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode: _max_slope(
+        grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode
     )
 )
 @samples(lambda t: _max_samples(t, 3))
@@ -173,7 +184,7 @@ def _avg_samples(t, n):
     ]
 
 
-@op(public=False, out=False, method=False, node="AvgPool2DBackward0", channels_last=True, large=256)
+@op(public=False, out=False, method=False, node="AvgPool2DBackward0", channels_last=True, keeps=("input",), large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -186,7 +197,7 @@ def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_
     return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(public=False, out=False, method=False, node="AvgPool3DBackward0", channels_last=True, large=256)
+@op(public=False, out=False, method=False, node="AvgPool3DBackward0", channels_last=True, keeps=("input",), large=256)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
     avg_pool_backward(
@@ -323,6 +334,7 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
     if not indices:
         return y if batched else _alone(y)
     where = max_pool_indices(x.detach(), y.detach(), *geometry)
+    guard(y, where)
     return (y, where) if batched else (_alone(y), where.squeeze(0))
 
 
@@ -655,7 +667,7 @@ def _adaptive_max(name, n, input, output_size):
         result = empty, empty.to(dtypes.int64)
     else:
         where = adaptive_max_indices(x.detach(), size)
-        result = name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), where
+        result = guard(name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), input), where
     return result if batched else tuple(_alone(r) for r in result)
 
 

@@ -36,7 +36,9 @@ def _resampling(kind, n, node):
     def register(kernel):
         kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(kernel)
         kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
-        function = _OPS[kind, n] = op(public=False, out=False, method=False, node=node)(kernel)
+        function = _OPS[kind, n] = op(
+            public=False, out=False, method=False, node=node, keeps=("input",) if kind == "adaptive" else ()
+        )(kernel)  # fmt: skip
         return function
 
     return register

@@ -10,9 +10,10 @@ import builtins
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard, own
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.dispatch.arguments import check_elements
-from engine.grad_mode import mode
+from engine.grad_mode import mode, no_grad
 from engine.layouts import in_torch_order
 from engine.ops._vjp import WHY, vjp
 from engine.ops.joining import cat, stack
@@ -124,6 +125,17 @@ def lstm_layer_backward(
     return _like(found, dtype)
 
 
+def _start(grad, like):
+    """A gradient of an output, of zeros where there is none; torch's own backward saves no gradient."""
+    return like.detach().new_zeros(like.shape) if grad is None else own(grad)
+
+
+def _walked(layer, *args):
+    """The output of `layer`, once more: it may have been written to, since torch does not save it."""
+    with no_grad():
+        return layer(*args)[0]
+
+
 def _lstm_formula(
     grad0,
     grad1,
@@ -139,13 +151,9 @@ def _lstm_formula(
     batch_sizes,
     reverse,
 ):
-    zero = result0.detach()
-    grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
-    grad1 = h0.detach().new_zeros(h0.shape) if grad1 is None else grad1
-    grad2 = c0.detach().new_zeros(c0.shape) if grad2 is None else grad2
     found = lstm_layer_backward(
-        grad0, grad1, grad2, gates, h0, c0, weight, result0.detach(), result3.detach(), result4.detach(), projection,
-        batch_sizes, reverse,
+        _start(grad0, result0), _start(grad1, h0), _start(grad2, c0), gates, h0, c0, weight, result0.detach(),
+        result3.detach(), result4.detach(), projection, batch_sizes, reverse,
     )  # fmt: skip
     return found if projection is not None else (*found[:4], None)
 
@@ -242,13 +250,13 @@ def gru_layer_backward(
     return _like(found, h0.dtype)
 
 
-def _gru_formula(grad0, grad1, gates, h0, weight, bias, result0, result2, result3, batch_sizes, reverse):
-    zero = result0.detach()
-    grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
-    grad1 = h0.detach().new_zeros(h0.shape) if grad1 is None else grad1
+def _gru_formula(grad0, grad1, gates, h0, weight, bias, kept_result0, result2, result3, batch_sizes, reverse):
+    output = kept_result0
+    if output is None:
+        output = _walked(gru_layer, gates, h0, weight, bias, batch_sizes, reverse)
     found = gru_layer_backward(
-        grad0, grad1, gates, h0, weight, result0.detach(), result2.detach(), result3.detach(), bias, batch_sizes,
-        reverse,
+        _start(grad0, output), _start(grad1, h0), gates, h0, weight, output.detach(), result2.detach(),
+        result3.detach(), bias, batch_sizes, reverse,
     )  # fmt: skip
     return found if bias is not None else (*found[:3], None)
 
@@ -296,11 +304,12 @@ def rnn_layer_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, 
     return _like(_rnn.simple_backward(xp, g, gh, h, w, y, how == "relu", batch_sizes, reverse), h0.dtype)
 
 
-def _rnn_formula(grad0, grad1, gates, h0, weight, result0, how, batch_sizes, reverse):
-    zero = result0.detach()
-    grad0 = zero.new_zeros(zero.shape) if grad0 is None else grad0
-    grad1 = h0.detach().new_zeros(h0.shape) if grad1 is None else grad1
-    return rnn_layer_backward(grad0, grad1, gates, h0, weight, zero, how, batch_sizes, reverse)
+def _rnn_formula(grad0, grad1, gates, h0, weight, kept_result0, how, batch_sizes, reverse):
+    output = kept_result0
+    if output is None:
+        output = _walked(rnn_layer, gates, h0, weight, how, batch_sizes, reverse)
+    found = (_start(grad0, output), _start(grad1, h0))
+    return rnn_layer_backward(*found, gates, h0, weight, output.detach(), how, batch_sizes, reverse)
 
 
 @op(public=False, method=False, out=False, returns=("output", "h"), tensors=("h0",), large=4096)
@@ -344,6 +353,7 @@ def _lstm_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
         found = lstm_inference(rows, *hx, *_channels_last(weights), bias, len(batch_sizes), reverse)
     else:
         found = lstm_layer(linear(rows, w_ih, bias), *hx, w_hh, projection, batch_sizes, reverse)
+        guard(found[0], *weights[2:])
     return found[0], found[1:3]
 
 
@@ -353,7 +363,8 @@ def _gru_direction(rows, hx, weights, has_biases, batch_sizes, reverse):
         found = gru_inference(rows, *hx, *_channels_last(weights), *biases, len(batch_sizes), reverse)
         return found[0], found[1:]
     gates = linear(rows, weights[0], weights[2] if has_biases else None)
-    found = gru_layer(gates, *hx, weights[1], weights[3] if has_biases else None, batch_sizes, reverse)
+    bias = own(weights[3]) if has_biases else None  # not saved by torch
+    found = gru_layer(gates, *hx, weights[1], bias, batch_sizes, reverse)
     return found[0], found[1:2]
 
 

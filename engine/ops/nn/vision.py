@@ -10,6 +10,7 @@ from math import prod
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn import _conv
 from engine.ops.pointwise.arithmetic import refuse
@@ -415,7 +416,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
     if mode == "nearest":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
         result = constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
-        return name_node(result, f"GridSampler{n}DBackward0")
+        return guard(name_node(result, f"GridSampler{n}DBackward0"), input, grid)
     if mode == "bilinear":
         pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
         first = [p.detach().floor() for p in pixels]
@@ -435,7 +436,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
             weight = part[k] if weight is None else weight * part[k]
         piece = _at(input, places) * weight.unsqueeze(1)
         result = piece if result is None else result + piece
-    return name_node(result, f"GridSampler{n}DBackward0")
+    return guard(name_node(result, f"GridSampler{n}DBackward0"), input, grid)
 
 
 _CORNERS = (

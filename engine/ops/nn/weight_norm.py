@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.dispatch import composite, samples
 from engine.tensor import Tensor
 
@@ -17,6 +18,8 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0):
     n = v.size(dim)
     sizes[dim] = n
     result = v.transpose(0, dim).reshape(n, -1).norm(pow, 1).reshape(sizes)
+    if dim == v.dim() - 1:
+        guard(result, v)
     return result if dim in (0, v.dim() - 1) else name_node(result, "TransposeBackward0")
 
 

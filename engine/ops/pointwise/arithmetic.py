@@ -108,7 +108,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True)
+@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -137,6 +137,7 @@ def _check_sub(arrays: list[Any]) -> None:
     channels_last=True,
     several=((2, 4),),
     direct=True,
+    number_first=True,
 )
 @derivative(
     input=lambda grad: grad,
@@ -242,7 +243,10 @@ def square(xp, input):
     return xp.square(input if input.dtype.kind != "b" else input.astype("int64"))
 
 
-@op(broadcast=True, inplace=True, not_tensors=("value",), half=True, several=((3, 5),), numbers=(), direct=True)
+@op(
+    broadcast=True, inplace=True, not_tensors=("value",), half=True, several=((3, 5),), numbers=(), direct=True,
+    number_first=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -274,15 +278,9 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 
 
 @op(
-    broadcast=True,
-    inplace=True,
-    not_tensors=("value",),
-    check=lambda arrays: _check_addcdiv(*arrays),
-    half=True,
-    several=((3, 5),),
-    numbers=(),
-    direct=True,
-)
+    broadcast=True, inplace=True, not_tensors=("value",), check=lambda arrays: _check_addcdiv(*arrays), half=True,
+    several=((3, 5),), numbers=(), direct=True, number_first=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
@@ -649,7 +647,7 @@ def sqrt(xp, input):
 
 
 @op(promote="float", inplace=True, half=True, channels_last=True, blocks="elements", direct=True)
-@derivative(input=lambda grad, result: grad * _conj(result * result * result) * -0.5)
+@derivative(input=lambda grad, result: grad * -0.5 * _conj(result * result * result))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def rsqrt(xp, input):
     """1 / sqrt(input).  input (*) -> (*)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.autograd.versions import guard, own
 from engine.dispatch import array_derivative, derivative, op, samples
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import (
@@ -199,7 +200,7 @@ def acosh(xp, input):
 
 
 @op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",), blocks="elements")
-@derivative(input=lambda grad, input: grad / _conj(1 - input * input))
+@derivative(input=lambda grad, input: own(grad) / _conj(1 - input * input))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def atanh(xp, input):
     """The inverse hyperbolic tangent; nan outside [-1, 1].  input (*) -> (*)."""
@@ -295,7 +296,8 @@ def _xlogy_input(grad: Tensor, input: Any, other: Any) -> Tensor:
     logs = other.log() if isinstance(other, Tensor) else _number_log(grad, other)
     product = grad * logs
     mask = ~((input == 0) & (other <= 0))
-    return keep_where(product, mask.expand(product.shape))
+    found = keep_where(product, mask.expand(product.shape))
+    return found if isinstance(other, Tensor) else guard(found, grad)
 
 
 def _number_log(like: Tensor, value: Any) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor
 
@@ -186,8 +188,15 @@ def erfinv_of(xp: Any, y: Any) -> Any:
     return x * ROOT_HALF
 
 
+def _erfinv_slope(grad, input, result):
+    """Torch saves the input: a result that was written to is found again, and so it is for a second derivative."""
+    if result is None or mode.enabled:
+        result = erfinv(input)
+    return grad * ((result * result).exp() * (1 / TWO_OVER_ROOT_PI))
+
+
 @op(promote="float", inplace=True, names=("special_erfinv",), blocks="elements")
-@derivative(input=lambda grad, result: grad * ((result * result).exp() * (1 / TWO_OVER_ROOT_PI)))
+@derivative(input=lambda grad, input, kept_result: _erfinv_slope(grad, input, kept_result))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),)])
 def erfinv(xp, input):
     """The inverse of erf; +-inf at +-1, nan outside [-1, 1].  input (*) -> (*)."""
@@ -220,7 +229,7 @@ def special_ndtr(input: Tensor):
 
 
 @op(promote="float", method=False, refuse="c", label="ndtri_cpu", blocks="elements")
-@derivative(input=lambda grad, result: grad * (ROOT_TWO_PI * (result * result * 0.5).exp()))
+@derivative(input=lambda grad, result: own(grad) * (ROOT_TWO_PI * (result * result * 0.5).exp()))
 @samples(lambda t: [(t.uniform(0.05, 0.95, 3, 4),), (t.uniform(0.1, 0.9),), (t(0, 2),)])
 def special_ndtri(xp, input):
     """The inverse of the standard normal distribution function.  input (*) in [0, 1] -> (*)."""
@@ -240,8 +249,8 @@ def _ndtri_of(xp: Any, p: Any) -> Any:
     return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
 
 
-@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements")
-@derivative(input=lambda grad, input: grad * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
+@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements", keeps=("result",))
+@derivative(input=lambda grad, input: own(grad) * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
 @samples(lambda t: [(t(3, 4),), (t.uniform(-9, -8, 3),), (t(),), (t(0, 2),)])
 def special_log_ndtr(xp, input):
     """The logarithm of the standard normal distribution function, accurate for very negative input.
@@ -301,7 +310,8 @@ def _xlog1py_input(grad: Tensor, input: Any, other: Any) -> Tensor:
     logs = other.log1p() if isinstance(other, Tensor) else math.log1p(other)
     product = grad * logs
     mask = ~((input == 0) & (other <= -1))
-    return keep_where(product, mask.expand(product.shape))
+    found = keep_where(product, mask.expand(product.shape))
+    return found if isinstance(other, Tensor) else guard(found, grad)
 
 
 @op(broadcast=True, promote="float", method=False, half=True, refuse="c", label="xlog1py_cpu")

@@ -320,7 +320,7 @@ def special_gammainc(xp, input, other):
 
 
 @op(broadcast=True, inplace=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu")
-@derivative(other=lambda grad, input, other: -_gamma_density(grad, input, other))
+@derivative(other=lambda grad, input, other: _gamma_density(-grad, input, other))
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
 def special_gammaincc(xp, input, other):
     """The regularized upper incomplete gamma function Q(input, other).

@@ -116,6 +116,8 @@ def __getattr__(name: str) -> Any:
             return getattr(_importlib.import_module("engine.torch_names._C.types"), name)
         if name in ("FunctionSchema", "Argument"):
             return getattr(_importlib.import_module("engine._library.schema"), name)
+    if name == "_LinAlgError":
+        return _importlib.import_module("engine.ops.linalg.systems").LinAlgError
     if name == "parse_schema":
         return _importlib.import_module("engine._library.schema").parse_schema
     if name in _JIT:

@@ -47,7 +47,7 @@ def test_ag02_message():
     None.
     """
     x, other = leaf(2), leaf(2)
-    with pytest.raises(RuntimeError, match="One of the differentiated Tensors " + UNUSED):
+    with pytest.raises(RuntimeError, match="The differentiated Tensor at index 0 " + UNUSED):
         grad((x * 2).sum(), other)
 
 

@@ -1,0 +1,239 @@
+"""`saved_tensors_hooks` and what is made of it: what backward needs, handed to functions of the user's.
+
+Note [Hooks on saved tensors]
+Nothing in an operation asks for such hooks.  While a context of them is open the functions of the op table carry the
+code of a listener, as under `vmap`: it runs the operation and hands what the new node saved to the innermost hooks of
+the thread.  The node's class becomes one that unpacks before it runs and whose gradients are never taken over arrays.
+Versions are not checked: what the hook returns is the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from engine import dispatch
+from engine.autograd.graph import Node, accumulate_edge, edge_of, next_seq, requires_grad_of
+from engine.autograd.inplace import CopySlices
+from engine.autograd.versions import SavedResult, second_time
+from engine.dispatch.arguments import after_compiling
+from engine.grad_mode import no_grad
+from engine.tensor import Tensor, wrap
+
+__all__ = ["allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
+
+_lock = threading.RLock()
+_open = 0
+_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.hooks: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+        self.disabled: str | None = None
+
+
+_stack = _Stack()
+
+
+class _Packed:
+    """What a node saved, packed."""
+
+    def __init__(self, saved: Sequence[Any], hooks: tuple[Callable[..., Any], Callable[..., Any]]) -> None:
+        self.unpack = hooks[1]
+        self.entries: list[Any] = []
+        with no_grad():
+            for entry in saved:
+                if isinstance(entry, Tensor):
+                    self.entries.append(("tensor", hooks[0](entry.detach()), _edge(entry)))
+                elif isinstance(entry, SavedResult):
+                    self.entries.append(("result", hooks[0](wrap(entry.array)), entry.nr))
+                elif isinstance(entry, tuple) and entry and isinstance(entry[0], Tensor):
+                    made = [("tensor", hooks[0](t.detach()), _edge(t)) for t in entry]
+                    self.entries.append(("list", made, None))
+                else:
+                    self.entries.append(("plain", entry, None))
+
+    def _tensor(self, packed: Any, edge: Any) -> Tensor:
+        with no_grad():
+            given = self.unpack(packed)
+        if not isinstance(given, Tensor):
+            raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor")
+        found = wrap(given._array)
+        if edge is not None:
+            found._requires_grad, found._edge = True, edge
+        return found
+
+    def saved(self) -> tuple[Any, ...]:
+        """As the node's `apply` reads it; versions are those of what was unpacked."""
+        found: list[Any] = []
+        for kind, value, more in self.entries:
+            if kind == "tensor":
+                found.append(self._tensor(value, more))
+            elif kind == "result":
+                found.append(SavedResult(self._tensor(value, None)._array, [0], 0, more))
+            elif kind == "list":
+                found.append(tuple(self._tensor(v, e) for _, v, e in value))
+            elif found and value is not None and isinstance(found[-1], Tensor):
+                found.append(found[-1]._vc[0])
+            elif found and value is not None and isinstance(found[-1], tuple) and not isinstance(
+                found[-1], SavedResult
+            ):  # fmt: skip
+                found.append(tuple(t._vc[0] for t in found[-1]))
+            else:
+                found.append(value)
+        return tuple(found)
+
+
+def _edge(tensor: Tensor) -> Any:
+    if not requires_grad_of(tensor):
+        return None
+    return accumulate_edge(tensor) if tensor.is_leaf else edge_of(tensor)
+
+
+_classes: dict[type[Node], type[Node]] = {}
+
+
+def _packing(kind: type[Node]) -> type[Node]:
+    """The node class `kind` for packed saved values."""
+    found = _classes.get(kind)
+    if found is None:
+
+        def apply(self: Node, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+            packed = self.saved
+            if packed is None:
+                second_time()
+            self.saved = packed[0].saved()
+            try:
+                return kind.apply(self, grads, needs)
+            finally:
+                self.saved = packed
+
+        body = {"__slots__": (), "apply": apply, "arrays": None, "__module__": "engine"}
+        found = _classes[kind] = type(kind.__name__, (kind,), body)
+        _classes[found] = found
+    return found
+
+
+def _nodes(result: Any) -> Iterator[Node]:
+    for t in (result,) if isinstance(result, Tensor) else result if isinstance(result, tuple | list) else ():
+        if isinstance(t, Tensor):
+            view = t._view
+            edge = t._edge if view is None else view.edge
+            if edge is None and t._base is not None:
+                edge = t._base._edge
+            if edge is not None:
+                node = edge[0]
+                yield node.node if node.__class__ is CopySlices else node
+
+
+def _template(*args: Any, **kwargs: Any) -> Any:
+    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
+
+
+def _listener(function: FunctionType, code: CodeType) -> CodeType:
+    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__ = function.__kwdefaults__
+
+    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        hooks = _stack.hooks
+        if not hooks:
+            return own(*args, **kwargs)
+        start = next_seq()
+        result = own(*args, **kwargs)
+        for node in _nodes(result):
+            if node.saved and node.sequence_nr > start and node.__class__ not in _classes.values():
+                node.saved = (_Packed(node.saved, hooks[-1]),)
+                node.__class__ = _packing(node.__class__)
+        return result
+
+    template = _template.__code__
+    return template.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname,
+        co_consts=tuple(heard if c == "heard" else c for c in template.co_consts),
+    )  # fmt: skip
+
+
+def _listen(function: FunctionType) -> None:
+    if not hasattr(function, "op") or function.__code__ is dispatch._STUB:
+        return
+    code = function.__code__
+    known = _kept.get(function)
+    if known is None or (known[0] is not code and known[1] is not code):
+        known = _kept[function] = (code, _listener(function, code))
+    function.__code__ = known[1]
+
+
+class saved_tensors_hooks:
+    """`with saved_tensors_hooks(pack, unpack):` what operations inside save goes through `pack`, and through `unpack`
+    when backward needs it.
+
+    pack(tensor) -> anything, unpack(that) -> a tensor of the same values.  The innermost context counts.
+    https://docs.pytorch.org/docs/2.13/autograd.html#torch.autograd.graph.saved_tensors_hooks
+    """
+
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        global _open
+        if _stack.disabled is not None:
+            raise RuntimeError(_stack.disabled)
+        with _lock:
+            _open += 1
+            if _open == 1:
+                after_compiling.append(_listen)
+                for function in dispatch.FUNCTIONS:
+                    _listen(function)
+        _stack.hooks.append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *exc: object) -> None:
+        global _open
+        _stack.hooks.pop()
+        with _lock:
+            _open -= 1
+            if _open == 0:
+                after_compiling.remove(_listen)
+                for function, (code, listener) in _kept.items():
+                    if function.__code__ is listener:
+                        function.__code__ = code
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """What backward needs is kept in copies on the CPU, and brought back to its device when it is needed."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor: Tensor) -> Any:
+            return tensor.device, tensor.clone().cpu() if tensor.device.type == "cpu" else tensor.cpu()
+
+        super().__init__(pack, lambda packed: packed[1].to(packed[0]))
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """A context in which `saved_tensors_hooks` raises RuntimeError with that message."""
+    before, _stack.disabled = _stack.disabled, error_message
+    try:
+        yield
+    finally:
+        _stack.disabled = before
+
+
+class _Copies:
+    """What `allow_mutation_on_saved_tensors` gives: nothing is held but by the graph."""
+
+    def clear(self) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_Copies]:
+    """A context in which tensors that backward needs may be written to: it keeps copies.
+
+    torch copies when a tensor is written to, here all are copied when they are saved.
+    """
+    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda kept: kept):
+        yield _Copies()

@@ -1,0 +1,80 @@
+"""torch.func: functions transformed (`vmap`, `grad`, `vjp`, `jvp`, ...) and modules as functions.
+
+https://docs.pytorch.org/docs/2.13/func.api.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import engine
+from engine.func._transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from engine.func._vmap import vmap
+from engine.nn.utils.stateless import _functional_call
+
+__all__ = [
+    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
+
+
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """What `module(*args, **kwargs)` gives with other parameters and buffers, named as in its state_dict.
+
+    parameter_and_buffer_dicts: a dict or a tuple of dicts with no name twice (ValueError).
+    """
+    given = parameter_and_buffer_dicts
+    if not isinstance(given, dict):
+        if not isinstance(given, tuple | list) or not all(isinstance(one, dict) for one in given):
+            raise ValueError(
+                f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}"
+            )
+        names = [name for one in given for name in one]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"{min(twice)} appears in multiple dictionaries; behavior of functional call is ambiguous")
+        given = {name: value for one in given for name, value in one.items()}
+    return _functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(parameters, buffers) of modules of one class, each stacked in a new first dim, for `vmap` of `functional_call`.
+
+    RuntimeError for no module, several classes, or both training and evaluation.
+    https://docs.pytorch.org/docs/2.13/generated/torch.func.stack_module_state.html
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if not (all(m.training for m in models) or all(not m.training for m in models)):
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if not all(type(m) is type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+
+    def stacked(tensors: Sequence[Any]) -> Any:
+        if len({t.requires_grad for t in tensors}) != 1:
+            raise RuntimeError("Expected parameters from different models to have the same requires_grad")
+        return engine.stack([t.detach() for t in tensors]).requires_grad_(tensors[0].requires_grad)
+
+    parameters = [dict(m.named_parameters()) for m in models]
+    buffers = [dict(m.named_buffers()) for m in models]
+    return tuple(  # type: ignore[return-value]
+        {name: stacked([one[name] for one in each]) for name in each[0]} for each in (parameters, buffers)
+    )
+
+
+def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
+    """`func` itself: nothing that runs a function here asks for one without writes in place."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            "functionalize(f, remove='...'): expected remove to be one of 'mutations' or 'mutations_and_views'"
+        )
+    return func

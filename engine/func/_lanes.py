@@ -1,0 +1,269 @@
+"""`Lane`: a tensor of which a function under `vmap` sees one slice; and how calls that hold one are found.
+
+Note [One slice seen, all computed]
+Under `vmap` a function is called once.  What is mapped arrives as a `Lane`: a Tensor that says the shape of one slice
+and holds all of them, the mapped dim first, in `_value`.  While a vmap runs, the functions of the op table look for
+Lanes among their arguments; a call with one goes to the op's rule (`_rules.py`), which computes all slices by an
+ordinary call on the `_value`s.  So autograd records ordinary nodes, of all slices at once; a Lane of an outer vmap
+inside a `_value` is met by the same way in that call.  An op without a rule is called once a slice.
+A Lane has no array: what reads one without an op raises `Unmapped`, and `vmap` calls the function once a slice instead.
+Nothing is added to functions while no vmap runs: their code is swapped at its beginning and its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from engine import backends, dispatch
+from engine.dispatch.arguments import after_compiling
+from engine.tensor import Tensor
+
+__all__ = ["Lane", "Refused", "Unmapped", "begin", "end", "levels", "plain"]
+
+
+class Unmapped(RuntimeError):
+    """Something that cannot be computed for all slices at once."""
+
+
+class Refused(RuntimeError):
+    """What torch's vmap refuses, too."""
+
+
+class _Flags:
+    c_contiguous = True
+    forc = True
+    f_contiguous = writeable = owndata = False
+
+
+class Logical:
+    """What stands for the array of one slice: its shape and type.  Reading elements raises Unmapped."""
+
+    flags = _Flags()
+    base = None
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.ndim, self.itemsize = len(shape), dtype.itemsize
+        self.size = 1
+        for n in shape:
+            self.size *= n
+        self.nbytes = self.size * dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        found, step = [], self.itemsize
+        for n in reversed(self.shape):
+            found.append(step)
+            step *= max(n, 1)
+        return tuple(reversed(found))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _unmapped(self, *args: Any, **kwargs: Any) -> Any:
+        raise Unmapped("vmap: the elements of a slice are read")
+
+    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __iter__ = __bool__ = __float__ = _unmapped
+    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __eq__ = __ne__ = __lt__ = __gt__ = _unmapped
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unmapped(f"vmap: the array of a slice is asked for `{name}`")
+
+
+backends._by_type[Logical] = backends.of_array(np.empty(0))
+
+# The levels of the vmaps that run in this thread, the outermost first: (level, size).
+_state = threading.local()
+
+
+def levels() -> list[tuple[int, int]]:
+    """(level, size) of every vmap that runs, the outermost first."""
+    found: list[tuple[int, int]] | None = getattr(_state, "levels", None)
+    if found is None:
+        found = _state.levels = []
+    return found
+
+
+class Lane(Tensor):
+    """One slice of `_value` as a function under vmap sees it: Note [One slice seen, all computed]."""
+
+    _value: Tensor
+    _level: int
+
+    @property
+    def _array(self) -> Any:  # type: ignore[override]
+        known = self.__dict__.get("_logical")
+        if known is None:
+            array = self._value._array
+            known = self.__dict__["_logical"] = Logical(tuple(array.shape[1:]), array.dtype)
+        return known
+
+    _channels_last = None
+    _view = _base = None
+    _vc = property(lambda self: self._value._vc)
+    _requires_grad = property(lambda self: self._value.requires_grad)  # type: ignore[assignment]
+    device = property(lambda self: self._value.device)
+
+    @property
+    def _edge(self) -> Any:  # type: ignore[override]
+        node = self._value.grad_fn
+        return None if node is None else (node, self._value.output_nr)
+
+    @property
+    def data(self) -> Any:
+        return lane(self._value.data, self._level)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._value.requires_grad
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The tensor itself."""
+        return self
+
+    def detach(self) -> Tensor:
+        """Out of the graph."""
+        return lane(self._value.detach(), self._level)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Each slice in another shape."""
+        size = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return lane(self._value.reshape(self._value.shape[0], *size), self._level)
+
+    view = reshape
+
+    def _unread(self, *args: Any, **kwargs: Any) -> Any:
+        raise Unmapped("vmap: a value is read (`.item()`, `bool`, `tolist`, `numpy`)")
+
+    item = tolist = numpy = __bool__ = __float__ = __int__ = __index__ = __array__ = requires_grad_ = _unread
+    __setitem__ = backward = register_hook = retain_grad = storage = data_ptr = __dlpack__ = stride = _unread
+
+    def __repr__(self, **_: Any) -> str:
+        return f"BatchedTensor(lvl={self._level}, bdim=0, value={self._value!r})"
+
+
+def _elementwise(name: str) -> Any:
+    def method(self: Lane, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(plain(a) if isinstance(a, Lane) else a for a in args)
+        return lane(getattr(self._value, name)(*args, **kwargs), self._level)
+
+    method.__name__ = name
+    method.__doc__ = f"`Tensor.{name}` of every slice."
+    return method
+
+
+for _name in ("to", "type_as", "float", "double", "half", "long", "int", "bool", "cpu", "zeros_like"):
+    if hasattr(Tensor, _name):
+        setattr(Lane, _name, _elementwise(_name))
+
+
+def lane(value: Tensor, level: int) -> Lane:
+    """`value`, the mapped dim first, as one slice at that level."""
+    made = object.__new__(Lane)
+    made.__dict__["_value"] = value
+    made.__dict__["_level"] = level
+    return made
+
+
+def plain(tensor: Any) -> Any:
+    """The tensor of all slices of all levels, the dims of the outer ones first."""
+    while isinstance(tensor, Lane):
+        tensor = tensor._value
+    return tensor
+
+
+# --- calls that hold a Lane
+
+_lock = threading.RLock()
+_running = 0
+_compiled: dict[FunctionType, None] = {}
+_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
+
+
+def _template(*args: Any, **kwargs: Any) -> Any:
+    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
+
+
+_CODE = _template.__code__
+
+
+def _level_of(values: Any) -> int:
+    """The innermost level among arguments and in their lists; -1 for none."""
+    found = -1
+    for value in values:
+        if value.__class__ is Lane:
+            found = max(found, value._level)
+        elif value.__class__ is list or value.__class__ is tuple:
+            found = max(found, _level_of(value))
+    return found
+
+
+def _listener(function: FunctionType, code: CodeType) -> CodeType:
+    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__ = function.__kwdefaults__
+
+    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        level = _level_of(args)
+        if kwargs:
+            level = max(level, _level_of(kwargs.values()))
+        if level < 0:
+            return own(*args, **kwargs)
+        from engine.func._rules import call
+
+        return call(function, level, args, kwargs)
+
+    return _CODE.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname,
+        co_consts=tuple(heard if c == "heard" else c for c in _CODE.co_consts),
+    )  # fmt: skip
+
+
+def _listen(function: FunctionType) -> None:
+    code = function.__code__
+    known = _kept.get(function)
+    if known is None or (known[0] is not code and known[1] is not code):
+        known = _kept[function] = (code, _listener(function, code))
+    function.__code__ = known[1]
+
+
+def _new(function: FunctionType) -> None:
+    """A function has just been compiled; those of composites are left alone."""
+    if not hasattr(function, "op"):
+        return
+    _compiled[function] = None
+    if _running:
+        _listen(function)
+
+
+def begin(level: int, size: int) -> None:
+    """A vmap starts."""
+    global _running
+    with _lock:
+        _running += 1
+        if _running == 1:
+            if _new not in after_compiling:
+                after_compiling.append(_new)
+                for function in dispatch.FUNCTIONS:
+                    if function.__code__ is not dispatch._STUB:
+                        _compiled[function] = None
+            for function in _compiled:
+                _listen(function)
+    levels().append((level, size))
+
+
+def end() -> None:
+    """The innermost vmap ends."""
+    global _running
+    levels().pop()
+    with _lock:
+        _running -= 1
+        if _running == 0:
+            for function in _compiled:
+                code, listener = _kept[function]
+                if function.__code__ is listener:
+                    function.__code__ = code
