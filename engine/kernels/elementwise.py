@@ -1,0 +1,207 @@
+"""One kernel over the elements of broadcast arrays of any strides, from the array code of an op.
+
+`Layout` reduces shapes and strides to the fewest dims in which all operands are regular: operands that lie alike become
+one dim and are read by their element's number; what broadcasts has stride 0; only the rest pays for index arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.kernels.form import Kernel, Value
+from engine.kernels.trace import Number, Recorder, Trace, Traced, Untraceable, type_of
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """sizes: of the dims that are left, slowest first; strides[operand][dim] in elements."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """Elements in all."""
+        return prod(self.sizes)
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """What of a layout a kernel depends on: its rank, and which strides are 0 or those of a dense array."""
+        return tuple(["dense" if s in ((1,), ()) else tuple([bool(n) for n in s]) for s in self.strides])
+
+    @property
+    def wide(self) -> bool:
+        """Whether counts or offsets need 64 bits."""
+        reach = [sum(abs(s) * (n - 1) for s, n in zip(strides, self.sizes)) for strides in self.strides]
+        return max([self.count, *reach]) + (1 << 24) >= 2**31
+
+    def numbers(self) -> list[int]:
+        """What a kernel of these classes is told: the sizes but the slowest, then the strides that are not 0."""
+        told = list(self.sizes[1:])
+        for kind, strides in zip(self.classes, self.strides):
+            if kind != "dense":
+                told += [s for s in strides if s]
+        return told
+
+
+def collapsed(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
+    """The layout of operands of one shape, with strides in elements (0 where one is broadcast)."""
+    dims = [d for d in range(len(shape)) if shape[d] != 1]
+    sizes: list[int] = []
+    kept: list[list[int]] = []  # a row for each dim that is left: the strides of all operands
+    for d in dims:
+        row = [s[d] for s in strides]
+        if kept and all(before == one * shape[d] for before, one in zip(kept[-1], row)):
+            sizes[-1] *= shape[d]
+            kept[-1] = row
+        else:
+            sizes.append(shape[d])
+            kept.append(row)
+    if not sizes:
+        return Layout((1,), tuple([(1,) for _ in strides]))
+    return Layout(tuple(sizes), tuple([tuple([row[k] for row in kept]) for k in range(len(strides))]))
+
+
+def order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The dims from slowest to fastest of an array that is dense in another order than C's; None for others."""
+    order = sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
+    step = 1
+    for d in reversed(order):
+        if shape[d] != 1:
+            if strides[d] != step:
+                return None
+            step *= shape[d]
+    return None if order == sorted(order) else tuple(order)
+
+
+class Walk:
+    """Loads and stores of a map kernel over a layout's classes."""
+
+    def __init__(self, kernel: Kernel, classes: Sequence[Any]) -> None:
+        self.kernel = kernel
+        self.rank = max([len(c) for c in classes if c != "dense"], default=1)
+        self._classes = classes
+        self._sizes: list[Value] = []
+        self._strides: list[Any] = []
+        self._coordinates: list[Value] | None = None
+        self._offsets: dict[int, Value] = {}
+
+    def parameters(self) -> None:
+        """Add the numbers of `Layout.numbers` as parameters, in that order."""
+        k = self.kernel
+        self._sizes = [k.scalar(f"n{d}", "index") for d in range(1, self.rank)]
+        for place, kind in enumerate(self._classes):
+            row = [] if kind == "dense" else [k.scalar(f"s{place}_{d}", "index") if on else None for d, on in enumerate(kind)]
+            self._strides.append(row)
+
+    def offset(self, place: int) -> Value:
+        """Where the element lies in operand number `place`."""
+        k = self.kernel
+        if self._classes[place] == "dense":
+            return k.index
+        found = self._offsets.get(place)
+        if found is None:
+            found = k.constant(0, "index")
+            for c, stride in zip(self._at(), self._strides[place]):
+                if stride is not None:
+                    found = c * stride if found.constant is not None else found + c * stride
+            self._offsets[place] = found
+        return found
+
+    def _at(self) -> list[Value]:
+        if self._coordinates is None:
+            left, found = self.kernel.index, []
+            for n in reversed(self._sizes):
+                found.append(left % n)
+                left = left // n
+            self._coordinates = [left, *reversed(found)]
+        return self._coordinates
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A kernel recorded from array code.
+
+    guards: (function of the numbers, answer) that must hold; numbers: (type, function of the numbers), the parameters
+    after those of the layout; dtypes: of the results.
+    """
+
+    kernel: Kernel
+    guards: list[tuple[Callable[[Sequence[Any]], Any], bool]]
+    numbers: list[tuple[str, Callable[[Sequence[Any]], Any]]]
+    dtypes: list[Any]
+
+    def fits(self, numbers: Sequence[Any]) -> bool:
+        """Whether the numbers of a call lead to the same code."""
+        return all(bool(ask(numbers)) == answer for ask, answer in self.guards)
+
+
+def recorded(
+    name: str, code: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any], classes: Sequence[Any],
+    symbolic: bool, dtypes: Sequence[Any] | None = None, written: Sequence[int] = (), first: Any = None,
+) -> Recorded:  # fmt: skip
+    """The kernel that does `code(first or xp, *args, **keywords)` for each element.
+
+    args, keywords: arrays stand as numpy dtypes.  classes: of the layout's operands, the arrays in the order in which
+    they come, then the results.  symbolic: numbers become parameters, else constants.  dtypes: of the results where
+    they are known before.  written: arrays (by their number) that `code` changes in place.
+    """
+    kernel = Kernel(name, "map")
+    trace = Trace(kernel)
+    arrays: list[Traced] = []
+    numbers = 0
+    slots: list[Any] = []
+
+    def stand_in(given: Any) -> Any:
+        nonlocal numbers
+        if isinstance(given, np.dtype):
+            place = len(slots)
+            type = type_of(given)
+            slots.append(kernel.array(f"x{place}", type, place in written, classes[place] == "dense"))
+            made = Traced(trace, kernel.index, given)
+            arrays.append(made)
+            return made
+        if type_is_number(given):
+            place = numbers
+            numbers += 1
+            return Number(trace, given, lambda values, place=place: values[place]) if symbolic else given
+        return given
+
+    stands = [stand_in(a) for a in args]
+    named = {k: stand_in(v) for k, v in keywords.items()}
+    if dtypes is None and not written:
+        dtypes = _result_types(code, args, keywords, symbolic, first)
+    outs = [kernel.array(f"out{n}", type_of(d), True, classes[len(slots) + n] == "dense") for n, d in enumerate(dtypes or ())]
+    walk = Walk(kernel, classes)
+    walk.parameters()
+    loaded = []
+    for place, (slot, one) in enumerate(zip(slots, arrays)):
+        one.value = kernel.load(slot, walk.offset(place))
+        loaded.append(one.value)
+    found = code(Recorder(trace) if first is None else first(trace), *stands, **named)
+    results = list(found) if isinstance(found, tuple) else [] if found is None else [found]
+    if not written and not all(isinstance(r, Traced) for r in results):
+        raise Untraceable("a result that is no array")
+    for n, (slot, one) in enumerate(zip(outs, results)):
+        kernel.store(slot, walk.offset(len(slots) + n), one.value)
+    for place in written:
+        if arrays[place].value is not loaded[place]:
+            kernel.store(slots[place], walk.offset(place), arrays[place].value)
+    types = [(type, of) for _, type, of in trace.numbers]
+    return Recorded(kernel, trace.guards, types, [r.dtype for r in results])
+
+
+def type_is_number(value: Any) -> bool:
+    """Whether an argument is a number that may differ from call to call."""
+    return type(value) in (int, float)
+
+
+def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: Any) -> list[Any]:
+    """The dtypes of the results, by a recording that is thrown away."""
+    count = sum(isinstance(a, np.dtype) for a in [*args, *keywords.values()])
+    return recorded("types", code, args, keywords, ["dense"] * (count + 8), symbolic, [], (), first).dtypes

@@ -1,0 +1,167 @@
+"""Every op that works element by element as one kernel, recorded from the op's own code (`engine/kernels/trace.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda import compile as compiling
+from engine.dispatch import Op
+from engine.kernels import cuda_c
+from engine.kernels.elementwise import Layout, Recorded, collapsed, order_of, recorded, type_is_number
+from engine.kernels.trace import Untraceable
+from engine.ops.cuda._launch import (
+    Unfit,
+    aligned,
+    built,
+    contiguous_strides,
+    identifier,
+    is_array,
+    map_grid,
+    scalar,
+    strides_of,
+)
+
+VARIANTS = 32  # kernels of one op for one kind of operands, before numbers that must be constants are given up
+
+
+def kernel_of(record: Op) -> Callable[..., Any]:
+    """The kernel of an op with `blocks="elements"`; NotImplemented for what cannot be recorded."""
+    plans: dict[Any, list[_Plan]] = {}
+
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values()) if kwargs else args
+        parts: list[Any] = [tuple(kwargs)] if kwargs else []
+        numbers = []
+        for a in given:
+            kind = type(a)
+            if kind is int or kind is float:
+                numbers.append(a)
+                parts.append(kind)
+            elif is_array(a):
+                parts.append((a.dtype, a.shape, a.strides))
+            else:
+                parts.append(a)
+        key = tuple(parts)
+        try:
+            known = plans.get(key)
+        except TypeError:  # an argument that cannot be a key
+            return NotImplemented
+        if known is not None:
+            for plan in known:
+                if plan.code is None:
+                    return NotImplemented
+                if plan.fits(numbers):
+                    return plan.run(xp, given, numbers)
+        plan = _planned(record, args, kwargs, numbers)
+        plans.setdefault(key, []).append(plan)
+        if len(plans[key]) > VARIANTS:
+            plans[key] = [_Plan(None)]
+        return NotImplemented if plan.code is None else plan.run(xp, given, numbers)
+
+    return kernel
+
+
+class _Plan:
+    """One recording for operands of certain shapes, strides and types, ready to be launched."""
+
+    def __init__(self, code: Recorded | None, constants: Sequence[Any] | None = None) -> None:
+        self.code, self.constants = code, constants
+        self.layout = Layout((1,), ())
+        self.shape: tuple[int, ...] = ()  # of the results
+        self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
+        self.single = True
+        self.name = ""
+        self._calls: dict[int, Any] = {}
+        self._told: list[Any] = []
+
+    def fits(self, numbers: Sequence[Any]) -> bool:
+        """Whether this recording is that of the numbers."""
+        if self.constants is not None:
+            return list(self.constants) == list(numbers)
+        assert self.code is not None
+        return self.code.fits(numbers)
+
+    def run(self, xp: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        """Launch the kernel; the new array or arrays."""
+        code, layout = self.code, self.layout
+        assert code is not None
+        order = self.order
+        if order is None:
+            made = [xp.empty(self.shape, d) for d in code.dtypes]
+        else:
+            back = [order.index(d) for d in range(len(order))]
+            laid = [self.shape[d] for d in order]
+            made = [xp.empty(laid, d).transpose(back) for d in code.dtypes]
+        arrays = [a for a in given if is_array(a)] + made
+        vector = cuda_c.vector_of(code.kernel)
+        if vector > 1:
+            dense = [a for a, kind in zip(arrays, layout.classes) if kind == "dense"]
+            if layout.count < 4 * vector or not all(map(aligned, dense)):
+                vector = 1
+        call = self._calls.get(vector)
+        if call is None:
+            call = self._calls[vector] = built(code.kernel, wide=layout.wide, vector=vector)
+            self._told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
+        with np.errstate(over="ignore"):  # a float that is too large for its type is infinite
+            values = [scalar(of(numbers), type) for type, of in code.numbers]
+        count = scalar(layout.count, "index", layout.wide)
+        call(*map_grid(layout.count, vector), [*arrays, *self._told, *values, count])
+        return made[0] if self.single else tuple(made)
+
+
+def _planned(record: Op, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:
+    """A recording with numbers as parameters, else with numbers as constants; one without code if neither can be."""
+    arrays = [a for a in (*args, *kwargs.values()) if is_array(a)]
+    try:
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        strides = [_spread(a, shape) for a in arrays]
+    except (ValueError, Unfit):
+        return _Plan(None)
+    if 0 in shape or not arrays:
+        return _Plan(None)
+    order = _order(arrays, shape)
+    laid = tuple(shape[d] for d in order) if order else shape
+    rows = [tuple(s[d] for d in order) if order else s for s in strides]
+    types = [a.dtype if is_array(a) else a for a in args]
+    named = {k: v.dtype if is_array(v) else v for k, v in kwargs.items()}
+    for symbolic in (True, False) if any(map(type_is_number, (*args, *kwargs.values()))) else (True,):
+        try:
+            plan = _attempt(record, types, named, laid, rows, symbolic)
+        except (Untraceable, compiling.CompileError):
+            continue
+        except Exception:  # the op's own code refuses these operands, in its own words, when it is called next
+            continue
+        plan.constants = None if symbolic else list(numbers)
+        plan.shape, plan.order = shape, order
+        return plan
+    return _Plan(None)
+
+
+def _attempt(record: Op, types: Any, named: Any, laid: Any, rows: Any, symbolic: bool) -> _Plan:
+    """The recording, and its layout with as many results as it has."""
+    name = identifier(record.name)
+    first = recorded(name, record.kernel, types, named, ["dense"] * (len(rows) + 8), symbolic)
+    results = len(first.dtypes)
+    layout = collapsed(laid, [*rows, *[contiguous_strides(laid)] * results])
+    code = recorded(name, record.kernel, types, named, layout.classes, symbolic, first.dtypes)
+    plan = _Plan(code)
+    plan.layout, plan.single, plan.name = layout, not (record.outputs or record.many), name
+    return plan
+
+
+def _spread(array: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of an array broadcast to a shape."""
+    own = strides_of(array)
+    lead = len(shape) - len(own)
+    return (*(0,) * lead, *(0 if n == 1 else s for n, s in zip(array.shape, own)))
+
+
+def _order(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order of dims of the results: that of the first operand of their shape, as torch does."""
+    for a in arrays:
+        if a.shape == shape:
+            return order_of(shape, strides_of(a))
+    return None
