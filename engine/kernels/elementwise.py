@@ -80,47 +80,46 @@ def order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | 
 
 
 class Walk:
-    """Loads and stores of a map kernel over a layout's classes."""
+    """Offsets of the elements of a layout's operands, of which a kernel knows the classes."""
 
-    def __init__(self, kernel: Kernel, classes: Sequence[Any]) -> None:
+    def __init__(self, kernel: Kernel, classes: Sequence[Any], prefix: str = "") -> None:
         self.kernel = kernel
         self.rank = max([len(c) for c in classes if c != "dense"], default=1)
-        self._classes = classes
+        self._classes, self._prefix = classes, prefix
         self._sizes: list[Value] = []
         self._strides: list[Any] = []
-        self._coordinates: list[Value] | None = None
-        self._offsets: dict[int, Value] = {}
+        self._coordinates: dict[str, list[Value]] = {}
 
     def parameters(self) -> None:
         """Add the numbers of `Layout.numbers` as parameters, in that order."""
-        k = self.kernel
-        self._sizes = [k.scalar(f"n{d}", "index") for d in range(1, self.rank)]
+        k, p = self.kernel, self._prefix
+        self._sizes = [k.scalar(f"{p}n{d}", "index") for d in range(1, self.rank)]
         for place, kind in enumerate(self._classes):
-            row = [] if kind == "dense" else [k.scalar(f"s{place}_{d}", "index") if on else None for d, on in enumerate(kind)]
-            self._strides.append(row)
+            flags = () if kind == "dense" else kind
+            self._strides.append([k.scalar(f"{p}s{place}_{d}", "index") if on else None for d, on in enumerate(flags)])
 
-    def offset(self, place: int) -> Value:
-        """Where the element lies in operand number `place`."""
-        k = self.kernel
+    def offset(self, place: int, index: Value) -> Value:
+        """Where element number `index` lies in operand number `place`."""
         if self._classes[place] == "dense":
-            return k.index
-        found = self._offsets.get(place)
-        if found is None:
-            found = k.constant(0, "index")
-            for c, stride in zip(self._at(), self._strides[place]):
-                if stride is not None:
-                    found = c * stride if found.constant is not None else found + c * stride
-            self._offsets[place] = found
+            return index
+        found = self.kernel.constant(0, "index")
+        if not any(self._classes[place]):
+            return found
+        for c, stride in zip(self._at(index), self._strides[place]):
+            if stride is not None:
+                found = c * stride if found.constant is not None else found + c * stride
         return found
 
-    def _at(self) -> list[Value]:
-        if self._coordinates is None:
-            left, found = self.kernel.index, []
+    def _at(self, index: Value) -> list[Value]:
+        """The coordinates of an element; those of one index are found once, where it is first asked for."""
+        found = self._coordinates.get(index.name)
+        if found is None:
+            left, behind = index, []
             for n in reversed(self._sizes):
-                found.append(left % n)
+                behind.append(left % n)
                 left = left // n
-            self._coordinates = [left, *reversed(found)]
-        return self._coordinates
+            found = self._coordinates[index.name] = [left, *reversed(behind)]
+        return found
 
 
 @dataclass(slots=True)
@@ -181,17 +180,17 @@ def recorded(
     walk.parameters()
     loaded = []
     for place, (slot, one) in enumerate(zip(slots, arrays)):
-        one.value = kernel.load(slot, walk.offset(place))
+        one.value = kernel.load(slot, walk.offset(place, kernel.index))
         loaded.append(one.value)
     found = code(Recorder(trace) if first is None else first(trace), *stands, **named)
     results = list(found) if isinstance(found, tuple) else [] if found is None else [found]
     if not written and not all(isinstance(r, Traced) for r in results):
         raise Untraceable("a result that is no array")
     for n, (slot, one) in enumerate(zip(outs, results)):
-        kernel.store(slot, walk.offset(len(slots) + n), one.value)
+        kernel.store(slot, walk.offset(len(slots) + n, kernel.index), one.value)
     for place in written:
         if arrays[place].value is not loaded[place]:
-            kernel.store(slots[place], walk.offset(place), arrays[place].value)
+            kernel.store(slots[place], walk.offset(place, kernel.index), arrays[place].value)
     types = [(type, of) for _, type, of in trace.numbers]
     return Recorded(kernel, trace.guards, types, [r.dtype for r in results])
 

@@ -137,6 +137,7 @@ class Traced:
     __array_ufunc__ = None
     __slots__ = ("dtype", "trace", "value")
     ndim = 1  # hasattr(x, "ndim") is how kernels know arrays; shapes are the caller's affair
+    size = 1 << 40  # code that asks for the size picks the faster of ways that give the same
 
     def __init__(self, trace: Trace, value: Value, dtype: Any) -> None:
         self.trace, self.value, self.dtype = trace, value, np.dtype(dtype)

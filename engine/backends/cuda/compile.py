@@ -22,6 +22,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")  # what the tests compile for: Amp
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh?)"\n', re.MULTILINE)
 _ENTRY = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
-_GROUPS = re.compile(r"__syncthreads|__syncwarp|__shfl_")  # what makes threads wait for each other
+_GROUPS = re.compile(r"__syncthreads|__syncwarp|__shfl_|group\.cuh")  # what makes threads wait for each other
 
 
 class Module(Protocol):
@@ -46,7 +47,7 @@ class Builder(Protocol):
     """Makes modules."""
 
     def module(self, source: str, options: tuple[str, ...], name: str) -> Module:
-        """Compile a source whose includes are expanded.  Raises CompileError."""
+        """Compile a source; `expanded` gives it without includes.  Raises CompileError."""
 
 
 class CompileError(RuntimeError):
@@ -54,11 +55,14 @@ class CompileError(RuntimeError):
 
 
 _builder: list[Builder] = []
+generation = 0  # of builders: what one compiled is not called under the next
 
 
 def use(builder: Builder | None) -> Builder | None:
     """Make `builder` the one that `module` asks (None: none); returns the one before."""
+    global generation
     before = _builder[0] if _builder else None
+    generation += 1
     _builder[:] = [] if builder is None else [builder]
     return before
 
@@ -72,7 +76,7 @@ def module(source: str, options: Sequence[str] = (), name: str = "kernel") -> Mo
     """Compile `source`; its `#include "x.cuh"` lines mean files of `kernels/`.  Raises CompileError, RuntimeError."""
     if not _builder:
         raise RuntimeError("no builder of CUDA kernels is in use; engine.cuda.init() sets it")
-    return _builder[0].module(expanded(source), tuple(options), name)
+    return _builder[0].module(source, tuple(options), name)
 
 
 def expanded(source: str) -> str:
@@ -252,10 +256,20 @@ class Shim:
         key = source, options
         found = self._modules.get(key)
         if found is None:
-            text = shim_text(source)
-            library = ctypes.PyDLL(str(self.library(text, options, name)))
+            library = ctypes.PyDLL(str(self.library(shim_text([source]), options, name)))
             found = self._modules[key] = ShimModule(self, library, entries(source), fibers(source))
         return found
+
+    def prepare(self, sources: Sequence[str], each: int = 80) -> None:
+        """Compile many sources, whose kernels have names of their own, `each` at a time in one translation unit."""
+        wanted = [s for s in sources if (s, ()) not in self._modules]
+        parts = [wanted[i : i + each] for i in range(0, len(wanted), each)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            libraries = list(pool.map(lambda part: self.library(shim_text(part)), parts))
+        for part, path in zip(parts, libraries):
+            library = ctypes.PyDLL(str(path))
+            for source in part:
+                self._modules[source, ()] = ShimModule(self, library, entries(source), fibers(source))
 
 
 def entries(source: str) -> list[str]:
@@ -268,10 +282,10 @@ def fibers(source: str) -> bool:
     return _GROUPS.search(source) is not None
 
 
-def shim_text(source: str) -> str:
-    """C++ for g++ from the CUDA source."""
-    head = (KERNELS / "shim.h").read_text(encoding="utf-8")
-    return "\n".join([head, expanded(source), *(f"SHIM_KERNEL({name})" for name in entries(source)), ""])
+def shim_text(sources: Sequence[str]) -> str:
+    """C++ for g++ from CUDA sources, whose headers come once."""
+    text = expanded("\n".join(sources))
+    return "\n".join([expanded_file("shim.h"), text, *(f"SHIM_KERNEL({name})" for name in entries(text)), ""])
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,7 +56,9 @@ def aligned(array: Any) -> bool:
 def built(kernel: Kernel, *, group: str = "block", wide: bool = False, vector: int = 1) -> Callable[..., None]:
     """The compiled kernel."""
     source = cuda_c.printed(kernel, group=group, wide=wide, vector=vector)
-    return compiling.module(source, (), kernel.name).function(kernel.name)
+    name = f"k_{kernel.name}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"  # its own among all kernels
+    source = source.replace(f" {kernel.name}(", f" {name}(", 1)
+    return compiling.module(source, (), kernel.name).function(name)
 
 
 def map_grid(count: int, vector: int = 1) -> tuple[tuple[int], tuple[int]]:

@@ -29,6 +29,15 @@ VARIANTS = 32  # kernels of one op for one kind of operands, before numbers that
 
 def kernel_of(record: Op) -> Callable[..., Any]:
     """The kernel of an op with `blocks="elements"`; NotImplemented for what cannot be recorded."""
+    return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+
+
+def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Callable[..., Any]:
+    """The kernel that does `code(xp, *args)` element by element, once for operands of each kind.
+
+    single: code gives one array, else a tuple of them.
+    """
+    source = identifier(name), code, single
     plans: dict[Any, list[_Plan]] = {}
 
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +64,7 @@ def kernel_of(record: Op) -> Callable[..., Any]:
                     return NotImplemented
                 if plan.fits(numbers):
                     return plan.run(xp, given, numbers)
-        plan = _planned(record, args, kwargs, numbers)
+        plan = _planned(source, args, kwargs, numbers)
         plans.setdefault(key, []).append(plan)
         if len(plans[key]) > VARIANTS:
             plans[key] = [_Plan(None)]
@@ -73,8 +82,7 @@ class _Plan:
         self.shape: tuple[int, ...] = ()  # of the results
         self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
         self.single = True
-        self.name = ""
-        self._calls: dict[int, Any] = {}
+        self._calls: dict[tuple[int, int], Any] = {}
         self._told: list[Any] = []
 
     def fits(self, numbers: Sequence[Any]) -> bool:
@@ -101,9 +109,10 @@ class _Plan:
             dense = [a for a, kind in zip(arrays, layout.classes) if kind == "dense"]
             if layout.count < 4 * vector or not all(map(aligned, dense)):
                 vector = 1
-        call = self._calls.get(vector)
+        key = vector, compiling.generation
+        call = self._calls.get(key)
         if call is None:
-            call = self._calls[vector] = built(code.kernel, wide=layout.wide, vector=vector)
+            call = self._calls[key] = built(code.kernel, wide=layout.wide, vector=vector)
             self._told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
         with np.errstate(over="ignore"):  # a float that is too large for its type is infinite
             values = [scalar(of(numbers), type) for type, of in code.numbers]
@@ -112,7 +121,7 @@ class _Plan:
         return made[0] if self.single else tuple(made)
 
 
-def _planned(record: Op, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:
+def _planned(source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:
     """A recording with numbers as parameters, else with numbers as constants; one without code if neither can be."""
     arrays = [a for a in (*args, *kwargs.values()) if is_array(a)]
     try:
@@ -129,7 +138,7 @@ def _planned(record: Op, args: Sequence[Any], kwargs: dict[str, Any], numbers: S
     named = {k: v.dtype if is_array(v) else v for k, v in kwargs.items()}
     for symbolic in (True, False) if any(map(type_is_number, (*args, *kwargs.values()))) else (True,):
         try:
-            plan = _attempt(record, types, named, laid, rows, symbolic)
+            plan = _attempt(source, types, named, laid, rows, symbolic)
         except (Untraceable, compiling.CompileError):
             continue
         except Exception:  # the op's own code refuses these operands, in its own words, when it is called next
@@ -140,15 +149,14 @@ def _planned(record: Op, args: Sequence[Any], kwargs: dict[str, Any], numbers: S
     return _Plan(None)
 
 
-def _attempt(record: Op, types: Any, named: Any, laid: Any, rows: Any, symbolic: bool) -> _Plan:
+def _attempt(source: Any, types: Any, named: Any, laid: Any, rows: Any, symbolic: bool) -> _Plan:
     """The recording, and its layout with as many results as it has."""
-    name = identifier(record.name)
-    first = recorded(name, record.kernel, types, named, ["dense"] * (len(rows) + 8), symbolic)
+    name, run, single = source
+    first = recorded(name, run, types, named, ["dense"] * (len(rows) + 8), symbolic, [])
     results = len(first.dtypes)
     layout = collapsed(laid, [*rows, *[contiguous_strides(laid)] * results])
-    code = recorded(name, record.kernel, types, named, layout.classes, symbolic, first.dtypes)
-    plan = _Plan(code)
-    plan.layout, plan.single, plan.name = layout, not (record.outputs or record.many), name
+    plan = _Plan(recorded(name, run, types, named, layout.classes, symbolic, first.dtypes))
+    plan.layout, plan.single = layout, single
     return plan
 
 
