@@ -124,6 +124,13 @@ class Generator:
 
         return draw
 
+    def take(self, count: int) -> tuple[int, int]:
+        """Take the blocks of `count` words for a device that makes them itself: (seed, first block)."""
+        with self._lock:
+            first = self._blocks
+            self._blocks, self._bits = first - (-count // 4), None
+        return self._seed, first
+
     def words(self, xp: Any, count: int) -> Any:
         """The next `count` 64-bit words as a uint64 array of `xp`; see Note [Random bits]."""
         if xp is np and count >= _MANY:

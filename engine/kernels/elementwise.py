@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.form import Kernel, Value
+from engine.kernels.form import Kernel, Value, compute_type
 from engine.kernels.trace import Number, Recorder, Trace, Traced, Untraceable, type_of
 
 
@@ -204,3 +204,38 @@ def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: An
     """The dtypes of the results, by a recording that is thrown away."""
     count = sum(isinstance(a, np.dtype) for a in [*args, *keywords.values()])
     return recorded("types", code, args, keywords, ["dense"] * (count + 8), symbolic, [], (), first).dtypes
+
+
+def recorded_many(
+    name: str, code: Callable[..., Any], dtypes: Sequence[Any], temporaries: int, given: Sequence[Any], read: Sequence[int],
+    symbolic: bool,
+) -> Recorded:  # fmt: skip
+    """The kernel of an optimizer's `code(xp, scratch, numbers, *arrays)` over many tensors at once.
+
+    dtypes: of the arrays of one tensor; those of 16 bits are computed in float32.  given: the numbers.  read: arrays that
+    code only reads.  Parameters: for each array the addresses of all tensors; of each chunk its tensor, its first element
+    and its end; the elements of a chunk; the numbers.  Element i is number i % chunk of chunk i // chunk.
+    """
+    k = Kernel(name, "map")
+    trace = Trace(k)
+    tables = [k.pointers(f"x{n}", type_of(d)) for n, d in enumerate(dtypes)]
+    tensor, first, end = k.array("tensor", "int32"), k.array("first", "int64"), k.array("end", "int64")
+    size = k.scalar("size", "index")
+    chunk = k.index // size
+    at = k.cast(k.load(first, chunk) + k.cast(k.index % size, "int64"), "int64")
+    with k.when(at < k.load(end, chunk)):
+        which = k.cast(k.load(tensor, chunk), "index")
+        wide = [np.dtype("float32") if d.itemsize == 2 else d for d in map(np.dtype, dtypes)]
+        arrays = [Traced(trace, k.load(t, at, which), d) for t, d in zip(tables, wide)]
+        before = [a.value for a in arrays]
+        scratch = [Traced(trace, k.constant(0, compute_type(type_of(wide[0]))), wide[0]) for _ in range(temporaries)]
+        numbers = tuple([
+            Number(trace, n, lambda values, p=p: values[p]) if symbolic and type_is_number(n) else n
+            for p, n in enumerate(given)
+        ])  # fmt: skip
+        code(Recorder(trace), scratch, numbers, *arrays)
+        for n, (table, one) in enumerate(zip(tables, arrays)):
+            if one.value is not before[n] and n not in read:
+                k.store(table, at, one.value, which)
+    types = [(type, of) for _, type, of in trace.numbers]
+    return Recorded(k, trace.guards, types, [])

@@ -183,29 +183,30 @@ def normalized_backward(rows: Rows, weighted: bool) -> None:
 # --- cross-entropy
 
 
-def softmax_losses(rows: Rows, weighted: bool, smoothed: bool, ignoring: bool) -> None:
-    """x, target (, weight) -> softmax of x, loss of the row, weight of the row (, smoothed loss).
+def softmax_losses(rows: Rows, weighted: bool, smoothed: bool) -> None:
+    """x, target (, weight) -> softmax of x, loss of the row, its weight, whether its target is bad (, smoothed loss).
 
-    A row whose target is `number0` (ignored) has loss and weight 0; one whose target is no class has nan, and number 1
-    in the last result, which the caller looks at.  Losses are weighted.
+    A row whose target is `number0` (ignored) has loss and weight 0; one whose target is no class is bad: the caller
+    looks.  Losses are weighted; the smoothed one is the sum over classes of weight times -log(softmax).
     """
     k, ignored = rows.kernel, rows.numbers[0]
     first = rows.first
     top, total, shifted = _exponentials(rows)
     log = call("log", total)
-    target = rows.load(1)
+    target = k.cast(rows.load(1), "int64")
     kept = target.differs(ignored)
     good = both(target >= 0, target < k.cast(rows.width, "int64"))
     at = k.cast(where(good, target, 0), "index")
     picked = log - (rows.load(0, at) - top)
-    share = rows.load(2, at) if weighted else k.op("mul", picked, 0.0) * 0 + 1
+    share = rows.load(2, at) if weighted else k.constant(1, picked.type)
     with k.each(rows.width) as j:
         rows.store(first, call("exp", shifted(j)) / total, j)
     if smoothed:
         even = rows.sum(lambda j: (log - shifted(j)) * rows.load(2, j) if weighted else log - shifted(j))
     with k.once():
         zero = k.constant(0, picked.type)
-        rows.store(first + 1, where(kept, picked * share, zero))
+        loss = where(share.equals(0), zero, picked * share) if weighted else picked
+        rows.store(first + 1, where(kept, loss, zero))
         rows.store(first + 2, where(kept, share, zero))
         rows.store(first + 3, k.cast(both(kept, k.op("not", good)), "int32"))
         if smoothed:
@@ -219,7 +220,7 @@ def softmax_losses_backward(rows: Rows, weighted: bool, smoothed: bool) -> None:
     """
     k = rows.kernel
     ignored, keep, even = rows.numbers
-    grad, target = rows.load(1), rows.load(2)
+    grad, target = rows.load(1), k.cast(rows.load(2), "int64")
     zero = k.constant(0, grad.type)
     grad = where(target.differs(ignored), grad, zero)
     good = both(target >= 0, target < k.cast(rows.width, "int64"))
