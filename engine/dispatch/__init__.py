@@ -309,7 +309,7 @@ class Op:
         return ", ".join(parts)
 
     def choose(self, kind: str) -> Callable[..., Any]:
-        """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what its own leaves."""
+        """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what that leaves."""
         found = self.chosen.get(kind)
         if found is None:
             if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
@@ -516,8 +516,8 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
     """A kernel of the op `function` of one kind ("cuda", "onednn", "blocks"); same parameters as the op's own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
-    it leaves; a "cuda" kernel arrays on a GPU.  Each may return NotImplemented for what comes next, at last the op's own kernel.  One with a parameter
-    `into` may write an in-place op's result there and return it.
+    it leaves; a "cuda" kernel arrays on a GPU.  Each may return NotImplemented for what comes next, at last the
+    op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
     """
 
     def attach(variant: Any) -> Any:

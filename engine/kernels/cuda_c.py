@@ -156,13 +156,15 @@ class _Printer:
             for kind in kinds:
                 self(f"__shared__ {kind} {self._scratch(kind)}[{SCRATCH[self.group]}];")
         if self.group == "columns":
-            self("for (index first = (index)blockIdx.x * blockDim.x; first < count; first += (index)gridDim.x * blockDim.x) {")
+            self("for (index first = blockIdx.x * blockDim.x; first < count; first += (index)gridDim.x * blockDim.x) {")
             self.depth += 1
             self("const bool active = first + threadIdx.x < count;")
             self("const index i = active ? first + threadIdx.x : count - 1;")
             self("const index part = threadIdx.y, parts = blockDim.y;")
         elif self.group == "warp":
-            self("for (index i = (index)blockIdx.x * blockDim.y + threadIdx.y; i < count; i += (index)gridDim.x * blockDim.y) {")
+            self(
+                "for (index i = blockIdx.x * blockDim.y + threadIdx.y; i < count; i += (index)gridDim.x * blockDim.y) {"
+            )
             self.depth += 1
             self("const bool active = true;")
             self("const index part = threadIdx.x, parts = 32;")
@@ -193,7 +195,7 @@ class _Printer:
             self(f"{state}.value = {self._worst(s)}; {state}.place = 0x7fffffffffffffffLL;")
         else:
             self(f"{kind} {state} = {self._number(self._identity(s), s.value.type)};")
-        self(f"for (index {s.index.name} = active ? part : {self._text(s.count)}; {s.index.name} < {self._text(s.count)}; {s.index.name} += parts) {{")
+        self(self._shared(s.index, s.count) + " {")
         self.depth += 1
         self.depth -= 1
         self._block(s.body)
@@ -260,9 +262,13 @@ class _Printer:
         if isinstance(s, form.When):
             return f"if ({self._text(s.condition)})"
         if isinstance(s, form.Each):
-            j, n = s.index.name, self._text(s.count)
-            return f"for (index {j} = active ? part : {n}; {j} < {n}; {j} += parts)"
+            return self._shared(s.index, s.count)
         return "if (active && part == 0)"  # Once
+
+    def _shared(self, index: Value, count: Value) -> str:
+        """The loop over a row's places that threads share."""
+        j, n = index.name, self._text(count)
+        return f"for (index {j} = active ? part : {n}; {j} < {n}; {j} += parts)"
 
     def _place(self, s: Any) -> str:
         array = s.array
@@ -323,7 +329,9 @@ class _Printer:
             return f"({args[0]} != 0)" if type == "bool" else f"({name}){args[0]}"
         if op == "where":
             return f"{args[0]} ? {args[1]} : {args[2]}"
-        if op in UNSIGNED_OPS and operand in UNSIGNED:  # numpy's integers wrap; C's signed ones must not be relied on to
+        if (
+            op in UNSIGNED_OPS and operand in UNSIGNED
+        ):  # numpy's integers wrap; C's signed ones must not be relied on to
             wide = UNSIGNED[operand]
             if op == "neg":
                 return f"({name})(0u - ({wide}){args[0]})"

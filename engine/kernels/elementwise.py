@@ -175,7 +175,10 @@ def recorded(
     named = {k: stand_in(v) for k, v in keywords.items()}
     if dtypes is None and not written:
         dtypes = _result_types(code, args, keywords, symbolic, first)
-    outs = [kernel.array(f"out{n}", type_of(d), True, classes[len(slots) + n] == "dense") for n, d in enumerate(dtypes or ())]
+    outs = [
+        kernel.array(f"out{n}", type_of(d), True, classes[len(slots) + n] == "dense")
+        for n, d in enumerate(dtypes or ())
+    ]
     walk = Walk(kernel, classes)
     walk.parameters()
     loaded = []
@@ -207,14 +210,14 @@ def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: An
 
 
 def recorded_many(
-    name: str, code: Callable[..., Any], dtypes: Sequence[Any], temporaries: int, given: Sequence[Any], read: Sequence[int],
-    symbolic: bool,
+    name: str, code: Callable[..., Any], dtypes: Sequence[Any], temporaries: int, given: Sequence[Any],
+    read: Sequence[int], symbolic: bool,
 ) -> Recorded:  # fmt: skip
     """The kernel of an optimizer's `code(xp, scratch, numbers, *arrays)` over many tensors at once.
 
-    dtypes: of the arrays of one tensor; those of 16 bits are computed in float32.  given: the numbers.  read: arrays that
-    code only reads.  Parameters: for each array the addresses of all tensors; of each chunk its tensor, its first element
-    and its end; the elements of a chunk; the numbers.  Element i is number i % chunk of chunk i // chunk.
+    dtypes: of the arrays of one tensor; those of 16 bits are computed in float32.  given: the numbers.  read: arrays
+    that code only reads.  Parameters: for each array the addresses of all tensors; of each chunk its tensor, its first
+    element and its end; the elements of a chunk; the numbers.  Element i is number i % chunk of chunk i // chunk.
     """
     k = Kernel(name, "map")
     trace = Trace(k)

@@ -10,7 +10,8 @@ are the printer's affair; nothing here knows of CUDA.
     k.store(out, k.index, k.load(x, k.index) * k.scalar("factor", "float32"))
 
 16-bit floats are loaded as float32 and rounded when stored.  Arithmetic is between values of one type (Python numbers
-take the other's); `cast` is explicit.  `index` is the type of counts and offsets: 32 or 64 bits, as the printer is told.
+take the other's); `cast` is explicit.  `index` is the type of counts and offsets: 32 or 64 bits, as the printer is
+told.
 """
 
 from __future__ import annotations

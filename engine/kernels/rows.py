@@ -101,14 +101,14 @@ def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Call
 
 def softmax(rows: Rows) -> None:
     """x -> exp(x - max) / sum."""
-    top, total, shifted = _exponentials(rows)
+    _, total, shifted = _exponentials(rows)
     with rows.kernel.each(rows.width) as j:
         rows.store(1, call("exp", shifted(j)) / total, j)
 
 
 def log_softmax(rows: Rows) -> None:
     """x -> x - max - log(sum)."""
-    top, total, shifted = _exponentials(rows)
+    _, total, shifted = _exponentials(rows)
     log = call("log", total)
     with rows.kernel.each(rows.width) as j:
         rows.store(1, shifted(j) - log, j)

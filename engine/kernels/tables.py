@@ -18,8 +18,8 @@ ROUNDS = 10
 def taken(dtype: Any, index_dtype: Any, classes: Sequence[Any], wrapped: bool) -> Kernel:
     """out[a, k, b] = x[a, index[k or a, k, b], b]: numpy's take, and gather.
 
-    Operands: x without the dim looked up, index, out, over one layout.  numbers: n, the size of that dim, and its stride
-    in x.  Where an index is not in [0, n) (wrapped: [-n, n)) the result is 0 and the flag is set.
+    Operands: x without the dim looked up, index, out, over one layout.  numbers: n, the size of that dim, and its
+    stride in x.  Where an index is not in [0, n) (wrapped: [-n, n)) the result is 0 and the flag is set.
     """
     k = Kernel("take", "map")
     type = type_of(dtype)
@@ -75,8 +75,9 @@ def summed_rows(dtype: Any, out_dtype: Any) -> Kernel:
 def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
     """The four 64-bit words of a block (a uint64, from 0): Note [Random bits] in engine/random.py."""
     words = [block + 1, *[k.constant(0, "uint64")] * 3]
+    key = seed
     for r in range(ROUNDS):
-        key = seed if not r else key + WEYL[0]
+        key = key + WEYL[0] if r else key
         other = k.constant(r * WEYL[1] % 2**64, "uint64")
         low, high = ([k.op(how, words[2 * n], MULTIPLIERS[n]) for n in (0, 1)] for how in ("mul", "high"))
         words = [
@@ -86,7 +87,9 @@ def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
     return words
 
 
-def _per_block(name: str, type: str, extra: Sequence[tuple[str, str]] = ()) -> tuple[Kernel, Array, Value, list[Value], Any]:
+def _per_block(
+    name: str, type: str, extra: Sequence[tuple[str, str]] = ()
+) -> tuple[Kernel, Array, Value, list[Value], Any]:
     """A map over blocks of random words: (kernel, out, elements in all, words, extra numbers)."""
     k = Kernel(name, "map")
     out = k.array("out", type, True)

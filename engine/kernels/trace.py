@@ -229,9 +229,7 @@ def _resolved(ufunc: Any, args: Sequence[Any]) -> tuple[Any, ...]:
     """The dtypes of the loop that numpy takes: inputs, then the output."""
     kinds = []
     for a in args:
-        if isinstance(a, Traced):
-            kinds.append(a.dtype)
-        elif isinstance(a, np.generic | np.ndarray):
+        if isinstance(a, Traced | np.generic | np.ndarray):
             kinds.append(a.dtype)
         else:  # Python's numbers are weak
             plain = a.value if type(a) is Number else a

@@ -19,7 +19,8 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LARGE = 1 << 17  # numbers worth several threads
 min_ = builtins.min
 
-# by device type: {"uniform": ..., "kept": ...}, the functions below for devices that do each in one kernel, or NotImplemented
+# by device type: {"uniform": ..., "kept": ...}, the functions below for devices that do each in one kernel; they may
+# return NotImplemented
 kernels: dict[str, dict[str, Any]] = {}
 
 

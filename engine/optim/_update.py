@@ -4,8 +4,8 @@ Note [Blocks]
 An update reads and writes 3 to 5 arrays of the parameter's size in about ten elementwise operations.  Done over whole
 parameters every operation goes to main memory; done block by block all of them but the first find their operands
 in the cache.  Blocks are independent, and a few threads share them (`backends/cpu/threads.py`).
-On CUDA, where launches are what costs, one kernel takes all parameters (`ops/cuda/optimizer.py`); what it cannot serve is
-updated parameter by parameter.
+On CUDA, where launches are what costs, one kernel takes all parameters (`ops/cuda/optimizer.py`); what it cannot serve
+is updated parameter by parameter.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,7 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")  # what the tests compile for: Amp
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh?)"\n', re.MULTILINE)
 _ENTRY = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
-_GROUPS = re.compile(r"__syncthreads|__syncwarp|__shfl_|group\.cuh")  # what makes threads wait for each other
+_GROUPS = re.compile(r"__syncthreads|__syncwarp|__shfl_")  # what makes threads wait for each other
 
 
 class Module(Protocol):
@@ -47,7 +48,7 @@ class Builder(Protocol):
     """Makes modules."""
 
     def module(self, source: str, options: tuple[str, ...], name: str) -> Module:
-        """Compile a source; `expanded` gives it without includes.  Raises CompileError."""
+        """Compile a source without includes.  Raises CompileError."""
 
 
 class CompileError(RuntimeError):
@@ -76,7 +77,7 @@ def module(source: str, options: Sequence[str] = (), name: str = "kernel") -> Mo
     """Compile `source`; its `#include "x.cuh"` lines mean files of `kernels/`.  Raises CompileError, RuntimeError."""
     if not _builder:
         raise RuntimeError("no builder of CUDA kernels is in use; engine.cuda.init() sets it")
-    return _builder[0].module(source, tuple(options), name)
+    return _builder[0].module(expanded(source), tuple(options), name)
 
 
 def expanded(source: str) -> str:
@@ -109,7 +110,6 @@ class Cache:
     def __init__(self, folder: Path | None = None) -> None:
         self._wanted = folder
         self._lock = threading.Lock()
-        self._private: tempfile.TemporaryDirectory[str] | None = None
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -124,14 +124,15 @@ class Cache:
             with tempfile.TemporaryFile(dir=wanted):
                 return wanted
         except OSError as error:
-            self._private = tempfile.TemporaryDirectory(prefix="engine-kernels-")
+            private = Path(tempfile.mkdtemp(prefix="engine-kernels-"))
+            weakref.finalize(self, shutil.rmtree, private, ignore_errors=True)
             warnings.warn(
                 f"compiled kernels are not kept: the folder {wanted} cannot be written "
                 f"({error.strerror or error}); set ENGINE_KERNEL_CACHE to one that can",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            return Path(self._private.name)
+            return private
 
     def get(self, parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
         """The file that `make(path)` writes, or the one it wrote before for the same `parts`."""
@@ -216,11 +217,15 @@ _FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fwrapv", "-ffp-contract=off", "-fn
 
 class Shim:
     """Compiles for the CPU by g++.  `sanitize`: under AddressSanitizer, whose library the process must have loaded
-    first (LD_PRELOAD).  `backwards`: threads run from the last to the first, for what one order hides.
+    first (LD_PRELOAD).  `backwards`: threads run from the last to the first, for what one order hides.  `change`: is
+    given the source of each translation unit and gives another, for tests that plant faults.
     """
 
-    def __init__(self, sanitize: bool = False, backwards: bool = False, kept: Cache | None = None) -> None:
-        self.sanitize, self.backwards, self._cache = sanitize, backwards, kept or cache
+    def __init__(
+        self, sanitize: bool = False, backwards: bool = False, kept: Cache | None = None,
+        change: Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.sanitize, self.backwards, self._cache, self._change = sanitize, backwards, kept or cache, change
         self._modules: dict[tuple[str, tuple[str, ...]], ShimModule] = {}
 
     @staticmethod
@@ -232,6 +237,8 @@ class Shim:
 
     def library(self, text: str, options: Sequence[str] = (), name: str = "kernel") -> Path:
         """A shared library of C++ text."""
+        if self._change is not None:
+            text = self._change(text)
         flags = [*_FLAGS, *options, *(["-fsanitize=address", "-g", "-O1"] if self.sanitize else ["-O1"])]
 
         def make(path: Path) -> None:
@@ -262,7 +269,7 @@ class Shim:
 
     def prepare(self, sources: Sequence[str], each: int = 80) -> None:
         """Compile many sources, whose kernels have names of their own, `each` at a time in one translation unit."""
-        wanted = [s for s in sources if (s, ()) not in self._modules]
+        wanted = [s for s in map(expanded, sources) if (s, ()) not in self._modules]
         parts = [wanted[i : i + each] for i in range(0, len(wanted), each)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             libraries = list(pool.map(lambda part: self.library(shim_text(part)), parts))
@@ -283,7 +290,7 @@ def fibers(source: str) -> bool:
 
 
 def shim_text(sources: Sequence[str]) -> str:
-    """C++ for g++ from CUDA sources, whose headers come once."""
+    """C++ for g++ from CUDA sources."""
     text = expanded("\n".join(sources))
     return "\n".join([expanded_file("shim.h"), text, *(f"SHIM_KERNEL({name})" for name in entries(text)), ""])
 

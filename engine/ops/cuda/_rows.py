@@ -33,7 +33,17 @@ def run(
     wide = by_row.wide or by_place.wide or by_row.count * by_place.count >= 2**31
     group = group_of(by_row.count, by_place.count, by_place.strides[0][-1], by_row.strides[0][-1])
     kinds = tuple([a.dtype for a in arrays])
-    found_key = (compiling.generation, name, key, kinds, by_row.classes, by_place.classes, group, wide, tuple([t for t, _ in numbers]))
+    found_key = (
+        compiling.generation,
+        name,
+        key,
+        kinds,
+        by_row.classes,
+        by_place.classes,
+        group,
+        wide,
+        tuple([t for t, _ in numbers]),
+    )
     call = _built.get(found_key)
     if call is None:
         made = forms.Rows(
@@ -44,7 +54,8 @@ def run(
     told = [scalar(n, "index", wide) for n in (*by_row.numbers(), *by_place.numbers(), by_place.count)]
     values = [scalar(v, t, wide) for t, v in numbers]
     grid, block = rows_grid(group, by_row.count, by_place.count)
-    call(grid, block, [*arrays, *told, *values, scalar(by_row.count, "index", wide)])
+    given = [a.address if isinstance(a, _Moved) else a for a in arrays]
+    call(grid, block, [*given, *told, *values, scalar(by_row.count, "index", wide)])
 
 
 def split(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -59,8 +70,8 @@ def reduce(
 ) -> list[Any]:  # fmt: skip
     """Arrays of one shape (broadcast ones with stride 0) reduced over axes: new arrays of the other dims.
 
-    by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the dtypes
-    `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
+    by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the
+    dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
     """
     shape = arrays[0].shape
     axes = tuple(sorted(axes))
@@ -106,7 +117,7 @@ def _in_parts(
     for first, pieces, length in ((0, parts, each), (parts, 1, rest)):
         if not length:
             continue
-        moved = [_after(a, first * each * f[0], r) for a, f, (r, _) in zip(arrays, flat.strides, strides)]
+        moved = [_after(a, first * each * f[0]) for a, f in zip(arrays, flat.strides)]
         cut = [((*r, each * f[0]), f) for (r, _), f in zip(strides, flat.strides)]
         target = [p[..., first : first + pieces] for p in partial]
         _reduce(name + "_part", by, code, plain, moved, target, (*row_shape, pieces), (length, *inner), cut, key)
@@ -126,26 +137,16 @@ def _constant(xp: Any, number: int) -> Any:
     return Traced(xp._trace, xp._trace.kernel.constant(float(number), "float64"), np.float64)
 
 
-def _after(array: Any, elements: int, row_strides: Any) -> Any:
-    """The array from a number of elements further on: only its address is read."""
-    if not elements:
-        return array
-    return _Moved(array, elements * array.itemsize)
+def _after(array: Any, elements: int) -> Any:
+    """The array from a number of elements further on."""
+    return _Moved(array, elements * array.itemsize) if elements else array
 
 
 class _Moved:
     """An address within an array, for a launch."""
 
     def __init__(self, array: Any, offset: int) -> None:
-        self.array, self.dtype = array, array.dtype
-        self.data = _Pointer(array, offset)
-
-
-class _Pointer:
-    def __init__(self, array: Any, offset: int) -> None:
-        from engine.backends.cuda.compile import argument
-
-        self.ptr = int(argument(array)) + offset
+        self.dtype, self.address = array.dtype, np.uint64(int(compiling.argument(array)) + offset)
 
 
 def _kind(code: Any, arrays: Any, n: int) -> Any:
@@ -154,7 +155,10 @@ def _kind(code: Any, arrays: Any, n: int) -> Any:
     from engine.kernels.trace import Recorder, Trace, Traced
 
     trace = Trace(Kernel("kind", "map"))
-    found = code(Recorder(trace), *[Traced(trace, trace.kernel.scalar(f"x{p}", _plain(a.dtype)), a.dtype) for p, a in enumerate(arrays)])
+    found = code(
+        Recorder(trace),
+        *[Traced(trace, trace.kernel.scalar(f"x{p}", _plain(a.dtype)), a.dtype) for p, a in enumerate(arrays)],
+    )
     found = found[n] if isinstance(found, tuple) else found
     return np.dtype("float32") if found.dtype.itemsize == 2 and found.dtype.kind in "fV" else found.dtype
 

@@ -53,8 +53,9 @@ def _forward(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int, r
     strides += [_rows.split(p, (dim,)), *[(strides_of(a), none) for a in (losses, weights, bad, *more)]]
     flags = bool(given), bool(smoothing)
     _rows.run(
-        "cross_entropy", lambda r: rows.softmax_losses(r, *flags), [input, target, *given, p, losses, weights, bad, *more],
-        4 + len(more), shape, (classes,), strides, [("int64", ignore_index)], flags,
+        "cross_entropy", lambda r: rows.softmax_losses(r, *flags),
+        [input, target, *given, p, losses, weights, bad, *more], 4 + len(more), shape,
+        (classes,), strides, [("int64", ignore_index)], flags,
     )  # fmt: skip
     _faults.look(bad, lambda: _out_of_bounds(xp, target, bad))
     if smoothing:

@@ -224,7 +224,9 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
     return _normalize(xp, input, running_mean.astype(wide, copy=False), rstd, weight, bias)
 
 
-def _gradient(xp: Any, grad: Any, x: Any, mean: Any, rstd: Any, products: Any, sums: Any, size: Any, weight: Any = None) -> Any:
+def _gradient(
+    xp: Any, grad: Any, x: Any, mean: Any, rstd: Any, products: Any, sums: Any, size: Any, weight: Any = None
+) -> Any:
     narrow, wide = x.dtype, mean.dtype
     g, x = grad.astype(wide, copy=False), x.astype(wide, copy=False)
     scale = rstd if weight is None else rstd * weight.astype(wide, copy=False)

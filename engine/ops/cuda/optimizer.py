@@ -1,4 +1,4 @@
-"""An optimizer's step over all its parameters in one launch, recorded from the update that `engine/optim` has for numpy.
+"""An optimizer's step over all its parameters in one launch, recorded from its update in `engine/optim`.
 
 The numbers (learning rate, step) are parameters of the kernel; tensors stand in a table of addresses that is made anew
 only when an address changed.

@@ -37,7 +37,7 @@ def _launch(name: str, dtype: Any, made: Any, seed: int, first: int, each: int, 
 def words(xp: Any, seed: int, first: int, count: int) -> Any:
     """`count` words from block `first` on.  -> (count) uint64."""
     if not compiling.in_use():
-        drawn = np.random.Philox(key=[seed, 0], counter=[first, 0, 0, 0]).random_raw(-(-count // 4) * 4)
+        drawn = random.philox(seed, first).random_raw(-(-count // 4) * 4)
         return xp.asarray(drawn[:count])
     return _launch("words", None, xp.empty(count, np.uint64), seed, first, 4)
 

@@ -55,4 +55,3 @@ _forward(softmax.softmax, "softmax", rows.softmax)
 _forward(softmax.log_softmax, "log_softmax", rows.log_softmax)
 _backward(softmax.softmax_backward, "softmax_backward", rows.softmax_backward)
 _backward(softmax.log_softmax_backward, "log_softmax_backward", rows.log_softmax_backward)
-

@@ -1,6 +1,9 @@
 // Threads that work on one row together: a warp, a whole block, or (columns) the threads of one x.
 // All of them get the result.  `scratch` is shared memory of 32 values (columns: blockDim.x * blockDim.y).
 
+#ifndef ENGINE_GROUP
+#define ENGINE_GROUP
+
 #define ALL_LANES 0xffffffffu
 
 struct by_sum { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; } };
@@ -62,3 +65,5 @@ template <class By, class T> static __device__ __forceinline__ T column_reduce(T
     for (unsigned i = 1; i < blockDim.y; ++i) x = By::of(x, scratch[i * blockDim.x + threadIdx.x]);
     return x;
 }
+
+#endif

@@ -1,6 +1,9 @@
 // What every generated kernel reads: types, conversions and the few functions that CUDA's mathematics lacks.
 // Compiled by NVRTC without any header of NVIDIA's, and by g++ after shim.h.
 
+#ifndef ENGINE_PRELUDE
+#define ENGINE_PRELUDE
+
 typedef signed char int8;
 typedef unsigned char uint8;
 typedef short int16;
@@ -107,3 +110,5 @@ static __device__ __forceinline__ void add_atomically(float *at, float x) { atom
 static __device__ __forceinline__ void add_atomically(double *at, double x) { atomicAdd(at, x); }
 static __device__ __forceinline__ void add_atomically(int32 *at, int32 x) { atomicAdd(at, x); }
 static __device__ __forceinline__ void add_atomically(int64 *at, int64 x) { atomicAdd((uint64 *)at, (uint64)x); }
+
+#endif

@@ -2,7 +2,7 @@
 //
 // A thread runs until it waits: at a barrier of its block, or at a shuffle for its warp.  A barrier opens when every
 // thread that has not ended waits at it.  If none can run and none opens, threads of one block wait at different
-// barriers, which hangs a GPU: an error.  Shared memory is filled with 0xff (nan, -1) before each block.
+// barriers, which hangs a GPU: an error.  Warps are as far apart as barriers let them be.  Shared memory is filled with 0xff (nan, -1) before each block.
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
@@ -51,8 +51,8 @@ void leave() { shim_switch(&saved[running], scheduler); }
 void enter(unsigned i) { shim_switch(&scheduler, saved[i]); }
 void begin();
 void prepare(unsigned i) {
-    void **top = (void **)(stacks + (i + 1) * STACK) - 2;
-    *top = nullptr;  // where begin would return to; keeps the stack aligned as after a call
+    void **top = (void **)(stacks + (i + 1) * STACK) - 1;
+    *top = nullptr;  // where begin would return to: the stack is aligned as after a call
     *--top = (void *)begin;
     top -= 6;
     memset(top, 0, 6 * sizeof(void *));
@@ -105,27 +105,41 @@ bool open(unsigned first, unsigned last, int kind) {
     return any;
 }
 
+// A warp runs as far as it can before the next one begins: what a barrier should have kept apart comes apart.
+bool run_warp(unsigned first, unsigned last, int backwards) {
+    bool any = false;
+    for (;;) {
+        bool ran = false;
+        for (unsigned k = first; k < last; ++k) {
+            unsigned i = backwards ? last - 1 - (k - first) : k;
+            if (where[i] != READY) continue;
+            running = i;
+            place(i);
+            ran = any = true;
+            enter(i);
+        }
+        bool opened = open(first, last, AT_WARP);
+        any |= opened;
+        if (!ran && !opened) return any;
+    }
+}
+
 int run_block(unsigned count, int backwards) {
     for (unsigned i = 0; i < count; ++i) {
         where[i] = READY;
         prepare(i);
     }
+    unsigned warps = (count + 31) / 32;
     for (;;) {
-        bool ran = false;
-        for (unsigned k = 0; k < count; ++k) {
-            unsigned i = backwards ? count - 1 - k : k;
-            if (where[i] != READY) continue;
-            running = i;
-            place(i);
-            ran = true;
-            enter(i);
+        bool any = false, ended = true;
+        for (unsigned k = 0; k < warps; ++k) {
+            unsigned first = 32 * (backwards ? warps - 1 - k : k);
+            any |= run_warp(first, first + 32 < count ? first + 32 : count, backwards);
         }
-        bool opened = false, ended = true;
-        for (unsigned i = 0; i < count; i += 32) opened |= open(i, i + 32 < count ? i + 32 : count, AT_WARP);
-        opened |= open(0, count, AT_BLOCK);
+        any |= open(0, count, AT_BLOCK);
         for (unsigned i = 0; i < count; ++i) ended &= where[i] == ENDED;
         if (ended) return 0;
-        if (!ran && !opened) return 1;
+        if (!any) return 1;
     }
 }
 
