@@ -340,6 +340,13 @@ _PROBLEMS = {
 }
 
 
+def address(array: Any) -> int:
+    """Where an array's memory begins."""
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0]
+    return array.data.ptr  # CuPy's and the stand-in's
+
+
 def argument(value: Any) -> np.ndarray[Any, Any]:
     """One argument as a kernel reads it: of an array its address, of a numpy scalar its bytes.  Raises TypeError for
     Python numbers, whose width is not known."""
@@ -347,7 +354,7 @@ def argument(value: Any) -> np.ndarray[Any, Any]:
         return np.asarray(value)
     if isinstance(value, np.ndarray):
         return np.asarray(value.ctypes.data, dtype=np.uint64)
-    pointer = getattr(getattr(value, "data", None), "ptr", None)  # CuPy's arrays and the stand-in's
+    pointer = getattr(getattr(value, "data", None), "ptr", None)
     if pointer is None:
         raise TypeError(f"a kernel's argument is an array or a numpy scalar, not {type(value).__name__}")
     return np.asarray(pointer, dtype=np.uint64)

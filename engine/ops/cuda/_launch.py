@@ -31,7 +31,10 @@ def is_array(value: Any) -> bool:
 
 
 def scalar(value: Any, type: str, wide: bool = False) -> Any:
-    """A number as a parameter of a type.  Raises OverflowError where it does not fit."""
+    """A number as a parameter of a type.  Raises OverflowError where a whole number does not fit."""
+    if type == "float32" and not -3.4e38 < value < 3.4e38:
+        with np.errstate(over="ignore"):
+            return np.float32(value)
     if type == "index":
         return np.int64(value) if wide else np.int32(value)
     return _TYPES[type](value)
@@ -48,9 +51,12 @@ def strides_of(array: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def aligned(array: Any) -> bool:
-    """Whether an array begins where 16 bytes can be loaded at once."""
-    return not int(compiling.argument(array)) & 15
+def aligned(arrays: Sequence[Any]) -> bool:
+    """Whether arrays begin where 16 bytes can be loaded at once."""
+    together = 0
+    for a in arrays:
+        together |= compiling.address(a)
+    return not together & 15
 
 
 def built(kernel: Kernel, *, group: str = "block", wide: bool = False, vector: int = 1) -> Callable[..., None]:

@@ -14,6 +14,8 @@ from engine.kernels.elementwise import collapsed
 from engine.ops.cuda._launch import Unfit, built, group_of, identifier, rows_grid, scalar, strides_of
 
 _built: dict[Any, Any] = {}
+_ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
+MANY = 4096  # of them, then all are forgotten
 
 FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
 
@@ -28,34 +30,37 @@ def run(
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
     """
+    kinds = tuple([a.dtype for a in arrays])
+    types = tuple([t for t, _ in numbers])
+    full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types
+    ready = _ready.get(full)
+    if ready is None:
+        if len(_ready) >= MANY:
+            _ready.clear()
+        ready = _ready[full] = _prepare(name, write, kinds, results, row_shape, place_shape, strides, types, key)
+    call, grid, block, told, count, wide = ready
+    given = [a.address if a.__class__ is _Moved else a for a in arrays]
+    call(grid, block, [*given, *told, *[scalar(v, t, wide) for t, v in numbers], count])
+
+
+def _prepare(
+    name: str, write: Any, kinds: Any, results: int, row_shape: Any, place_shape: Any, strides: Any, types: Any,
+    key: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The compiled kernel and what its launches have in common."""
     by_row = collapsed(row_shape, [r for r, _ in strides])
     by_place = collapsed(place_shape, [p for _, p in strides])
     wide = by_row.wide or by_place.wide or by_row.count * by_place.count >= 2**31
     group = group_of(by_row.count, by_place.count, by_place.strides[0][-1], by_row.strides[0][-1])
-    kinds = tuple([a.dtype for a in arrays])
-    found_key = (
-        compiling.generation,
-        name,
-        key,
-        kinds,
-        by_row.classes,
-        by_place.classes,
-        group,
-        wide,
-        tuple([t for t, _ in numbers]),
-    )
+    found_key = compiling.generation, name, key, kinds, by_row.classes, by_place.classes, group, wide, types
     call = _built.get(found_key)
     if call is None:
-        made = forms.Rows(
-            identifier(name), kinds, results, by_row.classes, by_place.classes, [t for t, _ in numbers]
-        )  # fmt: skip
+        made = forms.Rows(identifier(name), kinds, results, by_row.classes, by_place.classes, types)
         write(made)
         call = _built[found_key] = built(made.kernel, group=group, wide=wide)
     told = [scalar(n, "index", wide) for n in (*by_row.numbers(), *by_place.numbers(), by_place.count)]
-    values = [scalar(v, t, wide) for t, v in numbers]
     grid, block = rows_grid(group, by_row.count, by_place.count)
-    given = [a.address if isinstance(a, _Moved) else a for a in arrays]
-    call(grid, block, [*given, *told, *values, scalar(by_row.count, "index", wide)])
+    return call, grid, block, told, scalar(by_row.count, "index", wide), wide
 
 
 def split(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

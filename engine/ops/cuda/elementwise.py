@@ -43,14 +43,15 @@ def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Cal
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values()) if kwargs else args
         parts: list[Any] = [tuple(kwargs)] if kwargs else []
-        numbers = []
+        arrays, numbers = [], []
         for a in given:
-            kind = type(a)
-            if kind is int or kind is float:
+            kind = a.__class__
+            if kind is float or kind is int:
                 numbers.append(a)
                 parts.append(kind)
-            elif is_array(a):
-                parts.append((a.dtype, a.shape, a.strides))
+            elif hasattr(a, "strides") and not isinstance(a, np.generic):
+                arrays.append(a)
+                parts += (a.dtype, a.shape, a.strides)
             else:
                 parts.append(a)
         key = tuple(parts)
@@ -63,12 +64,12 @@ def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Cal
                 if plan.code is None:
                     return NotImplemented
                 if plan.fits(numbers):
-                    return plan.run(xp, given, numbers)
+                    return plan.run(xp, arrays, numbers)
         plan = _planned(source, args, kwargs, numbers)
         plans.setdefault(key, []).append(plan)
         if len(plans[key]) > VARIANTS:
             plans[key] = [_Plan(None)]
-        return NotImplemented if plan.code is None else plan.run(xp, given, numbers)
+        return NotImplemented if plan.code is None else plan.run(xp, arrays, numbers)
 
     return kernel
 
@@ -82,42 +83,51 @@ class _Plan:
         self.shape: tuple[int, ...] = ()  # of the results
         self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
         self.single = True
-        self._calls: dict[tuple[int, int], Any] = {}
-        self._told: list[Any] = []
+        self._ready: tuple[Any, ...] | None = None
 
     def fits(self, numbers: Sequence[Any]) -> bool:
         """Whether this recording is that of the numbers."""
         if self.constants is not None:
-            return list(self.constants) == list(numbers)
-        assert self.code is not None
-        return self.code.fits(numbers)
+            return self.constants == numbers
+        code = self.code
+        return code is not None and (not code.guards or code.fits(numbers))
 
-    def run(self, xp: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        """Launch the kernel; the new array or arrays."""
+    def _launch(self) -> tuple[Any, ...]:
+        """What every launch needs: found once for a builder of kernels."""
         code, layout = self.code, self.layout
         assert code is not None
+        vector = cuda_c.vector_of(code.kernel) if layout.count >= 64 else 1
+        told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
+        count = scalar(layout.count, "index", layout.wide)
+        dense = [n for n, kind in enumerate(layout.classes) if kind == "dense"]
+        found = (compiling.generation, vector, told, count, dense, code.dtypes, code.numbers, {})
+        self._ready = found
+        return found
+
+    def run(self, xp: Any, given: list[Any], numbers: Sequence[Any]) -> Any:
+        """Launch the kernel; the new array or arrays."""
+        ready = self._ready
+        if ready is None or ready[0] != compiling.generation:
+            ready = self._launch()
+        _, vector, told, count, dense, dtypes, types, calls = ready
         order = self.order
         if order is None:
-            made = [xp.empty(self.shape, d) for d in code.dtypes]
+            made = [xp.empty(self.shape, d) for d in dtypes]
         else:
             back = [order.index(d) for d in range(len(order))]
             laid = [self.shape[d] for d in order]
-            made = [xp.empty(laid, d).transpose(back) for d in code.dtypes]
-        arrays = [a for a in given if is_array(a)] + made
-        vector = cuda_c.vector_of(code.kernel)
-        if vector > 1:
-            dense = [a for a, kind in zip(arrays, layout.classes) if kind == "dense"]
-            if layout.count < 4 * vector or not all(map(aligned, dense)):
-                vector = 1
-        key = vector, compiling.generation
-        call = self._calls.get(key)
-        if call is None:
-            call = self._calls[key] = built(code.kernel, wide=layout.wide, vector=vector)
-            self._told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
-        with np.errstate(over="ignore"):  # a float that is too large for its type is infinite
-            values = [scalar(of(numbers), type) for type, of in code.numbers]
-        count = scalar(layout.count, "index", layout.wide)
-        call(*map_grid(layout.count, vector), [*arrays, *self._told, *values, count])
+            made = [xp.empty(laid, d).transpose(back) for d in dtypes]
+        arrays = given + made
+        if vector > 1 and not aligned([arrays[n] for n in dense]):
+            vector = 1
+        found = calls.get(vector)
+        if found is None:
+            call = built(self.code.kernel, wide=self.layout.wide, vector=vector)  # type: ignore[union-attr]
+            found = calls[vector] = (call, *map_grid(self.layout.count, vector))
+        call, grid, block = found
+        if types:
+            told = told + [scalar(of(numbers), type) for type, of in types]
+        call(grid, block, [*arrays, *told, count])
         return made[0] if self.single else tuple(made)
 
 

@@ -38,10 +38,15 @@ def serving(variant: Callable[..., Any]) -> Callable[..., Any]:
     return kernel_or_none
 
 
+@functools.cache
+def _has_kernels(dtype: Any) -> bool:
+    return dtype.name in KNOWN
+
+
 def known(*arrays: Any) -> None:
     """Raise Unfit for types that no kernel reads, and for arrays without elements."""
     for a in arrays:
-        if a is not None and (a.dtype.name not in KNOWN or not a.size):
+        if a is not None and not (_has_kernels(a.dtype) and a.size):
             raise Unfit("a type or a size")
 
 

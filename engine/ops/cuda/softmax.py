@@ -11,23 +11,38 @@ from engine._checks import wrap_dim
 from engine.dispatch import kernel
 from engine.kernels import rows
 from engine.ops.cuda import _rows
-from engine.ops.cuda._launch import Unfit
+from engine.ops.cuda._launch import Unfit, contiguous_strides
 from engine.ops.cuda.reduction import known, serving
 from engine.ops.nn import softmax
 
 
 def _along(xp: Any, name: str, write: Any, arrays: Any, dim: int, dtype: Any) -> Any:
     """A row kernel over `dim` of arrays of one shape; the new array."""
+    key = dim, *[(a.dtype, a.shape, a.strides) for a in arrays]
+    found = _geometry.get(key)
+    if found is None:
+        if len(_geometry) > _rows.MANY:
+            _geometry.clear()
+        found = _geometry[key] = _split(arrays, dim)
+    shape, places, split = found
+    made = xp.empty(arrays[0].shape, dtype)
+    _rows.run(name, write, [*arrays, made], 1, shape, places, split)
+    return made
+
+
+_geometry: dict[Any, Any] = {}
+
+
+def _split(arrays: Any, dim: int) -> tuple[Any, ...]:
+    """(shape of the rows, of the places, strides of the arrays and of a contiguous result)."""
     known(*arrays)
     first = arrays[0]
     if not first.ndim or any(a.shape != first.shape or a.dtype.kind not in "fV" for a in arrays):
         raise Unfit("shapes")
     axis = wrap_dim(dim, first.ndim)
-    made = xp.empty(first.shape, dtype)
-    split = [_rows.split(a, (axis,)) for a in (*arrays, made)]
-    shape = tuple([n for d, n in enumerate(first.shape) if d != axis])
-    _rows.run(name, write, [*arrays, made], 1, shape, (first.shape[axis],), split)
-    return made
+    own = contiguous_strides(first.shape)
+    split = [*[_rows.split(a, (axis,)) for a in arrays], (own[:axis] + own[axis + 1 :], own[axis : axis + 1])]
+    return tuple([n for d, n in enumerate(first.shape) if d != axis]), (first.shape[axis],), tuple(split)
 
 
 def _forward(op: Any, name: str, write: Any) -> None:
