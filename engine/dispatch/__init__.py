@@ -313,7 +313,8 @@ class Op:
         found = self.chosen.get(kind)
         if found is None:
             if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
-                return self.kernel
+                own: Callable[..., Any] = self.kernel
+                return own
             found = self.chosen[kind] = self._choose(kind)
         return found
 
