@@ -31,6 +31,11 @@ _STATE_BYTES = 16
 _MANY = 1 << 17  # words worth several threads
 
 
+def philox(seed: int, block: int) -> np.random.Philox:
+    """numpy's generator at the start of a block.  Its lists would become floats, which hold no seed beyond 2**63."""
+    return np.random.Philox(key=np.array([seed, 0], np.uint64), counter=np.array([block, 0, 0, 0], np.uint64))
+
+
 def _entropy() -> int:
     """64 bits from the operating system (`secrets` would load OpenSSL at start-up)."""
     return int.from_bytes(os.urandom(8), "little")
@@ -119,10 +124,17 @@ class Generator:
             self._blocks, self._bits = first - (-count // 4), None
 
         def draw(start: int, stop: int) -> np.ndarray:
-            bits = np.random.Philox(key=[seed, 0], counter=[first + start // 4, 0, 0, 0])
+            bits = philox(seed, first + start // 4)
             return bits.random_raw(stop - start)
 
         return draw
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Take the blocks of `count` words for a device that makes them itself: (seed, first block)."""
+        with self._lock:
+            first = self._blocks
+            self._blocks, self._bits = first - (-count // 4), None
+        return self._seed, first
 
     def words(self, xp: Any, count: int) -> Any:
         """The next `count` 64-bit words as a uint64 array of `xp`; see Note [Random bits]."""
@@ -137,7 +149,7 @@ class Generator:
                 first, self._blocks = self._blocks, self._blocks + blocks
                 return kernel(xp, self._seed, first, count)
             if self._bits is None:
-                self._bits = np.random.Philox(key=[self._seed, 0], counter=[self._blocks, 0, 0, 0])
+                self._bits = philox(self._seed, self._blocks)
             drawn = self._bits.random_raw(blocks * 4)
             self._blocks += blocks
         return drawn[:count] if xp is np else xp.asarray(drawn[:count])

@@ -23,6 +23,9 @@ STANDS_FOR = {
     "engine/ops/linalg/*": f"{OPS} engine/test_linalg.py engine/test_messages_linalg.py",
     "engine/ops/nn/*": f"{OPS} engine/nn/test_against_torch.py",
     "engine/ops/onednn/*": "engine/ops/test_onednn.py engine/ops/test_fused.py engine/ops/test_registry.py",
+    # recorded and generated kernels: every sample on the CPU shim, layouts, planted faults, bounds
+    "engine/ops/cuda/*": "engine/ops/test_cuda.py",
+    "engine/kernels/*": "engine/kernels/test_form.py engine/kernels/test_trace.py engine/ops/test_cuda.py",
     "engine/ops/blocks.py": "engine/backends/cpu/test_blocks.py engine/backends/cpu/test_reduce.py",
     "engine/dispatch/*": "engine/ops/test_registry.py engine/test_messages_arguments.py "
     "engine/test_tensor_dtype_promotion.py engine/ops/test_array_derivative.py",

@@ -216,6 +216,7 @@ class Op:
         self.called: str = options.get("form") or self.name  # in errors and profiles
         self.kernel: Any = function
         self.kernels: dict[str, Callable[..., Any]] = {}
+        self.chosen: dict[str, Callable[..., Any]] = {}  # what `choose` found, by kind
         self.namespaces: list[dict[str, Any]] = []
         positional = code.co_varnames[1:count]
         keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
@@ -312,9 +313,29 @@ class Op:
         return ", ".join(parts)
 
     def choose(self, kind: str) -> Callable[..., Any]:
-        """The kernel for arrays of a backend kind."""
-        found: Callable[..., Any] = self.kernels.get(kind, self.kernel)
+        """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what that leaves."""
+        found = self.chosen.get(kind)
+        if found is None:
+            if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
+                own: Callable[..., Any] = self.kernel
+                return own
+            found = self.chosen[kind] = self._choose(kind)
         return found
+
+    def _choose(self, kind: str) -> Callable[..., Any]:
+        own: Callable[..., Any] = self.kernel
+        variant = self.kernels.get(kind)
+        if variant is None and kind == "cuda" and self.blocks == "elements":
+            variant = providers["elements"](self)
+        if variant is None:
+            return own
+
+        @functools.wraps(own)
+        def either(xp: Any, *args: Any, **kwargs: Any) -> Any:
+            result = variant(xp, *args, **kwargs)
+            return own(xp, *args, **kwargs) if result is NotImplemented else result
+
+        return either
 
     def __repr__(self) -> str:
         return f"<op {self.name}({self.signature()})>"
@@ -503,8 +524,8 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
     """A kernel of the op `function` of one kind ("cuda", "onednn", "blocks"); same parameters as the op's own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
-    it leaves.  Each may return NotImplemented for what comes next, at last the op's own kernel.  One with a parameter
-    `into` may write an in-place op's result there and return it.
+    it leaves; a "cuda" kernel arrays on a GPU.  Each may return NotImplemented for what comes next, at last the
+    op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
     """
 
     def attach(variant: Any) -> Any:
@@ -512,6 +533,7 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
         if record is None:
             record = next(one for one in OPS.values() if one.function is function)
         record.kernels[kind] = variant
+        record.chosen.pop(kind, None)
         return variant
 
     return attach

@@ -40,7 +40,21 @@ def _onednn() -> None:
     from engine.ops import onednn  # noqa: F401
 
 
-dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn)
+def _cuda() -> bool:
+    from engine.backends.cuda import compile as compiling
+
+    if compiling.in_use():
+        from engine.ops import cuda  # noqa: F401
+    return compiling.in_use()
+
+
+def _elements(record: dispatch.Op) -> object:
+    from engine.ops.cuda import elementwise
+
+    return elementwise.kernel_of(record)
+
+
+dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements)
 
 
 def __getattr__(name: str) -> object:

@@ -19,11 +19,18 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LARGE = 1 << 17  # numbers worth several threads
 min_ = builtins.min
 
+# by device type: {"uniform": ..., "kept": ...}, the functions below for devices that do each in one kernel; they may
+# return NotImplemented
+kernels: dict[str, dict[str, Any]] = {}
+
 
 def uniform(xp: Any, generator: Generator, count: int, dtype: Any) -> Any:
     """`count` numbers in [0, 1), every multiple of 2**-bits equally likely (24 bits for float32, 53 for float64)."""
     if xp is np and count >= _LARGE and dtype in (_F32, _F64):
         return fill_uniform(generator, _empty(count, dtype))
+    own = kernels.get(generator.device.type)
+    if own is not None and (made := own["uniform"](xp, generator, count, dtype)) is not NotImplemented:
+        return made
     if dtype == _F64:
         return (generator.words(xp, count) >> np.uint64(11)) * 2.0**-53
     halves = generator.words(xp, (count + 1) // 2).view(np.uint32)[:count]
@@ -150,6 +157,9 @@ def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
 
 def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any:
     """1 / p with probability `p` > 0, else 0: what dropout multiplies with."""
+    own = kernels.get(generator.device.type)
+    if own is not None and (made := own["kept"](xp, generator, shape, p, dtype)) is not NotImplemented:
+        return made
     count = numel(shape)
     work = dtype if dtype in (_F32, _F64) else _F32
     most = np.uint32(round(p * 2.0**32) - 1) if p * 2.0**32 >= 0.5 else None

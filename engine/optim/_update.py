@@ -4,7 +4,8 @@ Note [Blocks]
 An update reads and writes 3 to 5 arrays of the parameter's size in about ten elementwise operations.  Done over whole
 parameters every operation goes to main memory; done block by block all of them but the first find their operands
 in the cache.  Blocks are independent, and a few threads share them (`backends/cpu/threads.py`).
-On CUDA the block is the whole parameter: there, launches are what costs.
+On CUDA, where launches are what costs, one kernel takes all parameters (`ops/cuda/optimizer.py`); what it cannot serve
+is updated parameter by parameter.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
     scratch: `temporaries` arrays of the block's size and type.  The kernel writes every array but the gradient.
     """
     host: list[tuple[tuple[Any, ...], tuple]] = []
+    device: list[tuple[tuple[Any, ...], tuple]] = []
     back: list[tuple[Any, Any]] = []  # (array, flat copy): what could not be seen flat
     total = 0
     for arrays, numbers in jobs:
@@ -42,6 +44,11 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
             host.append((flat, numbers))
             total += flat[0].size
         else:
+            device.append((flat, numbers))
+    if device:
+        from engine.ops.cuda import optimizer
+
+        for flat, numbers in optimizer.run(kernel, device, temporaries):
             _block(kernel, backends.xp_of(flat[0]), {}, temporaries, numbers, flat)
     pieces = _pieces(host)
     # Small parameters go together, so that what threads take at a time is worth it; a parameter given twice is updated

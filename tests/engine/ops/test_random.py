@@ -166,3 +166,9 @@ def test_large_draws_are_those_of_small_ones(
     engine.manual_seed(5)
     small = DRAWS[name](count, dtype), engine.rand(3)
     assert all(engine.equal(a, b) for a, b in zip(large, small))
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**64 - 2, -2])
+def test_neighbouring_large_seeds_differ(seed: int) -> None:
+    first, second = (engine.rand(4, generator=engine.Generator().manual_seed(s)) for s in (seed, seed + 1))
+    assert not engine.equal(first, second)

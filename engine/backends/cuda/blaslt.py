@@ -1,0 +1,305 @@
+"""Matrix products by cublasLt, bound with ctypes: CuPy wraps none of it, and its own products cannot be captured.
+
+A product is described once (descriptors, layouts, the algorithm that the library's heuristic names) and kept under all
+that the description depends on; a further call costs one look-up and `cublasLtMatmul`.  Transposed operands are flags,
+batches strides, the bias of `linear` an epilogue: nothing is copied that a leading dimension can describe.
+
+The numbers of the enumerations are those of cublasLt.h and library_types.h (CUDA 12 and 13).  `Blas` gets the library
+handed in: ctypes' on a device (`load`), one that checks every argument in tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from engine.backends.cuda.compile import argument
+
+TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
+COMPUTE_32F, COMPUTE_32F_TF32, COMPUTE_64F = 68, 77, 70
+# cublasLtMatmulDescAttributes_t
+DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
+# cublasLtMatrixLayoutAttribute_t
+LAYOUT_BATCH_COUNT, LAYOUT_BATCH_OFFSET = 5, 6
+# cublasLtMatmulPreferenceAttributes_t: bytes of workspace, alignment of A, B, C and D
+PREF_WORKSPACE, PREF_ALIGNMENT = 1, (5, 6, 7, 8)
+EPILOGUES = {"": 1, "relu": 2, "bias": 4, "relu_bias": 6, "gelu": 32, "gelu_bias": 36}  # gelu: by tanh
+WORKSPACE = 32 << 20  # bytes: what NVIDIA recommends for Hopper
+PLANS = 2048
+
+
+class BlasError(RuntimeError):
+    """cublasLt refused a call; the message names the call and its status."""
+
+
+class _Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = [
+        ("algo", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix as cublasLt sees it, column by column: rows x cols with a leading dimension, `turned` where the product
+    takes its transpose.  stride: elements from one batch to the next (0: the same for all)."""
+
+    rows: int
+    cols: int
+    ld: int
+    turned: bool = False
+    stride: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All that a plan depends on.  aligned: the bytes that divide each address of a, b, d and the
+    bias (at most 256)."""
+
+    type: str
+    compute: int
+    a: Operand
+    b: Operand
+    d: Operand
+    batch: int
+    epilogue: str
+    aligned: tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What cublasLt keeps of a problem."""
+
+    desc: c_void_p
+    layouts: tuple[c_void_p, c_void_p, c_void_p]
+    found: _Heuristic
+
+
+def operand(shape: Sequence[int], strides: Sequence[int]) -> Operand | None:
+    """A row-major (n, m) matrix with strides in elements, as cublasLt sees it; None where it must be copied first.
+
+    Row by row it is its own transpose column by column; a transposed view is a matrix column by column.
+    """
+    (n, m), (down, along) = shape, strides
+    if along == 1 or m == 1:
+        ld = down if n > 1 else max(1, m)
+        if ld >= max(1, m):
+            return Operand(m, n, ld)
+    if down == 1 or n == 1:
+        ld = along if m > 1 else max(1, n)
+        if ld >= max(1, n):
+            return Operand(n, m, ld, turned=True)
+    return None
+
+
+def alignment(address: int) -> int:
+    """The largest power of two up to 256 that divides an address."""
+    return min(256, address & -address) or 256
+
+
+class Blas:
+    """cublasLt on whatever device is current.
+
+    library: the functions of libcublasLt.  device: the number of the current device.  stream: the address of its
+    current stream.  workspace: bytes -> address of memory of that stream, 256-byte aligned, that no other stream
+    writes.
+    """
+
+    def __init__(
+        self, library: Any, device: Callable[[], int], stream: Callable[[], int], workspace: Callable[[int], int]
+    ) -> None:
+        self._library, self._device, self._stream, self._workspace = library, device, stream, workspace
+        self._handles: dict[int, c_void_p] = {}
+        self._plans: OrderedDict[tuple[int, Problem], Plan] = OrderedDict()
+        self._lock = threading.Lock()
+        self.made = 0
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = getattr(self._library, name)(*args)
+        if status:
+            raise BlasError(f"{name} failed with status {status}")
+
+    def _handle(self, device: int) -> c_void_p:
+        found = self._handles.get(device)
+        if found is None:
+            found = c_void_p()
+            self._call("cublasLtCreate", byref(found))
+            self._handles[device] = found
+        return found
+
+    def _set(self, name: str, target: c_void_p, attribute: int, value: Any) -> None:
+        self._call(name, target, c_int(attribute), byref(value), c_size_t(ctypes.sizeof(value)))
+
+    def _layout(self, type: str, matrix: Operand, batch: int) -> c_void_p:
+        made = c_void_p()
+        code, rows, cols = c_int(TYPES[type]), c_uint64(matrix.rows), c_uint64(matrix.cols)
+        self._call("cublasLtMatrixLayoutCreate", byref(made), code, rows, cols, c_int64(matrix.ld))
+        if batch > 1:
+            self._set("cublasLtMatrixLayoutSetAttribute", made, LAYOUT_BATCH_COUNT, c_int32(batch))
+            self._set("cublasLtMatrixLayoutSetAttribute", made, LAYOUT_BATCH_OFFSET, c_int64(matrix.stride))
+        return made
+
+    def _plan(self, device: int, problem: Problem, bias: int) -> Plan:
+        key = device, problem
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._make(device, problem, bias)
+            while len(self._plans) > PLANS:
+                self._forget(self._plans.popitem(last=False)[1])
+        else:
+            self._plans.move_to_end(key)
+        return found
+
+    def _make(self, device: int, problem: Problem, bias: int) -> Plan:
+        self.made += 1
+        p, desc, preference = problem, c_void_p(), c_void_p()
+        scale = TYPES["float64" if p.type == "float64" else "float32"]
+        self._call("cublasLtMatmulDescCreate", byref(desc), c_int(p.compute), c_int(scale))
+        for attribute, one in ((DESC_TRANSA, p.a), (DESC_TRANSB, p.b)):
+            self._set("cublasLtMatmulDescSetAttribute", desc, attribute, c_int32(int(one.turned)))
+        self._set("cublasLtMatmulDescSetAttribute", desc, DESC_EPILOGUE, c_uint32(EPILOGUES[p.epilogue]))
+        if bias:  # the heuristic looks at its alignment
+            self._set("cublasLtMatmulDescSetAttribute", desc, DESC_BIAS_POINTER, c_void_p(bias))
+        layouts = tuple([self._layout(p.type, one, p.batch) for one in (p.a, p.b, p.d)])
+        self._call("cublasLtMatmulPreferenceCreate", byref(preference))
+        self._set("cublasLtMatmulPreferenceSetAttribute", preference, PREF_WORKSPACE, c_uint64(WORKSPACE))
+        for attribute, bytes_ in zip(PREF_ALIGNMENT, (*p.aligned[:3], p.aligned[2])):
+            self._set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, c_uint32(bytes_))
+        found, count = _Heuristic(), c_int()
+        a, b, d = layouts
+        self._call(
+            "cublasLtMatmulAlgoGetHeuristic", self._handle(device), desc, a, b, d, d, preference, c_int(1),
+            byref(found), byref(count),
+        )  # fmt: skip
+        self._call("cublasLtMatmulPreferenceDestroy", preference)
+        plan = Plan(desc, (a, b, d), found)
+        if not count.value or found.state:
+            self._forget(plan)
+            raise BlasError(f"cublasLt has no algorithm for {problem}")
+        return plan
+
+    def _forget(self, plan: Plan) -> None:
+        for layout in plan.layouts:
+            self._call("cublasLtMatrixLayoutDestroy", layout)
+        self._call("cublasLtMatmulDescDestroy", plan.desc)
+
+    def clear(self) -> None:
+        """Forget all plans and handles."""
+        while self._plans:
+            self._forget(self._plans.popitem()[1])
+        while self._handles:
+            self._call("cublasLtDestroy", self._handles.popitem()[1])
+
+    def run(self, problem: Problem, a: int, b: int, d: int, bias: int = 0) -> None:
+        """d = epilogue(a @ b); a, b, d, bias are addresses of the current device.  Raises BlasError."""
+        with self._lock:  # a plan's descriptor holds the bias of one call
+            self._run(problem, a, b, d, bias)
+
+    def _run(self, problem: Problem, a: int, b: int, d: int, bias: int) -> None:
+        device = self._device()
+        plan = self._plan(device, problem, bias)
+        if bias:
+            self._set("cublasLtMatmulDescSetAttribute", plan.desc, DESC_BIAS_POINTER, c_void_p(bias))
+        number = c_double if problem.type == "float64" else c_float
+        size = plan.found.workspace
+        of_a, of_b, of_d = plan.layouts
+        self._call(
+            "cublasLtMatmul", self._handle(device), plan.desc, byref(number(1)), c_void_p(a), of_a, c_void_p(b), of_b,
+            byref(number(0)), c_void_p(d), of_d, c_void_p(d), of_d, byref(plan.found, 0),
+            c_void_p(self._workspace(size) if size else None), c_size_t(size), c_void_p(self._stream()),
+        )  # fmt: skip
+
+
+def product(blas: Blas, xp: Any, a: Any, b: Any, bias: Any = None, epilogue: str = "", tf32: bool = False) -> Any:
+    """a @ b (+ bias, a vector of b's columns), of floats of one type.
+
+    a (n, k) or (*, n, k), b (k, m) or (*, k, m) with equal or no batch dims, bias (m) -> (n, m) or (*, n, m).  Sizes
+    are not 0.  What no leading dimension or batch stride describes is copied first.
+    """
+    lead = a.shape[:-2] if a.ndim > 2 else b.shape[:-2]
+    n, m = a.shape[-2], b.shape[-1]
+    made = xp.empty((*lead, n, m), a.dtype)
+    batch = prod(lead)
+    (a, left), (b, right) = (_described(xp, x, lead) for x in (a, b))
+    out = Operand(m, n, m, stride=n * m if lead else 0)
+    type = a.dtype.name
+    compute = COMPUTE_64F if type == "float64" else COMPUTE_32F_TF32 if type == "float32" and tf32 else COMPUTE_32F
+    kind = "_".join(part for part in (epilogue, "bias" if bias is not None else "") if part)
+    at = [int(argument(x)) for x in (b, a, made)]  # row by row the product is that of the transposes, turned round
+    vector = None if bias is None else xp.ascontiguousarray(bias)
+    at.append(0 if vector is None else int(argument(vector)))
+    aligned = alignment(at[0]), alignment(at[1]), alignment(at[2]), alignment(at[3])
+    blas.run(Problem(type, compute, right, left, out, batch, kind, aligned), *at)
+    return made
+
+
+def _described(xp: Any, array: Any, lead: tuple[int, ...]) -> tuple[Any, Operand]:
+    """(the array or a copy of it, how cublasLt sees it)."""
+    size = array.itemsize
+    if not any(s % size for s in array.strides):
+        strides = [s // size for s in array.strides]
+        found = operand(array.shape[-2:], strides[-2:])
+        step = _step(array.shape[:-2], strides[:-2])
+        if found is not None and step is not None:
+            return array, Operand(found.rows, found.cols, found.ld, found.turned, step)
+    copy = xp.ascontiguousarray(array)
+    found = operand(copy.shape[-2:], (max(1, copy.shape[-1]), 1))
+    assert found is not None
+    return copy, Operand(found.rows, found.cols, found.ld, found.turned, prod(copy.shape[-2:]) if array.ndim > 2 else 0)
+
+
+def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The one stride that walks all batch dims in order; None where there is none."""
+    found: int | None = None
+    span = 1
+    for n, s in zip(reversed(shape), reversed(strides)):
+        if n == 1:
+            continue
+        if found is None:
+            found = s
+        elif s != found * span:
+            return None
+        span *= n
+    return None if found is not None and found < 0 else found or 0
+
+
+# --- the one in use
+
+_used: list[Blas] = []
+
+
+def use(blas: Blas | None) -> Blas | None:
+    """Make `blas` the one that products of ops take (None: they stay with CuPy); returns the one before."""
+    before = _used[0] if _used else None
+    _used[:] = [] if blas is None else [blas]
+    return before
+
+
+def used() -> Blas | None:
+    """The one in use."""
+    return _used[0] if _used else None
+
+
+def load(device: Callable[[], int], stream: Callable[[], int], workspace: Callable[[int], int]) -> Blas:
+    """cublasLt of the CUDA wheels or of the system.  RuntimeError in one sentence where it is not found."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # comes with CuPy
+
+        path = load_nvidia_dynamic_lib("cublasLt").abs_path
+    except (ImportError, RuntimeError, OSError) as error:
+        raise RuntimeError(
+            f"cublasLt was not found ({type(error).__name__}): pip install 'hubcli[cuda13]' (or cuda12)"
+        ) from None
+    library = ctypes.CDLL(path)
+    return Blas(library, device, stream, workspace)

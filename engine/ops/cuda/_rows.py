@@ -1,0 +1,175 @@
+"""Launches of row kernels: which dims are rows, how a row is shared, one compiled kernel for operands of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda import compile as compiling
+from engine.kernels import rows as forms
+from engine.kernels.elementwise import collapsed
+from engine.ops.cuda._launch import Unfit, built, group_of, identifier, rows_grid, scalar, strides_of
+
+_built: dict[Any, Any] = {}
+_ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
+MANY = 4096  # of them, then all are forgotten
+
+FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
+
+
+def run(
+    name: str, write: Callable[[forms.Rows], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
+    place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
+    numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
+) -> None:  # fmt: skip
+    """Run a row kernel.
+
+    arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
+    of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
+    """
+    kinds = tuple([a.dtype for a in arrays])
+    types = tuple([t for t, _ in numbers])
+    full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types
+    ready = _ready.get(full)
+    if ready is None:
+        if len(_ready) >= MANY:
+            _ready.clear()
+        ready = _ready[full] = _prepare(name, write, kinds, results, row_shape, place_shape, strides, types, key)
+    call, grid, block, told, count, wide = ready
+    given = [a.address if a.__class__ is _Moved else a for a in arrays]
+    call(grid, block, [*given, *told, *[scalar(v, t, wide) for t, v in numbers], count])
+
+
+def _prepare(
+    name: str, write: Any, kinds: Any, results: int, row_shape: Any, place_shape: Any, strides: Any, types: Any,
+    key: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The compiled kernel and what its launches have in common."""
+    by_row = collapsed(row_shape, [r for r, _ in strides])
+    by_place = collapsed(place_shape, [p for _, p in strides])
+    wide = by_row.wide or by_place.wide or by_row.count * by_place.count >= 2**31
+    group = group_of(by_row.count, by_place.count, by_place.strides[0][-1], by_row.strides[0][-1])
+    found_key = compiling.generation, name, key, kinds, by_row.classes, by_place.classes, group, wide, types
+    call = _built.get(found_key)
+    if call is None:
+        made = forms.Rows(identifier(name), kinds, results, by_row.classes, by_place.classes, types)
+        write(made)
+        call = _built[found_key] = built(made.kernel, group=group, wide=wide)
+    told = [scalar(n, "index", wide) for n in (*by_row.numbers(), *by_place.numbers(), by_place.count)]
+    grid, block = rows_grid(group, by_row.count, by_place.count)
+    return call, grid, block, told, scalar(by_row.count, "index", wide), wide
+
+
+def split(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The strides of an array's other dims (rows) and of `axes` (places).  Raises Unfit."""
+    own = strides_of(array)
+    return tuple([s for d, s in enumerate(own) if d not in axes]), tuple([own[d] for d in axes])
+
+
+def reduce(
+    xp: Any, name: str, by: Sequence[str], code: Callable[..., Any], after: Callable[..., Any], arrays: Sequence[Any],
+    axes: Sequence[int], results: Sequence[Any], whole: bool = False, key: Any = (),
+) -> list[Any]:  # fmt: skip
+    """Arrays of one shape (broadcast ones with stride 0) reduced over axes: new arrays of the other dims.
+
+    by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the
+    dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
+    """
+    shape = arrays[0].shape
+    axes = tuple(sorted(axes))
+    row_shape = tuple([n for d, n in enumerate(shape) if d not in axes])
+    place_shape = tuple([shape[d] for d in axes])
+    if not prod(shape):
+        raise Unfit("nothing to reduce")
+    strides = [split(a, axes) for a in arrays]
+    rows, width = prod(row_shape), prod(place_shape)
+    if not whole and rows < FEW_ROWS and width >= LONG:
+        return _in_parts(xp, name, by, code, after, arrays, row_shape, place_shape, strides, results, key)
+    made = [xp.empty(row_shape, d) for d in results]
+    _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    return made
+
+
+def _reduce(
+    name: str, by: Any, code: Any, after: Any, arrays: Any, made: Any, row_shape: Any, place_shape: Any, strides: Any,
+    key: Any,
+) -> None:  # fmt: skip
+    of_results = [(strides_of(m), (0,) * len(place_shape)) for m in made]
+    run(
+        name, lambda rows: forms.reduced(rows, by, code, after, len(arrays)), [*arrays, *made], len(made), row_shape,
+        place_shape, [*strides, *of_results], key=(tuple(by), key),
+    )  # fmt: skip
+
+
+def _in_parts(
+    xp: Any, name: str, by: Any, code: Any, after: Any, arrays: Any, row_shape: Any, place_shape: Any, strides: Any,
+    results: Any, key: Any,
+) -> list[Any]:  # fmt: skip
+    """Long rows cut into parts, each reduced by a block of its own; then the parts."""
+    rows, width = prod(row_shape), prod(place_shape)
+    flat = collapsed(place_shape, [p for _, p in strides])
+    # the slowest dim is cut into `parts` pieces of `each`, and what is left of it
+    n, inner = flat.sizes[0], flat.sizes[1:]
+    parts = max(1, min(n, -(-1024 // rows), width // 2048))
+    each = n // parts
+    rest = n - parts * each
+    kinds = [_kind(code, arrays, n) for n in range(len(by))]
+    partial = [xp.empty((*row_shape, parts + (rest > 0)), k) for k in kinds]
+    plain = lambda xp, count, *reduced: reduced
+    for first, pieces, length in ((0, parts, each), (parts, 1, rest)):
+        if not length:
+            continue
+        moved = [_after(a, first * each * f[0]) for a, f in zip(arrays, flat.strides)]
+        cut = [((*r, each * f[0]), f) for (r, _), f in zip(strides, flat.strides)]
+        target = [p[..., first : first + pieces] for p in partial]
+        _reduce(name + "_part", by, code, plain, moved, target, (*row_shape, pieces), (length, *inner), cut, key)
+    made = [xp.empty(row_shape, d) for d in results]
+    same = lambda xp, *given: given
+    counted = lambda xp, count, *reduced: after(xp, _constant(xp, width), *reduced)
+    _reduce(
+        name + "_whole", by, same, counted, partial, made, row_shape, (parts + (rest > 0),),
+        [split(p, (p.ndim - 1,)) for p in partial], (key, width),
+    )  # fmt: skip
+    return made
+
+
+def _constant(xp: Any, number: int) -> Any:
+    from engine.kernels.trace import Traced
+
+    return Traced(xp._trace, xp._trace.kernel.constant(float(number), "float64"), np.float64)
+
+
+def _after(array: Any, elements: int) -> Any:
+    """The array from a number of elements further on."""
+    return _Moved(array, elements * array.itemsize) if elements else array
+
+
+class _Moved:
+    """An address within an array, for a launch."""
+
+    def __init__(self, array: Any, offset: int) -> None:
+        self.dtype, self.address = array.dtype, np.uint64(int(compiling.argument(array)) + offset)
+
+
+def _kind(code: Any, arrays: Any, n: int) -> Any:
+    """The dtype of the n-th array that code gives."""
+    from engine.kernels.form import Kernel
+    from engine.kernels.trace import Recorder, Trace, Traced
+
+    trace = Trace(Kernel("kind", "map"))
+    found = code(
+        Recorder(trace),
+        *[Traced(trace, trace.kernel.scalar(f"x{p}", _plain(a.dtype)), a.dtype) for p, a in enumerate(arrays)],
+    )
+    found = found[n] if isinstance(found, tuple) else found
+    return np.dtype("float32") if found.dtype.itemsize == 2 and found.dtype.kind in "fV" else found.dtype
+
+
+def _plain(dtype: Any) -> str:
+    from engine.kernels.form import compute_type
+    from engine.kernels.trace import type_of
+
+    return compute_type(type_of(dtype))

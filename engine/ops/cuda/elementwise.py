@@ -1,0 +1,185 @@
+"""Every op that works element by element as one kernel, recorded from the op's own code (`engine/kernels/trace.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda import compile as compiling
+from engine.dispatch import Op
+from engine.kernels import cuda_c
+from engine.kernels.elementwise import Layout, Recorded, collapsed, order_of, recorded, type_is_number
+from engine.kernels.trace import Untraceable
+from engine.ops.cuda._launch import (
+    Unfit,
+    aligned,
+    built,
+    contiguous_strides,
+    identifier,
+    is_array,
+    map_grid,
+    scalar,
+    strides_of,
+)
+
+VARIANTS = 32  # kernels of one op for one kind of operands, before numbers that must be constants are given up
+
+
+def kernel_of(record: Op) -> Callable[..., Any]:
+    """The kernel of an op with `blocks="elements"`; NotImplemented for what cannot be recorded."""
+    return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+
+
+def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Callable[..., Any]:
+    """The kernel that does `code(xp, *args)` element by element, once for operands of each kind.
+
+    single: code gives one array, else a tuple of them.
+    """
+    source = identifier(name), code, single
+    plans: dict[Any, list[_Plan]] = {}
+
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values()) if kwargs else args
+        parts: list[Any] = [tuple(kwargs)] if kwargs else []
+        arrays, numbers = [], []
+        for a in given:
+            kind = a.__class__
+            if kind is float or kind is int:
+                numbers.append(a)
+                parts.append(kind)
+            elif hasattr(a, "strides") and not isinstance(a, np.generic):
+                arrays.append(a)
+                parts += (a.dtype, a.shape, a.strides)
+            else:
+                parts.append(a)
+        key = tuple(parts)
+        try:
+            known = plans.get(key)
+        except TypeError:  # an argument that cannot be a key
+            return NotImplemented
+        if known is not None:
+            for plan in known:
+                if plan.code is None:
+                    return NotImplemented
+                if plan.fits(numbers):
+                    return plan.run(xp, arrays, numbers)
+        plan = _planned(source, args, kwargs, numbers)
+        plans.setdefault(key, []).append(plan)
+        if len(plans[key]) > VARIANTS:
+            plans[key] = [_Plan(None)]
+        return NotImplemented if plan.code is None else plan.run(xp, arrays, numbers)
+
+    return kernel
+
+
+class _Plan:
+    """One recording for operands of certain shapes, strides and types, ready to be launched."""
+
+    def __init__(self, code: Recorded | None, constants: Sequence[Any] | None = None) -> None:
+        self.code, self.constants = code, constants
+        self.layout = Layout((1,), ())
+        self.shape: tuple[int, ...] = ()  # of the results
+        self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
+        self.single = True
+        self._ready: tuple[Any, ...] | None = None
+
+    def fits(self, numbers: Sequence[Any]) -> bool:
+        """Whether this recording is that of the numbers."""
+        if self.constants is not None:
+            return self.constants == numbers
+        code = self.code
+        return code is not None and (not code.guards or code.fits(numbers))
+
+    def _launch(self) -> tuple[Any, ...]:
+        """What every launch needs: found once for a builder of kernels."""
+        code, layout = self.code, self.layout
+        assert code is not None
+        vector = cuda_c.vector_of(code.kernel) if layout.count >= 64 else 1
+        told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
+        count = scalar(layout.count, "index", layout.wide)
+        dense = [n for n, kind in enumerate(layout.classes) if kind == "dense"]
+        found = (compiling.generation, vector, told, count, dense, code.dtypes, code.numbers, {})
+        self._ready = found
+        return found
+
+    def run(self, xp: Any, given: list[Any], numbers: Sequence[Any]) -> Any:
+        """Launch the kernel; the new array or arrays."""
+        ready = self._ready
+        if ready is None or ready[0] != compiling.generation:
+            ready = self._launch()
+        _, vector, told, count, dense, dtypes, types, calls = ready
+        order = self.order
+        if order is None:
+            made = [xp.empty(self.shape, d) for d in dtypes]
+        else:
+            back = [order.index(d) for d in range(len(order))]
+            laid = [self.shape[d] for d in order]
+            made = [xp.empty(laid, d).transpose(back) for d in dtypes]
+        arrays = given + made
+        if vector > 1 and not aligned([arrays[n] for n in dense]):
+            vector = 1
+        found = calls.get(vector)
+        if found is None:
+            call = built(self.code.kernel, wide=self.layout.wide, vector=vector)  # type: ignore[union-attr]
+            found = calls[vector] = (call, *map_grid(self.layout.count, vector))
+        call, grid, block = found
+        if types:
+            told = told + [scalar(of(numbers), type) for type, of in types]
+        call(grid, block, [*arrays, *told, count])
+        return made[0] if self.single else tuple(made)
+
+
+def _planned(source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:
+    """A recording with numbers as parameters, else with numbers as constants; one without code if neither can be."""
+    arrays = [a for a in (*args, *kwargs.values()) if is_array(a)]
+    try:
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        strides = [_spread(a, shape) for a in arrays]
+    except (ValueError, Unfit):
+        return _Plan(None)
+    if 0 in shape or not arrays:
+        return _Plan(None)
+    order = _order(arrays, shape)
+    laid = tuple(shape[d] for d in order) if order else shape
+    rows = [tuple(s[d] for d in order) if order else s for s in strides]
+    types = [a.dtype if is_array(a) else a for a in args]
+    named = {k: v.dtype if is_array(v) else v for k, v in kwargs.items()}
+    for symbolic in (True, False) if any(map(type_is_number, (*args, *kwargs.values()))) else (True,):
+        try:
+            plan = _attempt(source, types, named, laid, rows, symbolic)
+        except (Untraceable, compiling.CompileError):
+            continue
+        except Exception:  # the op's own code refuses these operands, in its own words, when it is called next
+            continue
+        plan.constants = None if symbolic else list(numbers)
+        plan.shape, plan.order = shape, order
+        return plan
+    return _Plan(None)
+
+
+def _attempt(source: Any, types: Any, named: Any, laid: Any, rows: Any, symbolic: bool) -> _Plan:
+    """The recording, and its layout with as many results as it has."""
+    name, run, single = source
+    first = recorded(name, run, types, named, ["dense"] * (len(rows) + 8), symbolic, [])
+    results = len(first.dtypes)
+    layout = collapsed(laid, [*rows, *[contiguous_strides(laid)] * results])
+    plan = _Plan(recorded(name, run, types, named, layout.classes, symbolic, first.dtypes))
+    plan.layout, plan.single = layout, single
+    return plan
+
+
+def _spread(array: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of an array broadcast to a shape."""
+    own = strides_of(array)
+    lead = len(shape) - len(own)
+    return (*(0,) * lead, *(0 if n == 1 else s for n, s in zip(array.shape, own)))
+
+
+def _order(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order of dims of the results: that of the first operand of their shape, as torch does."""
+    for a in arrays:
+        if a.shape == shape:
+            return order_of(shape, strides_of(a))
+    return None
