@@ -7,6 +7,7 @@ A `Backend` answers for one array class: its module `xp`, its device, and copies
 from __future__ import annotations
 
 import importlib as _importlib
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,13 +47,25 @@ class Backend:
         """The device that holds `array`."""
         return CPU
 
-    def from_host(self, array: np.ndarray, where: device) -> Any:
-        """A copy of a host array on `where`."""
+    def from_host(self, array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
+        """A copy of a host array on `where`; not blocking: from pinned memory it may still be under way."""
         return np.array(array)
 
-    def to_host(self, array: Any) -> np.ndarray:
-        """The array as numpy's, sharing memory when it is the host's already."""
+    def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
+        """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
+
+    def between(self, array: Any, where: device) -> Any:
+        """A copy of an array of this backend on another device of its kind."""
+        return self.from_host(self.to_host(array), where)
+
+    def inside(self, where: device) -> Any:
+        """A context in which `xp` makes arrays on `where`."""
+        return nullcontext()
+
+    def kernel(self, function: Any) -> Any:
+        """A kernel of an op, with what calls on this backend need round it."""
+        return function
 
     def pointer(self, array: Any) -> int:
         """The address of the array's first element."""
