@@ -30,7 +30,7 @@ class ArrayModule:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        for name in ("add", "multiply", "maximum", "minimum", "logaddexp"):
+        for name in ("add", "subtract", "multiply", "maximum", "minimum", "logaddexp"):
             setattr(self, name, _Ufunc(self, getattr(library, name), name))
         self.ndarray = library.ndarray
 
@@ -91,7 +91,9 @@ class _Ufunc:
     def at(self, array: Any, indices: Any, values: Any = None) -> None:
         """array[indices] = ufunc(array[indices], values), each index as often as it occurs."""
         name = array.dtype.name
-        if name in _ATOMICS[self._name]:
+        if self._name == "subtract":  # only of two integer types in CuPy
+            self._xp.add.at(array, indices, -values)
+        elif name in _ATOMICS[self._name]:
             self._ufunc.at(array, indices, values)
         elif self._name == "multiply":
             self._in_rounds(array, indices, values)

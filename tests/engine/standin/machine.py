@@ -350,7 +350,7 @@ class MemoryPool:
 
     def _free(self, memory: Memory) -> None:
         self._used[memory.device_id] -= memory.size
-        memory.chunk.raw[...] = FREED
+        memory.chunk.raw.fill(255)  # FREED; no globals are left when the interpreter ends
         self._arenas.setdefault(memory.arena, []).append(memory.chunk)
 
     def free_all_blocks(self, stream: Stream | None = None) -> None:
