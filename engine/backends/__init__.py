@@ -55,6 +55,14 @@ class Backend:
         """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
 
+    def xp_at(self, array: Any) -> Any:
+        """The array module whose new arrays are on the device of `array`."""
+        return self.xp
+
+    def current(self) -> device:
+        """The device of arrays that are made without naming one."""
+        return CPU
+
     def between(self, array: Any, where: device) -> Any:
         """A copy of an array of this backend on another device of its kind."""
         return self.from_host(self.to_host(array), where)
@@ -62,6 +70,10 @@ class Backend:
     def inside(self, where: device) -> Any:
         """A context in which `xp` makes arrays on `where`."""
         return nullcontext()
+
+    def is_pinned(self, array: Any) -> bool:
+        """Whether a host array lies in memory that this backend has page-locked."""
+        return False
 
     def kernel(self, function: Any) -> Any:
         """A kernel of an op, with what calls on this backend need round it."""
@@ -136,6 +148,12 @@ def registered() -> list[Backend]:
     return list(_by_type.values())
 
 
+def is_pinned(array: Any) -> bool:
+    """Whether a host array lies in page-locked memory of a backend's."""
+    return any(backend.is_pinned(array) for backend in set(_by_type.values()))
+
+
 def xp_of(array: Any) -> Any:
-    """The array module of `array`."""
-    return of_array(array).xp
+    """The array module of `array`; what it makes is on the device of `array`."""
+    backend = of_array(array)
+    return backend.xp if backend is host else backend.xp_at(array)

@@ -346,7 +346,7 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
     else:
         small = f"{first}.__class__ is ndarray and {small}"
     large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
-    return f"(kernel if {small} else {large} if _xp is np else _op.choose(kind_of(_xp)))"
+    return f"(kernel if {small} else {large} if _xp is np else kernel_for(_op, _xp))"
 
 
 def _pointwise(record: Op) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,14 @@ class CudaBackend(Backend):
         from engine.backends.cuda import runtime
         from engine.backends.cuda.array_module import ArrayModule
 
-        super().__init__("cuda", ArrayModule(cupy), cupy.ndarray)
+        super().__init__("cuda", ArrayModule(cupy, self), cupy.ndarray)
         self.cupy, self.runtime = cupy, runtime
+        self._guarded: dict[Any, Any] = {}
+        count = runtime.state.device_count
+        self._modules = [
+            ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)
+        ]  # fmt: skip
+        self._one = count == 1
 
     def device_of(self, array: Any) -> device:
         return device_at(array.data.device_id)
@@ -60,11 +67,21 @@ class CudaBackend(Backend):
     def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
         return self.runtime.to_host(array, non_blocking)
 
+    def xp_at(self, array: Any) -> Any:
+        """The array module whose new arrays are on the GPU of `array`."""
+        return self.xp if self._one else self._modules[array.data.device_id]
+
+    def current(self) -> device:
+        return device_at(int(self.cupy.cuda.runtime.getDevice()))
+
     def between(self, array: Any, where: device) -> Any:
         return self.runtime.between(array, where.index)
 
     def inside(self, where: device) -> Any:
         return self.runtime.on_device(where.index)
+
+    def is_pinned(self, array: Any) -> bool:
+        return self.runtime.is_pinned(array)
 
     def pointer(self, array: Any) -> int:
         return array.data.ptr
@@ -75,9 +92,12 @@ class CudaBackend(Backend):
 
     def kernel(self, function: Any) -> Any:
         """A kernel of an op with what a call on a GPU needs round it: the device of its operands, one for all."""
-        if self.runtime.state.device_count == 1:
+        if self._one:
             return function
-        return self.runtime.on_operands_device(function)
+        found = self._guarded.get(function)
+        if found is None:
+            found = self._guarded[function] = self.runtime.on_operands_device(function)
+        return found
 
 
 def load() -> CudaBackend:

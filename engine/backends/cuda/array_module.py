@@ -25,11 +25,30 @@ _WIDER = {
 }  # fmt: skip
 
 
+# functions whose result is on the current device, whatever their operands
+_MAKERS = (
+    "arange", "array", "asarray", "ascontiguousarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
+    "ones", "ones_like", "zeros", "zeros_like", "concatenate", "stack", "where",
+)  # fmt: skip
+
+
+def _made_inside(inside: Any, function: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        with inside():
+            return function(*args, **kwargs)
+
+    return make
+
+
 class ArrayModule:
     """CuPy's names; those of `_Ufunc`, `asarray` and `array` are the engine's."""
 
-    def __init__(self, library: Any) -> None:
-        self._library = library
+    def __init__(self, library: Any, backend: Any, inside: Any = None) -> None:
+        """inside(): a context of the device on which arrays are made; None: the current one."""
+        self._library, self.backend = library, backend
+        if inside is not None:
+            for name in _MAKERS:
+                setattr(self, name, _made_inside(inside, getattr(self, name)))
         for name in ("add", "subtract", "multiply", "maximum", "minimum", "logaddexp"):
             setattr(self, name, _Ufunc(self, getattr(library, name), name))
         self.ndarray = library.ndarray

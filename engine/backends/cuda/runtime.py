@@ -13,7 +13,6 @@ import os
 import tempfile
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -384,28 +383,23 @@ memory = DeviceMemory()
 # --- copies
 
 
-_pinned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-
-class Pinned(np.ndarray):
-    """The root of arrays in page-locked host memory; only ever the base of others."""
+_pinned_kinds: set[type] = set()  # classes of the library's page-locked blocks, which numpy's arrays have as base
 
 
 def pinned_like(array: np.ndarray) -> np.ndarray:
     """An array of page-locked memory of the size and type of another, contiguous, not filled."""
     block = library().cuda.alloc_pinned_memory(max(array.nbytes, 1))
-    root = np.frombuffer(block, np.uint8, array.nbytes).view(Pinned)
-    _pinned[id(root)] = root
-    return root.view(np.ndarray).view(array.dtype)[: array.size].reshape(array.shape)
+    _pinned_kinds.add(type(block))
+    return np.frombuffer(block, np.uint8, array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def is_pinned(array: Any) -> bool:
     """Whether an array on the host lies in page-locked memory."""
+    if not _pinned_kinds:
+        return False
     while isinstance(array, np.ndarray):
-        if type(array) is Pinned:
-            return True
         array = array.base
-    return False
+    return type(array.obj if isinstance(array, memoryview) else array) in _pinned_kinds
 
 
 def to_device(array: np.ndarray, index: int | None, non_blocking: bool = False) -> Any:

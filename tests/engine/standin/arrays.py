@@ -471,7 +471,7 @@ def no_cublas() -> None:
         raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
 
 
-def matmul(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+def matmul(a: Any, b: Any, /, *args: Any, **kwargs: Any) -> Any:
     """cupy.matmul; more than two dims of bfloat16 fail in CuPy 14."""
     no_cublas()
     if max(a.ndim, b.ndim) > 2 and "bfloat16" in (str(a.dtype), str(b.dtype)):

@@ -163,7 +163,8 @@ class Graph:
         pass
 
 
-def elapsed(start: Event, end: Event) -> float:
+def elapsed(start_event: Event, end_event: Event) -> float:
+    start, end = start_event, end_event
     if not (start.timed and end.timed) or min(start.at, end.at) < 0:
         raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
     return (end.at - start.at) * 1000
@@ -226,6 +227,10 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
     """Account for work on the current stream.  `again` does it once more, for a graph."""
     stream = current_stream()
     Machine.launches += 1
+    if stream.captured is not None:  # recorded, not done: its order is that of the replay
+        if again is not None:
+            stream.captured.append(again)
+        return
     stream.merge(Machine.host)
     if stream.ptr == 0 or not stream.is_non_blocking:  # the legacy stream and blocking ones wait for each other
         for other in list(here.streams):
@@ -242,8 +247,6 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
         for other, at in chunk.read.items():
             _after(stream, (other, at), "writes", "reads")
         chunk.written, chunk.read = (key, now), {}
-    if stream.captured is not None and again is not None:
-        stream.captured.append(again)
 
 
 def before_write(chunks: list[Chunk]) -> None:
@@ -409,11 +412,12 @@ default_pool = MemoryPool()
 
 def reset() -> None:
     """As a machine that was just started: for the next test."""
+    global default_pool
+    default_pool = MemoryPool()
+    Machine.held[:] = [0, 0]
     here.device = 0
     here.current.clear()
     Machine.defaults.clear()
     Machine.host.clear()
     Machine.allocator, Machine.capacity, Machine.count = None, 1 << 28, 2
     here.own_allocator = None
-    default_pool.free_all_blocks()
-    default_pool._limit[:] = [0, 0]

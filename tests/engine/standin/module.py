@@ -282,6 +282,6 @@ cupy = Module(
         "linalg": Module("linalg.", np.linalg, {}),
         "fft": Module("fft.", np.fft, {}),
         "lib": types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=as_strided)),
-        **{name: _filled(name, getattr(np, name)) for name in CREATION},
+        **{name: _filled(name, getattr(np, name)) for name in sorted(CREATION)},
     },
 )
