@@ -13,6 +13,7 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
+from engine import backends as _backends  # noqa: E402
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import dtypes as _dtypes  # noqa: E402
 from engine import ops  # noqa: E402, F401
@@ -114,6 +115,12 @@ def _share(*args: object) -> None:
     reductions.share(*args)
 
 
+def _apply_verdict() -> None:
+    from engine.cuda import selftest
+
+    selftest.apply_verdict()
+
+
 def _from_sparse(name: str) -> object:
     """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
 
@@ -129,6 +136,7 @@ def _from_sparse(name: str) -> object:
 
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
+_backends.after_start.append(_apply_verdict)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)

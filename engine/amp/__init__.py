@@ -1,4 +1,4 @@
-"""Automatic mixed precision: `autocast` computes products in a 16-bit type, `GradScaler` keeps float16 gradients alive."""
+"""Automatic mixed precision: `autocast` computes products in 16 bits, `GradScaler` keeps float16 gradients alive."""
 
 from engine.amp.autocast_mode import autocast, custom_bwd, custom_fwd, is_autocast_available
 from engine.amp.grad_scaler import GradScaler

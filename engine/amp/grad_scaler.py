@@ -1,4 +1,4 @@
-"""torch.amp.grad_scaler: losses scaled so that gradients in float16 do not vanish, and steps skipped where they burst."""
+"""torch.amp.grad_scaler: losses scaled so that float16 gradients do not vanish, and steps skipped on inf."""
 
 from __future__ import annotations
 

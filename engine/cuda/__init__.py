@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import dtypes
 from engine.backends import cuda as _cuda
-from engine.backends.cuda.errors import AcceleratorError as CudaError
+from engine.backends.cuda.errors import AcceleratorError as CudaError  # noqa: F401
 from engine.backends.cuda.errors import OutOfMemoryError as OutOfMemoryError
 from engine.cuda._device import current_device as current_device
 from engine.cuda._device import index_of as _index
@@ -59,17 +59,65 @@ from engine.tensor import Tensor as _Tensor
 from engine.tensor import _legacy_new
 
 __all__ = [
-    "CUDAGraph", "Event", "ExternalStream", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device",
-    "current_stream", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list",
-   
-    "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state", "get_rng_state_all",
-    "graph", "graph_pool_handle", "init", "initial_seed", "is_current_stream_capturing", "make_graphed_callables", "ipc_collect", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
-    "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
-    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "seed", "seed_all",
-    "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "stream",
-    "synchronize", "temperature", "utilization", "memory_usage", "power_draw", "set_stream",
-    "get_per_process_memory_fraction", "reset_accumulated_memory_stats",
+    "CUDAGraph",
+    "Event",
+    "ExternalStream",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "init",
+    "initial_seed",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "make_graphed_callables",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "memory_usage",
+    "power_draw",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+    "temperature",
+    "utilization",
 ]  # fmt: skip
 
 _MODULES = frozenset(["amp", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])

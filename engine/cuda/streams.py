@@ -9,7 +9,9 @@ from typing import Any
 from engine.cuda._device import index_of, library, runtime
 from engine.device import device as _device
 
-__all__ = ["Event", "ExternalStream", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]  # fmt: skip
+__all__ = [
+    "Event", "ExternalStream", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream",
+]  # fmt: skip
 
 
 class Stream:

@@ -25,8 +25,8 @@ __all__ = ["LISTED", "State", "cast_operands", "install", "line", "state"]
 
 _PRODUCTS = frozenset(
     [
-        "addbmm", "addmm", "attention", "baddbmm", "bmm", "convolution", "linear", "lstm_inference", "lstm_layer", "matmul",
-        "mm", "prelu", "scaled_dot_product_attention",
+        "addbmm", "addmm", "attention", "baddbmm", "bmm", "convolution", "linear", "lstm_inference", "lstm_layer",
+        "matmul", "mm", "prelu", "scaled_dot_product_attention",
     ]
 )  # fmt: skip
 _LOSSES = frozenset(
@@ -98,7 +98,7 @@ def install() -> None:
     for name in LISTED:
         if name in COMPOSITES:
             _cast_before(name, COMPOSITES[name])
-        record = OPS[name] if name in OPS else None
+        record = OPS.get(name)
         if record is None:
             continue
         namespaces, record.namespaces = record.namespaces, []
@@ -156,7 +156,7 @@ def _kind(tensor: Tensor) -> str:
 def _as(tensor: Tensor, target: dtypes.dtype) -> Tensor:
     """float32 and the 16-bit types as `target`; float64, integers and complex numbers as they are."""
     have = tensor._array.dtype
-    if have not in _CAST and tensor.dtype is not dtypes.bfloat16 or tensor.dtype is target:
+    if (have not in _CAST and tensor.dtype is not dtypes.bfloat16) or tensor.dtype is target:
         return tensor
     if not (state.caching and tensor._requires_grad is True and tensor._edge is None and target.itemsize == 2):
         return _cast(tensor, target)

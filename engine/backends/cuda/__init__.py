@@ -29,8 +29,6 @@ from engine.backends.cuda.flags import sdp_kernel as sdp_kernel
 from engine.backends.cuda.runtime import device_count as device_count
 from engine.device import device
 
-
-
 _devices: dict[int, device] = {}
 
 

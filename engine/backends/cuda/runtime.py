@@ -133,8 +133,7 @@ def _check_build(cupy: Any) -> None:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
         raise RuntimeError(
-            f"device 'cuda' is not available: {str(error).partition(chr(10))[0]}; check nvidia-smi, or use "
-            "device='cpu'"
+            f"device 'cuda' is not available: {str(error).partition(chr(10))[0]}; check nvidia-smi, or use device='cpu'"
         ) from None
     if not count:
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")

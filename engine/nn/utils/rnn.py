@@ -216,7 +216,9 @@ def _pad_packed_sequence(
     index = engine.tensor(rows, dtype=engine.int64, device=data.device)
     flat = data.detach().new_full((total_length * batch, *data.shape[1:]), padding_value)
     padded = flat.index_copy(0, index, data).reshape(total_length, batch, *data.shape[1:])
-    lengths = engine.tensor([builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64, device="cpu")
+    lengths = engine.tensor(
+        [builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64, device="cpu"
+    )
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 

@@ -55,7 +55,7 @@ def test_out_of_memory(gpu: Any) -> None:
         assert float((x + 1).sum()) == limit // 16  # and work goes on
     finally:
         cuda.set_per_process_memory_fraction(1.0)
-    with pytest.raises(ValueError, match="Invalid fraction value: 1.5. Allowed range: 0~1"):
+    with pytest.raises(ValueError, match=r"Invalid fraction value: 1.5. Allowed range: 0~1"):
         cuda.set_per_process_memory_fraction(1.5)
 
 
@@ -75,7 +75,7 @@ def test_pinned_memory_and_copies_that_do_not_wait(gpu: Any) -> None:
     target = engine.empty(3, 4, device="cuda")
     target.copy_(pinned, non_blocking=True)
     assert engine.equal(target.cpu(), x)
-    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+    with pytest.raises(RuntimeError, match=r"only dense CPU tensors can be pinned"):
         there.pin_memory()
 
 

@@ -19,14 +19,14 @@ on_stand_in = pytest.mark.skipif(standin.REAL, reason="a card does not report it
 def test_a_missing_wait_is_found(gpu: Any) -> None:
     side = cuda.Stream()
     x = engine.ones(8, device="cuda")
-    with cuda.stream(side), pytest.raises(StreamOrderError, match="reads memory that stream .* wrote"):
+    with cuda.stream(side), pytest.raises(StreamOrderError, match=r"reads memory that stream .* wrote"):
         _ = x + 1
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
         y = x + 1
     with pytest.raises(StreamOrderError, match="reads"):
         _ = y * 2
-    with pytest.raises(StreamOrderError, match="writes memory that stream .* reads"):
+    with pytest.raises(StreamOrderError, match=r"writes memory that stream .* reads"):
         x.zero_()
     cuda.current_stream().wait_stream(side)
     assert (y * 2).tolist() == [4.0] * 8

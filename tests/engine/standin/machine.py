@@ -234,9 +234,11 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
     stream.merge(Machine.host)
     if stream.ptr == 0 or not stream.is_non_blocking:  # the legacy stream and blocking ones wait for each other
         for other in list(here.streams):
-            if other is not stream and other.device == stream.device and 0 in (other.ptr, stream.ptr):
-                if not other.is_non_blocking:
-                    stream.merge(other.clock)
+            if (
+                other is not stream and other.device == stream.device and 0 in (other.ptr, stream.ptr)
+                and not other.is_non_blocking
+            ):  # fmt: skip
+                stream.merge(other.clock)
     clock, key = stream.clock, stream.key
     now = clock[key] = clock.get(key, 0) + 1
     for chunk in reads:
@@ -262,9 +264,7 @@ def before_write(chunks: list[Chunk]) -> None:
 
 def _after(stream: Stream, use: tuple[int, int] | None, now: str, then: str) -> None:
     if use is not None and use[0] != stream.key and stream.clock.get(use[0], 0) < use[1]:
-        raise StreamOrderError(
-            f"stream {stream.key} {now} memory that stream {use[0]} {then}, without waiting for it"
-        )
+        raise StreamOrderError(f"stream {stream.key} {now} memory that stream {use[0]} {then}, without waiting for it")
 
 
 # --- memory

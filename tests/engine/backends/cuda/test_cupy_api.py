@@ -22,7 +22,8 @@ def own_functions() -> list[tuple[str, Any]]:
                 found.append((prefix + name, value))
     classes: dict[str, Any] = {
         "ndarray": Array, "cuda.Stream": machine.Stream, "cuda.Event": machine.Event, "cuda.Graph": machine.Graph,
-        "cuda.Device": module.Device, "cuda.MemoryPool": machine.MemoryPool, "cuda.MemoryPointer": machine.MemoryPointer,
+        "cuda.Device": module.Device, "cuda.MemoryPool": machine.MemoryPool,
+        "cuda.MemoryPointer": machine.MemoryPointer,
         "cuda.UnownedMemory": machine.UnownedMemory,
     }  # fmt: skip
     for where, kind in classes.items():
@@ -46,7 +47,11 @@ def test_the_stand_in_has_no_name_or_keyword_of_its_own(name: str, function: Any
     wanted = API[name]
     if isinstance(function, type) or wanted is None or isinstance(wanted, dict):
         return
-    mine = [p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    mine = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     if any(w.startswith("**") for w in wanted):
         return
     assert [p.name for p in mine if p.name not in wanted] == []

@@ -127,8 +127,6 @@ class Maker(record.Maker):
         return t.requires_grad_() if grad and t._array.dtype.kind in "fc" else t
 
 
-
-
 # cases that torch refuses as well when the default device is a GPU
 REFUSED_ON_CUDA = {"pads": "lengths of a packed sequence must be a tensor on the CPU"}
 
@@ -165,7 +163,9 @@ def run_cases(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 try:
                     compare(wanted[case], have, case)
                 except AssertionError as error:
-                    failures.append(f"{case}: {str(error)[:300]}\n  want {str(wanted[case])[:300]}\n  {str(have)[:300]}")
+                    failures.append(
+                        f"{case}: {str(error)[:300]}\n  want {str(wanted[case])[:300]}\n  {str(have)[:300]}"
+                    )
     finally:
         engine.set_default_device(None)
     return failures

@@ -85,8 +85,8 @@ def test_cupy_that_cannot_be_imported(fresh: Any) -> None:
 def test_no_driver_old_driver_wrong_build(fresh: Any) -> None:
     assert "this machine has no NVIDIA driver" in said(fresh, cupy(driver=0))
     assert said(fresh, cupy(driver=12040)) == (
-        "the NVIDIA driver serves CUDA 12.4, and the CuPy that is installed is built for CUDA 13: update the driver, or "
-        "pip install 'hubcli[cuda12]'"
+        "the NVIDIA driver serves CUDA 12.4, and the CuPy that is installed is built for CUDA 13: update the driver, "
+        "or pip install 'hubcli[cuda12]'"
     )
     assert "CuPy 13.6.0 is installed, and the engine needs 14" in said(fresh, cupy(version="13.6.0"))
     fresh.setattr(runtime, "_distributions", lambda: ["cupy-cuda12x", "cupy-cuda13x"])
@@ -106,9 +106,11 @@ def test_a_kernel_cache_that_cannot_be_written(fresh: Any, tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     fresh.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "folder"))
     fresh.setitem(sys.modules, "cupy", cupy(count=0))
-    with pytest.warns(RuntimeWarning, match=r"compiled kernels are not kept: the folder .* cannot be written"):
-        with pytest.raises(RuntimeError, match="not available"):
-            runtime.library()
+    with (
+        pytest.warns(RuntimeWarning, match=r"compiled kernels are not kept: the folder .* cannot be written"),
+        pytest.raises(RuntimeError, match="not available"),
+    ):
+        runtime.library()
     assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
 
 
@@ -116,7 +118,7 @@ def test_after_a_fork(fresh: Any) -> None:
     fresh.setattr(runtime.state, "library", cupy())
     fresh.setattr(runtime.state, "stand_in", False)
     runtime._after_fork()
-    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess.*'spawn' start method"):
+    with pytest.raises(RuntimeError, match=r"Cannot re-initialize CUDA in forked subprocess.*'spawn' start method"):
         runtime.library()
 
 
