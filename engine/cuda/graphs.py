@@ -47,6 +47,7 @@ class CUDAGraph:
         self._graph: Any = None
         self._pool: Any = None
         self._inside: Any = None
+        self._held: list[Any] = []
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Record from here on what the current stream is given.  RuntimeError on the default stream."""
@@ -61,7 +62,8 @@ class CUDAGraph:
         if isinstance(pool, CUDAGraph):
             pool = pool.pool()
         self._pool = library().cuda.MemoryPool() if pool is None else pool
-        self._inside = runtime().memory.private(self._pool)
+        self._held = []
+        self._inside = runtime().memory.private(self._pool, self._held)
         self._inside.__enter__()
         try:
             here.begin_capture()
@@ -88,6 +90,7 @@ class CUDAGraph:
     def reset(self) -> None:
         """Forget what was recorded, and its memory."""
         self._graph = self._pool = None
+        self._held = []
 
     def pool(self) -> Any:
         """The pool of the graph's memory, for `graph(..., pool=...)` of another."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine.cuda._device import library
+from engine.cuda._device import library, runtime
 from engine.dispatch import OPS
 from engine.version import engine_version
 
@@ -100,7 +100,7 @@ def normalisation(where: str) -> list[Any]:
     return layer + _with_gradients(lambda a: F.group_norm(a, 2) + F.batch_norm(a, None, None, training=True), x)
 
 
-@check(1e-4, "mm", "bmm", "linear", "addmm")
+@check(1e-4, "gemm", "mm", "bmm", "linear", "addmm")
 def products(where: str) -> list[Any]:
     """Matrix products in float32: plain, batched, transposed, linear layers with gradients."""
     a, b = _real(where, 5, 33, 40), _real(where, 5, 40, 17, seed=1)
@@ -108,7 +108,7 @@ def products(where: str) -> list[Any]:
     return [a @ b, a[0] @ b[0], b[0].t() @ a[0].t(), a @ b[0], engine.einsum("bij,bjk->ik", a, b), *linear]
 
 
-@check(2e-2, "mm", "bmm", "linear")
+@check(2e-2, "gemm", "mm", "bmm", "linear")
 def products_in_16_bits(where: str) -> list[Any]:
     """Matrix products in float16 and bfloat16, plain and batched."""
     found = []
@@ -283,15 +283,19 @@ def _row(name: str, off: set[str]) -> Row:
     if error <= tolerance:
         return Row(name, "ok", error, took)
     own = [op for op in ops if op in OPS and "cuda" in OPS[op].kernels]
-    if own:
+    routes = {op for op in ops if op not in OPS} - runtime().state.off
+    if own or routes:
         kept = {op: OPS[op].kernels.pop("cuda") for op in own}
+        runtime().state.off |= routes
         try:
             plain = _difference(function("cuda"), wanted)
         except Exception:  # the plain form fails as well
             plain = float("inf")
         if plain <= tolerance:
-            off.update(own)
-            return Row(name, "off", error, took, f"own kernels of {', '.join(own)} are not used; {why}".rstrip("; "))
+            off.update(own, routes)
+            named = ", ".join([*own, *sorted(routes)])
+            return Row(name, "off", error, took, f"own kernels of {named} are not used; {why}".rstrip("; "))
+        runtime().state.off -= routes
         for op, kernel in kept.items():
             OPS[op].kernels["cuda"] = kernel
     return Row(name, "failed" if why else "differs", error, took, why)
@@ -356,8 +360,11 @@ def verdict() -> dict[str, Any] | None:
 def apply_verdict() -> list[str]:
     """Switch off the kernels that a kept verdict found wrong, with one warning; their ops."""
     found = verdict()
-    named = [] if found is None else [op for op in found["off"] if isinstance(op, str) and op in OPS]
-    off = [op for op in named if OPS[op].kernels.pop("cuda", None) is not None]
+    named = [] if found is None else [op for op in found["off"] if isinstance(op, str)]
+    off = [op for op in named if op in OPS and OPS[op].kernels.pop("cuda", None) is not None]
+    routes = [op for op in named if op == "gemm"]
+    runtime().state.off.update(routes)
+    off += routes
     if off:
         warnings.warn(
             f"the engine's own CUDA kernels of {', '.join(off)} gave other numbers than the CPU on this GPU, and are "

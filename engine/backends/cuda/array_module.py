@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cuda import gemm
+
 __all__ = ["ArrayModule"]
 
 # types with an atomic of CuPy's, by ufunc; others go through the type named by `_wider`
@@ -65,6 +67,22 @@ class ArrayModule:
             dtype = np.asarray(a).dtype if dtype is None else dtype
             return self._library.full((), a.item() if isinstance(a, np.generic) else a, dtype)
         return self._library.asarray(a, dtype, **options)
+
+    def product(self, a: Any, b: Any) -> Any:
+        """a @ b by `gemm`; None where that does not serve."""
+        if a.ndim == 2 and b.ndim == 1 and gemm.serves(a, column := b[:, None]):
+            return gemm.matmul(a, column)[:, 0]
+        if a.ndim == b.ndim == 1 and gemm.serves(row := a[None], column := b[:, None]):
+            return gemm.matmul(row, column)[0, 0]
+        if a.ndim == 1 and b.ndim == 2 and gemm.serves(row := a[None], b):
+            return gemm.matmul(row, b)[0]
+        return gemm.matmul(a, b) if gemm.serves(a, b) else None
+
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        """cupy.matmul; by `gemm`, where that serves."""
+        if gemm.serves(a, b):
+            return gemm.matmul(a, b, out)
+        return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
 
     def array(self, a: Any, dtype: Any = None, **options: Any) -> Any:
         """cupy.array, as `asarray`."""

@@ -39,6 +39,10 @@ class State:
     forked = False
     device_count = 0
     hooked = False
+    blas: Any = None  # the stand-in's cuBLAS
+
+    def __init__(self) -> None:
+        self.off: set[str] = set()  # routes whose numbers were found to differ
 
 
 state = State()
@@ -49,9 +53,9 @@ def loaded() -> bool:
     return state.library is not None
 
 
-def use(module: Any) -> None:
-    """Let `module` stand for CuPy (None: nothing is loaded)."""
-    state.library, state.stand_in = None, module is not None
+def use(module: Any, blas: Any = None) -> None:
+    """Let `module` stand for CuPy and `blas` for cuBLAS (None: nothing is loaded)."""
+    state.library, state.stand_in, state.blas = None, module is not None, blas
     state.forked = False
     if module is not None:
         _start(module)
@@ -343,14 +347,18 @@ class DeviceMemory:
         return found
 
     @contextlib.contextmanager
-    def private(self, pool: Any) -> Iterator[None]:
-        """A context in which this thread allocates from a pool of its own."""
-        before = getattr(self.own, "pool", None)
-        self.own.pool = pool
+    def private(self, pool: Any, held: list[Any]) -> Iterator[None]:
+        """A context in which this thread allocates from a pool of its own; `held` gets what must live as long."""
+        before = getattr(self.own, "pool", None), getattr(self.own, "held", [])
+        self.own.pool, self.own.held = pool, held
         try:
             yield
         finally:
-            self.own.pool = before
+            self.own.pool, self.own.held = before
+
+    def hold(self, array: Any) -> None:
+        """Keep an array as long as the pool of the graph that is being captured."""
+        getattr(self.own, "held", []).append(array)
 
     def statistics(self, index: int | None = None) -> dict[str, int]:
         """torch's names of what is known, in bytes and calls."""

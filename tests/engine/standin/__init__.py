@@ -22,10 +22,10 @@ def running(real: bool = REAL) -> Iterator[Any]:
     from engine.backends.cuda import runtime
 
     if not real:
-        from tests.engine.standin import machine, module
+        from tests.engine.standin import blas, machine, module
 
         machine.reset()
-        runtime.use(module.cupy)
+        runtime.use(module.cupy, blas.Cublas())
     backend = cuda.load()
     backends.register(backend)
     try:

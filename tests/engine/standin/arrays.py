@@ -77,6 +77,8 @@ class Array:
             return _view(value, self) if isinstance(value, np.ndarray) else value
         method = getattr(np.ndarray, name)
         writes = name in ("fill", "sort", "partition", "put")
+        if name == "dot":
+            no_cublas()
         return functools.partial(_call, "ndarray." + name, method, MEMBERS[name], (0,) if writes else (), self)
 
     @property

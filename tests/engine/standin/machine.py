@@ -182,6 +182,7 @@ class Machine(threading.local):
     capacity = 1 << 28
     held = [0, 0]
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+    memories: weakref.WeakSet[Memory] = weakref.WeakSet()
     defaults: dict[int, Stream] = {}
     host: dict[int, int] = {}
     allocator: Any = None
@@ -276,6 +277,7 @@ class Memory:
     def __init__(self, chunk: Chunk, pool: MemoryPool, arena: tuple[int, int]) -> None:
         self.chunk, self.pool, self.arena = chunk, pool, arena
         self.ptr, self.size, self.device_id = chunk.raw.ctypes.data, chunk.size, chunk.device
+        Machine.memories.add(self)
 
     def __del__(self) -> None:
         self.pool._free(self)

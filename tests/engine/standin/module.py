@@ -160,6 +160,10 @@ class Device:
                     stream.synchronize()
 
     @property
+    def cublas_handle(self) -> int:
+        return self.id + 1
+
+    @property
     def mem_info(self) -> tuple[int, int]:
         return Machine.capacity - Machine.held[self.id], Machine.capacity
 
