@@ -3,8 +3,8 @@
     python -m benchmarks.gpu [--output gpu.json] [--rounds 5]      on a machine with a GPU; benchmarks/gpu.sh calls it
     python -m benchmarks.gpu --stale                               whether the numbers kept are of today's sources
 
-Each round starts a process for either side, in turn.  A number is the median of the rounds' medians, in microseconds; the
-ratio is torch / engine.  Kept with the commit and a digest of the CUDA sources.
+Each round starts a process for either side, in turn.  A number is the median of the rounds' medians, in microseconds;
+the ratio is torch / engine.  Kept with the commit and a digest of the CUDA sources.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ big = t.randn(4096, 4096, device=d)
 half = big.to(t.bfloat16)
 small = t.randn(128, 128, device=d)
 image, kernel = t.randn(64, 64, 56, 56, device=d), t.randn(64, 64, 3, 3, device=d)
-net = t.nn.Sequential(t.nn.Linear(784, 256), t.nn.ReLU(), t.nn.Linear(256, 256), t.nn.ReLU(), t.nn.Linear(256, 10)).to(d)
+L, R = t.nn.Linear, t.nn.ReLU
+net = t.nn.Sequential(L(784, 256), R(), L(256, 256), R(), L(256, 10)).to(d)
 optimizer = t.optim.SGD(net.parameters(), lr=1e-3)
 x = t.randn(128, 784, device=d)
 def step():
