@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-numpy test-processors check lint types docs stubs bench torture gaps packages clean
+.PHONY: demo test test-numpy test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,11 @@ test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a ma
 
 test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-512 and without AVX, VARIANTS="sse41 avx2 ..."
 	$(BIN)/python scripts/processors.py $(VARIANTS)
+
+test-cuda: $(VENV)/.cudatest  ## CUDA without a GPU: a stand-in machine, CuPy's real names, every kernel compiled
+	REQUIRE_CUPY=1 $(BIN)/python -m pytest tests/engine/cuda tests/engine/backends/cuda tests/engine/amp -n auto --dist worksteal -rs -m "not slow"
+	$(BIN)/python -m pytest tests/engine/backends/cuda/test_everything.py -n0 -s -k "every"
+	$(BIN)/python -m benchmarks.gpu --stale
 
 check: lint types test  ## everything a change must pass
 

@@ -194,6 +194,8 @@ def default_for(where: device) -> Generator:
     """The default generator of a device; all start from the seed of `manual_seed`."""
     if where.type == "cpu":
         return default_generator
+    if where.type == "cuda" and where.index is None:
+        where = backends.of_device(where).current()
     name = str(where)
     found = _others.get(name)
     if found is None:

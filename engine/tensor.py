@@ -241,8 +241,9 @@ class Tensor(metaclass=_TensorMeta):
         return self.untyped_storage().is_shared()
 
     def is_pinned(self, device: Any = None) -> bool:
-        """Whether the memory is page-locked for CUDA; never on a CPU build."""
-        return False
+        """Whether the memory is page-locked, for copies to the GPU that need not wait."""
+        found: bool = backends.is_pinned(self._array)
+        return found
 
     @property
     def data(self) -> Tensor:
@@ -454,7 +455,7 @@ class Tensor(metaclass=_TensorMeta):
         array = self._array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-        value = array.item()
+        value = array.item() if type(array) is np.ndarray else backends.of_array(array).to_host(array).item()
         return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
 
     def tolist(self) -> Any:
@@ -473,7 +474,7 @@ class Tensor(metaclass=_TensorMeta):
     def __bool__(self) -> bool:
         size = self._array.size
         if size == 1:
-            return bool(self._array.item())
+            return bool(self.item())
         if size == 0:
             raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
@@ -490,7 +491,7 @@ class Tensor(metaclass=_TensorMeta):
     def __index__(self) -> int:
         if self._array.size != 1 or self._array.dtype.kind not in "iub":
             raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self._array.item())
+        return int(self.item())
 
     def __hash__(self) -> int:
         return id(self)

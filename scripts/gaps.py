@@ -58,6 +58,16 @@ def skips() -> list[tuple[str, str]]:
     return found
 
 
+def not_on_cuda() -> list[tuple[str, str]]:
+    """(sample, module or case, reason) of what the CUDA tests leave out: the tables of test_everything.py."""
+    found: list[tuple[str, str]] = []
+    for node in ast.parse((ROOT / "tests/engine/backends/cuda/test_everything.py").read_text()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(targets[0], ast.Name) and targets[0].id.endswith("ON_CUDA"):
+            found += ast.literal_eval(node.value).items()
+    return found
+
+
 def exists(name: str) -> bool:
     """Whether `engine` has it; sub-packages are imported on the way."""
     value, path = engine, "engine"
@@ -113,6 +123,10 @@ def main() -> int:
         print(f"  {name}: {tests}: {why}")
     print("Tests that may skip:")
     for where, reason in skips():
+        print(f"  {where}: {reason}")
+    left_out = not_on_cuda()
+    print(f"Exempt from the CUDA tests: {len(left_out)}")
+    for where, reason in left_out:
         print(f"  {where}: {reason}")
     gaps, why = missing(), listed()
     total = api()

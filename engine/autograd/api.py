@@ -48,8 +48,7 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         if array.dtype.kind == "c":
             raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype}")
-        one = xp_of(array).empty(array.shape, array.dtype)
-        one.fill(1)
+        one = xp_of(array).ones(array.shape, array.dtype)
         return edge_of(output), one
     if not isinstance(gradient, Tensor):
         raise _not_a_gradient(gradient)

@@ -25,6 +25,7 @@ from engine.autograd.graph import (
     registered,
     run_hooks,
 )
+from engine.backends import of_array
 from engine.grad_mode import mode
 
 observers: list[Any] = []  # profilers: called with (node, run) instead of run()
@@ -81,6 +82,21 @@ def _run_backward(
     where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs
     (a part of a graph that is recomputed inside another pass).
     """
+    where = None
+    for _, gradient in roots:
+        array = getattr(gradient, "_array", gradient)
+        if array.__class__ is not ndarray and array is not None:
+            backend = of_array(array)
+            where = backend.inside(backend.device_of(array))
+            break
+    if where is not None:  # nodes make gradients on the device of the root
+        with where:
+            return _run(roots, keep_graph, create_graph, captures, cut)
+    return _run(roots, keep_graph, create_graph, captures, cut)
+
+
+def _run(roots: Any, keep_graph: bool, create_graph: bool, captures: Any, cut: bool) -> list[Any]:
+    """`run_backward` on the current device."""
     if captures is None and not create_graph and not observers and not anomaly.state.enabled:
         _run_plain(roots, keep_graph)
         return []

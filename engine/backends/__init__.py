@@ -7,6 +7,8 @@ A `Backend` answers for one array class: its module `xp`, its device, and copies
 from __future__ import annotations
 
 import importlib as _importlib
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,13 +48,37 @@ class Backend:
         """The device that holds `array`."""
         return CPU
 
-    def from_host(self, array: np.ndarray, where: device) -> Any:
-        """A copy of a host array on `where`."""
+    def from_host(self, array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
+        """A copy of a host array on `where`; not blocking: from pinned memory it may still be under way."""
         return np.array(array)
 
-    def to_host(self, array: Any) -> np.ndarray:
-        """The array as numpy's, sharing memory when it is the host's already."""
+    def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
+        """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
+
+    def xp_at(self, array: Any) -> Any:
+        """The array module whose new arrays are on the device of `array`."""
+        return self.xp
+
+    def current(self) -> device:
+        """The device of arrays that are made without naming one."""
+        return CPU
+
+    def between(self, array: Any, where: device) -> Any:
+        """A copy of an array of this backend on another device of its kind."""
+        return self.from_host(self.to_host(array), where)
+
+    def inside(self, where: device) -> Any:
+        """A context in which `xp` makes arrays on `where`."""
+        return nullcontext()
+
+    def is_pinned(self, array: Any) -> bool:
+        """Whether a host array lies in memory that this backend has page-locked."""
+        return False
+
+    def kernel(self, function: Any) -> Any:
+        """A kernel of an op, with what calls on this backend need round it."""
+        return function
 
     def pointer(self, array: Any) -> int:
         """The address of the array's first element."""
@@ -60,6 +86,8 @@ class Backend:
 
 
 host = Backend("cpu", np, np.ndarray)
+
+after_start: list[Callable[[], object]] = []  # called when CUDA has been started
 
 _by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
@@ -102,6 +130,8 @@ def of_device(where: device) -> Backend:
 
             found = cuda.load()
             register(found)
+            for step in after_start:
+                step()
         elif where.type == "meta":
             from engine.backends import meta
 
@@ -123,6 +153,12 @@ def registered() -> list[Backend]:
     return list(_by_type.values())
 
 
+def is_pinned(array: Any) -> bool:
+    """Whether a host array lies in page-locked memory of a backend's."""
+    return any(backend.is_pinned(array) for backend in set(_by_type.values()))
+
+
 def xp_of(array: Any) -> Any:
-    """The array module of `array`."""
-    return of_array(array).xp
+    """The array module of `array`; what it makes is on the device of `array`."""
+    backend = of_array(array)
+    return backend.xp if backend is host else backend.xp_at(array)

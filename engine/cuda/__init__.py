@@ -5,40 +5,124 @@ The GPU itself is reached through `engine.backends.cuda`; this module imports no
 
 from __future__ import annotations
 
-import contextlib
 import importlib as _importlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine import backends, dtypes
+from engine import dtypes
 from engine.backends import cuda as _cuda
-from engine.device import device as _device
+from engine.backends.cuda.errors import AcceleratorError as CudaError  # noqa: F401
+from engine.backends.cuda.errors import OutOfMemoryError as OutOfMemoryError
+from engine.cuda._device import current_device as current_device
+from engine.cuda._device import index_of as _index
+from engine.cuda._device import initialized as is_initialized
+from engine.cuda._device import library as _library
+from engine.cuda._device import runtime as _runtime
+from engine.cuda.graphs import CUDAGraph as CUDAGraph
+from engine.cuda.graphs import graph as graph
+from engine.cuda.graphs import graph_pool_handle as graph_pool_handle
+from engine.cuda.graphs import is_current_stream_capturing as is_current_stream_capturing
+from engine.cuda.graphs import make_graphed_callables as make_graphed_callables
+from engine.cuda.memory import empty_cache as empty_cache
+from engine.cuda.memory import get_per_process_memory_fraction as get_per_process_memory_fraction
+from engine.cuda.memory import max_memory_allocated as max_memory_allocated
+from engine.cuda.memory import max_memory_cached as max_memory_cached
+from engine.cuda.memory import max_memory_reserved as max_memory_reserved
+from engine.cuda.memory import mem_get_info as mem_get_info
+from engine.cuda.memory import memory_allocated as memory_allocated
+from engine.cuda.memory import memory_cached as memory_cached
+from engine.cuda.memory import memory_reserved as memory_reserved
+from engine.cuda.memory import memory_stats as memory_stats
+from engine.cuda.memory import memory_summary as memory_summary
+from engine.cuda.memory import reset_accumulated_memory_stats as reset_accumulated_memory_stats
+from engine.cuda.memory import reset_max_memory_allocated as reset_max_memory_allocated
+from engine.cuda.memory import reset_max_memory_cached as reset_max_memory_cached
+from engine.cuda.memory import reset_peak_memory_stats as reset_peak_memory_stats
+from engine.cuda.memory import set_per_process_memory_fraction as set_per_process_memory_fraction
+from engine.cuda.random import get_rng_state as get_rng_state
+from engine.cuda.random import get_rng_state_all as get_rng_state_all
+from engine.cuda.random import initial_seed as initial_seed
+from engine.cuda.random import manual_seed as manual_seed
+from engine.cuda.random import manual_seed_all as manual_seed_all
+from engine.cuda.random import seed as seed
+from engine.cuda.random import seed_all as seed_all
+from engine.cuda.random import set_rng_state as set_rng_state
+from engine.cuda.random import set_rng_state_all as set_rng_state_all
+from engine.cuda.streams import Event as Event
+from engine.cuda.streams import ExternalStream as ExternalStream
+from engine.cuda.streams import Stream as Stream
+from engine.cuda.streams import StreamContext as StreamContext
+from engine.cuda.streams import current_stream as current_stream
+from engine.cuda.streams import default_stream as default_stream
+from engine.cuda.streams import set_stream as set_stream
+from engine.cuda.streams import stream as stream
 from engine.tensor import Tensor as _Tensor
 from engine.tensor import _legacy_new
 
 __all__ = [
-    "Event", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer", "current_device",
-    "current_stream", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list",
-    "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state", "get_rng_state_all",
-    "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
-    "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
-    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "seed", "seed_all",
-    "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all", "stream",
-    "synchronize", "temperature", "utilization",
+    "CUDAGraph",
+    "Event",
+    "ExternalStream",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "init",
+    "initial_seed",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "make_graphed_callables",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "memory_usage",
+    "power_draw",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+    "temperature",
+    "utilization",
 ]  # fmt: skip
 
-_MODULES = frozenset(["amp", "comm", "memory", "nvtx", "random", "streams"])
+_MODULES = frozenset(["amp", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])
 has_half = has_magma = False
 default_generators: tuple = ()
-
-
-class OutOfMemoryError(RuntimeError):
-    """The GPU has no memory left."""
-
-
-class CudaError(RuntimeError):
-    """A CUDA call failed."""
 
 
 class DeferredCudaCallError(Exception):
@@ -48,10 +132,7 @@ class DeferredCudaCallError(Exception):
 if TYPE_CHECKING:
     from engine.cuda import amp as amp
     from engine.cuda import comm as comm
-    from engine.cuda import memory as memory
     from engine.cuda import nvtx as nvtx
-    from engine.cuda import random as random
-    from engine.cuda import streams as streams
 
     BFloat16Tensor: type[_Tensor]
     BoolTensor: type[_Tensor]
@@ -83,23 +164,6 @@ def _no_tensor(cls: type, *data: Any, device: Any = None) -> Any:
     return _legacy_new(_Tensor, dtype, data, "cuda" if device is None else device)
 
 
-def _library() -> Any:
-    """CuPy; RuntimeError in one sentence where it or the GPU is missing."""
-    return backends.of_device(_device("cuda")).cupy  # type: ignore[attr-defined]
-
-
-def _index(where: Any) -> int:
-    """The number of a device given as int, string, device or None (the current one)."""
-    if where is None:
-        return current_device()
-    if isinstance(where, int):
-        return where
-    found = _device(where)
-    if found.type != "cuda":
-        raise ValueError(f"Expected a cuda device, but got: {found}")
-    return current_device() if found.index is None else found.index
-
-
 def is_available() -> bool:
     """Whether tensors can be on a GPU: CuPy is installed and finds one."""
     return _cuda.device_count() > 0
@@ -110,38 +174,30 @@ def device_count() -> int:
     return _cuda.device_count()
 
 
-def is_initialized() -> bool:
-    """Whether a GPU has been used in this process."""
-    return any(one.kind == "cuda" for one in backends.registered())
-
-
 def init() -> None:
     """Start CUDA.  RuntimeError where there is none."""
     _library()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the GPU computes in bfloat16; never here."""
-    return False
-
-
-def current_device() -> int:
-    """The number of the current GPU.  RuntimeError without one."""
-    return int(_library().cuda.Device().id)
+    """Whether the GPU computes in bfloat16; older ones emulate it.  False without a GPU."""
+    if not is_available():
+        return False
+    return including_emulation or get_device_capability()[0] >= 8
 
 
 def set_device(device: Any) -> None:
     """Make a GPU the current one; a negative number is ignored, as in torch."""
-    index = device if isinstance(device, int) else _index(device)
-    if index >= 0:
-        _library().cuda.Device(index).use()
+    if isinstance(device, int) and device < 0:
+        return
+    _library().cuda.runtime.setDevice(_index(device))
 
 
 class device:
     """A context in which a GPU is the current one; a negative number or None changes nothing."""
 
     def __init__(self, device: Any) -> None:
-        self.idx = -1 if device is None else device if isinstance(device, int) else _index(device)
+        self.idx = -1 if device is None or (isinstance(device, int) and device < 0) else _index(device)
         self.prev_idx = -1
 
     def __enter__(self) -> None:
@@ -167,16 +223,32 @@ def get_device_name(device: Any = None) -> str:
 
 
 class _Properties:
+    """What is known of a GPU, under torch's names."""
+
     def __init__(self, found: dict[str, Any]) -> None:
         name = found["name"]
         self.name = name.decode() if isinstance(name, bytes) else name
         self.total_memory = found["totalGlobalMem"]
         self.major, self.minor = found["major"], found["minor"]
         self.multi_processor_count = found["multiProcessorCount"]
+        self.warp_size = found["warpSize"]
+        self.max_threads_per_multi_processor = found["maxThreadsPerMultiProcessor"]
+        self.regs_per_multiprocessor = found["regsPerMultiprocessor"]
+        self.shared_memory_per_block = found["sharedMemPerBlock"]
+        self.L2_cache_size = found["l2CacheSize"]
+        self.is_integrated = found["integrated"]
+        self.is_multi_gpu_board = found["isMultiGpuBoard"]
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // 1024**2}MB, multi_processor_count={self.multi_processor_count}, "
+            f"L2_cache_size={self.L2_cache_size // 1024**2}MB)"
+        )
 
 
 def get_device_properties(device: Any = None) -> Any:
-    """`name`, `total_memory`, `major`, `minor`, `multi_processor_count`.  RuntimeError without a GPU."""
+    """`name`, `total_memory`, `major`, `minor`, `multi_processor_count`, ....  RuntimeError without a GPU."""
     return _Properties(_library().cuda.runtime.getDeviceProperties(_index(device)))
 
 
@@ -198,220 +270,36 @@ def get_arch_list() -> list[str]:
 
 def synchronize(device: Any = None) -> None:
     """Wait for the GPU's work.  RuntimeError without one."""
-    _library().cuda.Device(_index(device)).synchronize()
-
-
-def empty_cache() -> None:
-    """Give cached memory back to the GPU; nothing before one is used."""
-    if is_initialized():
-        _library().get_default_memory_pool().free_all_blocks()
+    index = _index(device)
+    _runtime().refuse_in_capture("torch.cuda.synchronize()")
+    _library().cuda.Device(index).synchronize()
 
 
 def ipc_collect() -> None:
-    """Nothing: memory is not shared between processes."""
+    """Nothing: memory of a GPU is not shared between processes."""
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes in tensors on the GPU; 0 before one is used."""
-    return int(_library().get_default_memory_pool().used_bytes()) if is_initialized() else 0
+def _sensor(what: str, device: Any) -> int:
+    from engine.backends.cuda import probe
 
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes held from the GPU; 0 before one is used."""
-    return int(_library().get_default_memory_pool().total_bytes()) if is_initialized() else 0
-
-
-max_memory_allocated = memory_allocated
-max_memory_reserved = max_memory_cached = memory_cached = memory_reserved
-
-
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """The two numbers that are known."""
-    return {"allocated_bytes.all.current": memory_allocated(), "reserved_bytes.all.current": memory_reserved()}
-
-
-def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """`memory_stats` as text."""
-    return "\n".join(f"{name}: {value}" for name, value in memory_stats(device).items())
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes.  RuntimeError without a GPU."""
-    cupy = _library()
-    with cupy.cuda.Device(_index(device)):
-        free, total = cupy.cuda.runtime.memGetInfo()
-    return int(free), int(total)
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing: peaks are not kept."""
-
-
-reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
-
-
-def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Limit the memory of this process.  RuntimeError without a GPU."""
-    _library().get_default_memory_pool().set_limit(fraction=fraction)
+    return probe.sensor(what, _index(device))
 
 
 def utilization(device: Any = None) -> int:
-    """NotImplementedError: needs NVML."""
-    raise NotImplementedError("torch.cuda.utilization is not supported: it needs NVML; run nvidia-smi instead")
+    """Percent of the last moments in which the GPU computed.  RuntimeError where NVML does not tell."""
+    return _sensor("utilization", device)
+
+
+def memory_usage(device: Any = None) -> int:
+    """Percent of the last moments in which the GPU's memory was used.  RuntimeError where NVML does not tell."""
+    return _sensor("memory", device)
 
 
 def temperature(device: Any = None) -> int:
-    """NotImplementedError: needs NVML."""
-    raise NotImplementedError("torch.cuda.temperature is not supported: it needs NVML; run nvidia-smi instead")
+    """Degrees Celsius of the GPU.  RuntimeError where NVML does not tell."""
+    return _sensor("temperature", device)
 
 
-# One generator of numbers serves every device: see engine.random.  Without a GPU these do nothing, as in torch.
-
-
-def _random() -> Any:
-    return _importlib.import_module("engine.random")
-
-
-def manual_seed(seed: int) -> None:
-    """Start the GPU's generator anew; nothing without a GPU."""
-    if is_available():
-        _random().manual_seed(seed)
-
-
-manual_seed_all = manual_seed
-
-
-def seed() -> None:
-    """Start the GPU's generator from a random number; nothing without a GPU."""
-    if is_available():
-        _random().seed()
-
-
-seed_all = seed
-
-
-def initial_seed() -> int:
-    """The seed of the GPU's generator."""
-    return _random().initial_seed()
-
-
-def get_rng_state(device: Any = "cuda") -> Any:
-    """The state of the generator.  RuntimeError without a GPU."""
-    _library()
-    return _random().get_rng_state()
-
-
-def get_rng_state_all() -> list:
-    """The states of all GPUs' generators; empty without a GPU."""
-    return [get_rng_state() for _ in range(device_count())]
-
-
-def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Set the state of the generator.  RuntimeError without a GPU."""
-    _library()
-    _random().set_rng_state(new_state)
-
-
-def set_rng_state_all(new_states: Any) -> None:
-    """Set the states of all GPUs' generators."""
-    for state in new_states:
-        set_rng_state(state)
-
-
-class Stream:
-    """A queue of work on the GPU.  RuntimeError without one."""
-
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self._stream = kwargs.get("_stream") or _library().cuda.Stream(non_blocking=True)
-
-    @property
-    def cuda_stream(self) -> int:
-        """The handle, as an integer."""
-        return int(self._stream.ptr)
-
-    def synchronize(self) -> None:
-        """Wait for its work."""
-        self._stream.synchronize()
-
-    def query(self) -> bool:
-        """Whether its work is done."""
-        return bool(self._stream.done)
-
-    def wait_event(self, event: Event) -> None:
-        """Let later work wait for an event."""
-        self._stream.wait_event(event._event)
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Let later work wait for the work that another stream has now."""
-        self._stream.wait_event(stream._stream.record())
-
-    def record_event(self, event: Event | None = None) -> Event:
-        """Mark this point; the event."""
-        event = event or Event()
-        event.record(self)
-        return event
-
-
-class Event:
-    """A mark in a stream.  RuntimeError without a GPU."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        self._event = _library().cuda.Event(block=blocking, disable_timing=not enable_timing)
-
-    def record(self, stream: Stream | None = None) -> None:
-        """Mark the present end of a stream (the current one)."""
-        self._event.record(*(() if stream is None else (stream._stream,)))
-
-    def synchronize(self) -> None:
-        """Wait for the mark."""
-        self._event.synchronize()
-
-    def query(self) -> bool:
-        """Whether the mark was reached."""
-        return bool(self._event.done)
-
-    def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this mark to another."""
-        return float(_library().cuda.get_elapsed_time(self._event, end_event._event))
-
-
-def current_stream(device: Any = None) -> Stream:
-    """The stream in use.  RuntimeError without a GPU."""
-    return Stream(_stream=_library().cuda.get_current_stream())
-
-
-def default_stream(device: Any = None) -> Stream:
-    """The stream used where none is chosen.  RuntimeError without a GPU."""
-    return Stream(_stream=_library().cuda.Stream.null)
-
-
-@contextlib.contextmanager
-def stream(stream: Stream | None) -> Iterator[None]:
-    """A context in which work goes to a stream; None changes nothing."""
-    if stream is None:
-        yield
-    else:
-        with stream._stream:
-            yield
-
-
-StreamContext = stream
-
-
-def is_current_stream_capturing() -> bool:
-    """False: nothing is captured into graphs."""
-    return False
-
-
-class CUDAGraph:
-    """NotImplementedError when it is made: kernels are launched one by one."""
-
-    def __init__(self, keep_graph: bool = False) -> None:
-        raise NotImplementedError("torch.cuda.CUDAGraph is not supported: kernels are launched one by one")
-
-
-class graph:
-    """NotImplementedError: see `CUDAGraph`."""
-
-    def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any) -> None:
-        raise NotImplementedError("torch.cuda.graph is not supported: kernels are launched one by one")
+def power_draw(device: Any = None) -> int:
+    """Milliwatts that the GPU takes.  RuntimeError where NVML does not tell."""
+    return _sensor("power", device)

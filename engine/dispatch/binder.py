@@ -21,7 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import Node, named, registered
-from engine.dispatch import Op, providers
+from engine.dispatch import Op, autocast, providers
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
@@ -38,7 +38,7 @@ def compile_into(
         record.node = node_class(record)
     text = source(record, inplace)
     code = _compiled(text, record.name + "_" * inplace)
-    namespace.update(SHARED)
+    namespace.update(SHARED, autocast_state=autocast.state, cast_operands=autocast.cast_operands)
     namespace["large"] = cpu_kernel(record, large_kernel(record))
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
@@ -194,6 +194,8 @@ def source(record: Op, inplace: bool = False) -> str:
     w.depth = 1
     plan = FormulaReads(record)
     _take_arguments(w, record, inplace)
+    if not inplace and (casting := autocast.line(record)):
+        w(casting)
     _take_arrays(w, record, plan)
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
@@ -352,7 +354,7 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
     else:
         small = f"{first}.__class__ is ndarray and {small}"
     large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
-    return f"(kernel if {small} else {large} if _xp is np else _op.choose(kind_of(_xp)))"
+    return f"(kernel if {small} else {large} if _xp is np else kernel_for(_op, _xp))"
 
 
 def _pointwise(record: Op) -> bool:

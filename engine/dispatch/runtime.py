@@ -245,12 +245,15 @@ def xp_for(*arrays: Any) -> Any:
     return np
 
 
-def kind_of(xp: Any) -> str:
-    """The backend kind of an array module."""
+def kernel_for(record: Op, xp: Any) -> Any:
+    """The kernel of an op for an array module that is not numpy, with what its backend's calls need round it."""
+    backend = getattr(xp, "backend", None)
+    if backend is not None:
+        return backend.kernel(record.choose(backend.kind))
     for backend in backends.registered():
         if backend.xp is xp:
-            return backend.kind
-    return "cpu"
+            return record.choose(backend.kind)
+    return record.kernel
 
 
 def different_devices(first: Any, second: Any) -> None:
@@ -404,7 +407,7 @@ SHARED: dict[str, Any] = dict(
     dtype_class=dtypes.dtype,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, as_result=as_result,
-    registered=registered, hold=hold, INEXACT=INEXACT, kind_of=kind_of, laid_out=laid_out, list_of=list_of,
+    registered=registered, hold=hold, INEXACT=INEXACT, kernel_for=kernel_for, laid_out=laid_out, list_of=list_of,
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,

@@ -9,6 +9,7 @@ from typing import Any
 
 import engine
 from engine._checks import broadcast_shapes
+from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
 from engine.ops.nn import loss as L
@@ -179,6 +180,8 @@ def l1_loss(
     """|input - target|.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
     how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
+    if autocast.state.on:
+        input, target = autocast.cast_operands("l1_loss", (input, target))
     a, b = engine.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b).abs(), weight, input, how, True)

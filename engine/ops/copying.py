@@ -13,6 +13,7 @@ from engine._checks import broadcast_shapes, numel, size_of
 from engine.autograd.graph import Node, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
 from engine.device import CPU, device
+from engine.device import device as make_device
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.grad_mode import mode
@@ -37,13 +38,17 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
     return array.astype(target)
 
 
-def move_array(array: Any, where: device) -> Any:
-    """`array` on a device; itself when it is there already."""
+def move_array(array: Any, where: device, non_blocking: bool = False) -> Any:
+    """`array` on a device; itself when it is there already.  non_blocking: as in `Tensor.to`."""
     source = backends.of_array(array)
     target = backends.of_device(where)
-    if source is target and (where.index is None or source.device_of(array) == where):
-        return array
-    return target.from_host(source.to_host(array), where)
+    if source is target:
+        if where.index is None or source.device_of(array) == where:
+            return array
+        return target.between(array, where)
+    if target is backends.host:
+        return source.to_host(array, non_blocking)
+    return target.from_host(source.to_host(array), where, non_blocking)
 
 
 def same_place(array: Any, where: device) -> bool:
@@ -135,7 +140,7 @@ def clone(xp, input, *, memory_format=None):
         (t(1, 2, 2, 2), None, None, layouts.channels_last, None),
     ]
 )
-def to_copy(xp, input, dtype, where, memory_format, back):
+def to_copy(xp, input, dtype, where, memory_format, back, non_blocking=False):
     """A copy of another dtype, device or layout.  input (*) -> (*).  back: the device to send the gradient to."""
     if dtype is None or dtypes.to_numpy(dtype) == input.dtype:
         result = copy_in_format(xp, input, memory_format)
@@ -146,7 +151,7 @@ def to_copy(xp, input, dtype, where, memory_format, back):
             fresh = empty_in_format(xp, input.shape, target, memory_format, input)
             fresh[...] = result
             result = fresh
-    return result if where is None else move_array(result, where)
+    return result if where is None else move_array(result, where, non_blocking)
 
 
 def converted(
@@ -155,6 +160,7 @@ def converted(
     where: Any = None,
     copy: bool = False,
     memory_format: Any = None,
+    non_blocking: bool = False,
 ) -> Tensor:
     """`tensor` of that dtype, on that device; itself when nothing changes."""
     array = tensor._array
@@ -175,15 +181,16 @@ def converted(
         return tensor
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
         dtype = dtypes.from_numpy(dtype)
-    return to_copy(tensor, dtype, where, memory_format, None if where is None else tensor.device)
+    return to_copy(tensor, dtype, where, memory_format, None if where is None else tensor.device, non_blocking)
 
 
 def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The tensor as `to(dtype)`, `to(device, dtype)` or `to(other)`; itself when nothing changes.  (*) -> (*).
 
-    non_blocking is accepted; copy=True always copies; memory_format lays the result out.
+    non_blocking: a copy between the GPU and pinned memory need not be done when this returns (on the host it is
+    there after `torch.cuda.synchronize()`).  copy=True always copies; memory_format lays the result out.
     """
-    kwargs.pop("non_blocking", None)
+    non_blocking = kwargs.pop("non_blocking", False)
     copy = kwargs.pop("copy", False)
     memory_format = kwargs.pop("memory_format", None)
     dtype, where, other = (
@@ -211,14 +218,14 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
                 "False, *, torch.memory_format memory_format = None), (torch.dtype dtype, ...), (Tensor tensor, ...)"
             )
         if rest:
-            rest.pop(0)  # non_blocking
+            non_blocking = rest.pop(0)
         if rest:
             copy = rest.pop(0)
     if other is not None:
         dtype, where = other.dtype, other.device
     if where is not None and not isinstance(where, device):
         where = device(where)
-    return converted(self, dtype, where, copy, memory_format)
+    return converted(self, dtype, where, copy, memory_format, bool(non_blocking))
 
 
 Tensor.to = _to
@@ -251,7 +258,11 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
     from engine.device import device as make
 
     where = make("cuda" if device is None else device)
-    return converted(self, None, where, False, memory_format)
+    if where.type != "cuda":
+        raise RuntimeError(f"Invalid device, must be cuda device, but got: {where}")
+    if where.index is None:
+        where = backends.of_device(where).current()
+    return converted(self, None, where, False, memory_format, non_blocking)
 
 
 Tensor.cpu, Tensor.cuda = _cpu, _cuda
@@ -408,7 +419,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         else:
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
     array, values = writable(input), src._array
-    store(array, values)
+    store(array, values, non_blocking)
     input._vc[0] += 1
     if mode.enabled:
         mine = input._requires_grad and requires_grad_of(input)
@@ -424,15 +435,16 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return input
 
 
-def store(array: Any, values: Any) -> None:
+def store(array: Any, values: Any, non_blocking: bool = False) -> None:
     """array[...] = values, with torch's checks of shape; any dtype and device."""
     if values.shape != array.shape and broadcast_shapes(array.shape, values.shape) != array.shape:
         raise RuntimeError(
             f"output with shape {list(array.shape)} doesn't match the broadcast shape "
             f"{list(broadcast_shapes(array.shape, values.shape))}"
         )
-    if type(values) is not type(array):
-        values = move_array(values, backends.of_array(array).device_of(array))
+    if type(array) is not np.ndarray or type(values) is not np.ndarray:
+        _store_elsewhere(array, values, non_blocking)
+        return
     if values.dtype.kind == "c" and array.dtype.kind not in "cb":
         warnings.warn(_COMPLEX, stacklevel=3)
         values = values.real
@@ -440,6 +452,21 @@ def store(array: Any, values: Any) -> None:
         with np.errstate(all="ignore"):
             array[...] = values
     else:
+        array[...] = values
+
+
+def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
+    """`store` where one array is not numpy's: each device computes on its own."""
+    backend = backends.of_array(array)
+    if values.dtype.kind == "c" and array.dtype.kind not in "cb":
+        warnings.warn(_COMPLEX, stacklevel=4)
+        values = values.real
+    values = move_array(values, backend.device_of(array), non_blocking)
+    if type(array) is np.ndarray:
+        with np.errstate(all="ignore"):
+            array[...] = values
+        return
+    with backend.inside(backend.device_of(array)):
         array[...] = values
 
 
@@ -594,11 +621,33 @@ composite(method=False)(resize_as_)
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """The tensor in page-locked host memory; on a build without CUDA an error that says so.  (*) -> (*)."""
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    """The tensor in page-locked host memory, from which copies to the GPU need not wait.  (*) -> (*).
+
+    RuntimeError on a machine without a GPU, and for a tensor that is on one.
+    """
+    from engine.backends import cuda
+
+    if not cuda.device_count():
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    if type(self._array) is not np.ndarray:
+        name = dtypes.tensor_type(self.dtype, self.device.type)
+        raise RuntimeError(f"cannot pin '{name}' only dense CPU tensors can be pinned")
+    runtime = backends.of_device(make_device("cuda")).runtime  # type: ignore[attr-defined]
+    if runtime.is_pinned(self._array):
+        return self
+    pinned = runtime.pinned_like(self._array)
+    pinned[...] = self._array
+    return wrap(pinned)
 
 
-Tensor.pin_memory = pin_memory
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Keep the memory of this tensor until the work that `stream` has now is done: it is used there, too."""
+    if not self.is_cuda:
+        raise RuntimeError("record_stream: the tensor is not on a GPU")
+    backends.of_array(self._array).runtime.record_stream(self._array, stream._stream)  # type: ignore[attr-defined]
+
+
+Tensor.pin_memory, Tensor.record_stream = pin_memory, record_stream
 
 
 # --- what the graph needs

@@ -45,7 +45,7 @@ def inside(xp: Any, where: device) -> Any:
     """A context in which `xp` allocates on `where`."""
     if xp is np or where.index is None or where.type != "cuda":
         return nullcontext()
-    return xp.cuda.Device(where.index)
+    return backends.of_device(where).inside(where)
 
 
 def set_default_device(device: Any) -> None:

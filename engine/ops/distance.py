@@ -102,7 +102,7 @@ def general_cdist(xp, x1, x2, p):
     if p == 1:
         return _differences(xp, x1, x2, lambda diff: xp.abs(diff).sum(-1))
     if p == float("inf"):
-        return _differences(xp, x1, x2, lambda diff: xp.abs(diff).max(-1, initial=0))
+        return _differences(xp, x1, x2, lambda diff: xp.abs(diff).max(-1) if diff.shape[-1] else diff.sum(-1))
     return _differences(xp, x1, x2, lambda diff: (xp.abs(diff) ** p).sum(-1) ** (1 / p))
 
 

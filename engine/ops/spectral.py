@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import builtins
-import math
 from typing import Any
 
 import numpy as np
@@ -385,8 +384,7 @@ def istft(
         end = expected - n_fft // 2 if center else expected
     stop = builtins.min(end, expected)
     signal, envelope = signal[:, start:stop], envelope[:, start:stop]
-    low = abs(envelope._array).min(initial=math.inf)
-    if not low > 1e-11:
+    if envelope._array.size and not abs(envelope._array).min() > 1e-11:
         raise RuntimeError(f"{text()} window overlap add min: 1")
     signal = signal / envelope
     if single:

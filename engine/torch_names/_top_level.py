@@ -10,6 +10,7 @@ from typing import Any
 import engine as torch  # `torch.torch`, which some annotations say
 from engine import _foreach, compiler, dtypes
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
+from engine.dispatch.autocast import state as autocast_state
 from engine.nn import functional
 from engine.ops.along import segment_reduce as _segment_reduce  # noqa: F401
 from engine.tensor import Tensor
@@ -323,34 +324,73 @@ def set_warn_always(b: bool) -> None:
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """False: see `engine.amp` for the rule."""
-    return False
+    """Whether an autocast context for a kind of device ("cuda" by default) is active."""
+    return autocast_state.enabled.get(device_type or "cuda", False)
 
 
-is_autocast_cpu_enabled = is_autocast_cache_enabled = is_autocast_enabled
+def is_autocast_cpu_enabled() -> bool:
+    """Whether one for the CPU is active."""
+    return is_autocast_enabled("cpu")
 
 
-def set_autocast_enabled(*args: Any) -> None:
-    """Without effect."""
+def is_autocast_cache_enabled() -> bool:
+    """Whether casts of weights are kept until the outermost context ends."""
+    return autocast_state.caching
 
 
-set_autocast_dtype = set_autocast_cache_enabled = set_autocast_gpu_dtype = set_autocast_cpu_dtype = set_autocast_enabled
-set_autocast_cpu_enabled = clear_autocast_cache = set_autocast_enabled
+def set_autocast_enabled(device_type: Any, enabled: Any = None) -> None:
+    """Switch autocast for a kind of device; `set_autocast_enabled(True)` means "cuda"."""
+    if enabled is None:
+        device_type, enabled = "cuda", device_type
+    autocast_state.enable(device_type, bool(enabled))
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """Switch autocast for the CPU."""
+    autocast_state.enable("cpu", bool(enabled))
+
+
+def set_autocast_dtype(device_type: str, dtype: Any) -> None:
+    """The dtype of later contexts for a kind of device."""
+    autocast_state.types[device_type] = dtype
+
+
+def set_autocast_gpu_dtype(dtype: Any) -> None:
+    """As `set_autocast_dtype("cuda", dtype)`."""
+    autocast_state.types["cuda"] = dtype
+
+
+def set_autocast_cpu_dtype(dtype: Any) -> None:
+    """As `set_autocast_dtype("cpu", dtype)`."""
+    autocast_state.types["cpu"] = dtype
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Keep casts of weights, or not."""
+    autocast_state.caching = bool(enabled)
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of weights."""
+    autocast_state.casts.clear()
 
 
 def get_autocast_dtype(device_type: str = "cuda") -> Any:
-    """The dtype torch would choose."""
-    return dtypes.float16 if device_type == "cuda" else dtypes.bfloat16
+    """The dtype of autocast for a kind of device.  RuntimeError for one without autocast."""
+    found = autocast_state.types.get(device_type)
+    if found is None:
+        raise RuntimeError(f"unsupported device type for autocast: {device_type}")
+    return found
 
 
 def get_autocast_gpu_dtype() -> Any:
-    """float16."""
-    return dtypes.float16
+    """As `get_autocast_dtype("cuda")`."""
+    return autocast_state.types["cuda"]
 
 
 def get_autocast_cpu_dtype() -> Any:
-    """bfloat16."""
-    return dtypes.bfloat16
+    """As `get_autocast_dtype("cpu")`."""
+    return autocast_state.types["cpu"]
 
 
 # --- symbolic sizes: sizes are numbers

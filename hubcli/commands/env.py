@@ -36,7 +36,12 @@ _BACKENDS = {
 
 
 @click.command()
-def env() -> None:
+@click.option(
+    "--check",
+    type=click.Choice(["cuda"]),
+    help="Compare what the GPU computes with the CPU, route by route; the verdict is kept for this GPU and driver.",
+)
+def env(check: str | None) -> None:
     """Show versions, paths and backends, for a bug report."""
     document: dict[str, Any] = {
         "hubcli": __version__,
@@ -53,19 +58,63 @@ def env() -> None:
             "onednn": _onednn(),
         },
         "processor": _processor(),
+        "gpu": _gpu(),
         "libraries": {"git": _git(), **{name: _version(name) for name in _LIBRARIES}},
     }
+    if check is not None:
+        document["check"] = _checked()
     output.Output.current().result(document, lambda: _table(document))
+    wrong = [row["name"] for row in document.get("check", {}).get("rows", []) if row["verdict"] not in ("ok", "off")]
+    if wrong:
+        raise HubError(
+            f"the GPU does not compute what the CPU computes: {', '.join(wrong)}",
+            hint="report it with `hub --json env --check cuda`; use --device cpu meanwhile",
+        )
 
 
 def _table(document: dict[str, Any]) -> str:
     rows = []
     for key, value in document.items():
-        if isinstance(value, dict):
+        if key == "check":
+            rows += [(f"check.{row['name']}", _verdict(row)) for row in value["rows"]]
+        elif isinstance(value, dict):
             rows += [(f"{key}.{name}", _cell(item)) for name, item in value.items()]
         else:
             rows.append((key, str(value)))
     return output.table(rows)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    error = "" if row["error"] is None else f"{row['error']:.1e}, "
+    return f"{row['verdict']} ({error}{row['milliseconds']:.1f} ms) {row['why']}".rstrip()
+
+
+def _gpu() -> dict[str, Any]:
+    """What NVML tells, without starting CUDA: the driver, the CUDA it serves, the cards' names."""
+    from engine.backends.cuda import probe
+
+    found = probe.driver()
+    if found is None:
+        return {"driver": None, "cuda": None, "cards": []}
+    return {"driver": found.version, "cuda": ".".join(map(str, found.cuda)), "cards": list(found.names)}
+
+
+def _checked() -> dict[str, Any]:
+    """The self-test of the GPU.  HubError in one sentence without one."""
+    from dataclasses import asdict
+    from math import isfinite
+
+    from engine.cuda import selftest
+
+    try:
+        rows = selftest.run()
+        identity = selftest.identity()
+    except RuntimeError as error:
+        raise HubError(str(error), hint="docs/gpu.md says what a GPU needs") from None
+    found = [asdict(row) for row in rows]
+    for row in found:
+        row["error"] = row["error"] if isfinite(row["error"]) else None
+    return {"for": identity, "rows": found}
 
 
 def _cell(item: Any) -> str:

@@ -91,8 +91,7 @@ def test_decorators_return_the_function() -> None:
         engine.jit.script(f), engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f),
         engine.jit.export(f), engine.jit.script_if_tracing(f), engine.compile(f), engine.compile(mode="x")(f),
         engine.compiler.disable(f), engine.compiler.disable(recursive=False)(f), engine._dynamo.allow_in_graph(f),
-        engine.amp.custom_fwd(f), engine.amp.custom_fwd(device_type="cuda")(f),
-        engine.cuda.amp.custom_bwd(f), engine.jit._overload_method(f),
+        engine.jit._overload_method(f),
     ):  # fmt: skip
         assert decorated is f
     assert engine.jit.fork(f, 1).wait() == 2
@@ -116,21 +115,6 @@ def test_what_cannot_work_names_the_feature(call) -> None:
         call()
 
 
-def test_autocast_changes_no_dtype_and_the_scaler_passes_through() -> None:
-    x = engine.ones(2, 2)
-    with engine.autocast("cuda", dtype=engine.float16), engine.cuda.amp.autocast():
-        assert (x @ x).dtype is engine.float32 and not engine.is_autocast_enabled()
-    with pytest.raises(RuntimeError, match="unsupported autocast device_type 'gpu'"):
-        engine.autocast("gpu")
-    weight = engine.ones(2, requires_grad=True)
-    scaler, optimizer = engine.amp.GradScaler(), engine.optim.SGD([weight], lr=1.0)
-    scaler.scale(weight.sum()).backward()
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-    assert weight.tolist() == [0.0, 0.0] and scaler.get_scale() == 1.0 and scaler.state_dict() == {}
-
-
 @pytest.mark.skipif(engine.cuda.is_available(), reason="a GPU is there")
 def test_cuda_without_a_gpu_answers_and_refuses() -> None:
     cuda = engine.cuda
@@ -140,7 +124,7 @@ def test_cuda_without_a_gpu_answers_and_refuses() -> None:
     with cuda.device(None), cuda.device(-1), cuda.stream(None):
         pass
     made = lambda: cuda.FloatTensor(2)
-    for call in (cuda.Stream, cuda.Event, cuda.synchronize, cuda.current_device, made, cuda.init):
+    for call in (cuda.Stream, cuda.Event, cuda.synchronize, cuda.current_device, made, cuda.init, cuda.CUDAGraph):
         with pytest.raises(RuntimeError, match=r"device 'cuda' (needs CuPy|is not available)"):
             call()
 
@@ -251,7 +235,6 @@ def test_dtypes_that_are_names_only() -> None:
     "call",
     [
         lambda: engine.nested.nested_tensor([engine.ones(1)]),
-        lambda: engine.cuda.CUDAGraph(),
         lambda: engine.distributed.nn.broadcast(engine.ones(1)),
         lambda: engine.distributed.fsdp.FullyShardedDataParallel(engine.nn.Linear(1, 1)),
         lambda: engine.distributed.init_device_mesh("cpu", (1,)),

@@ -1,10 +1,11 @@
-"""CUDA through CuPy: the only place that imports cupy, inside functions.
+"""CUDA through CuPy, which `runtime.py` alone imports, at first use.
 
 `load()` gives the backend or one sentence that says why there is none.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -25,52 +26,80 @@ from engine.backends.cuda.flags import matmul as matmul
 from engine.backends.cuda.flags import mem_efficient_sdp_enabled as mem_efficient_sdp_enabled
 from engine.backends.cuda.flags import preferred_linalg_library as preferred_linalg_library
 from engine.backends.cuda.flags import sdp_kernel as sdp_kernel
+from engine.backends.cuda.runtime import device_count as device_count
 from engine.device import device
+
+_devices: dict[int, device] = {}
+
+
+def device_at(index: int) -> device:
+    """`cuda:index`, one object a device."""
+    found = _devices.get(index)
+    if found is None:
+        found = _devices[index] = device("cuda", index)
+    return found
 
 
 class CudaBackend(Backend):
     """CuPy arrays; `device_of` names the GPU."""
 
     def __init__(self, cupy: Any) -> None:
-        super().__init__("cuda", cupy, cupy.ndarray)
-        self.cupy = cupy
+        from engine.backends.cuda import runtime
+        from engine.backends.cuda.array_module import ArrayModule
+
+        super().__init__("cuda", ArrayModule(cupy, self), cupy.ndarray)
+        self.cupy, self.runtime = cupy, runtime
+        self._guarded: dict[Any, Any] = {}
+        count = runtime.state.device_count
+        self._modules = [
+            ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)
+        ]  # fmt: skip
+        self._one = count == 1
 
     def device_of(self, array: Any) -> device:
-        return device("cuda", array.device.id)
+        return device_at(array.data.device_id)
 
-    def from_host(self, array: np.ndarray, where: device) -> Any:
-        index = self.cupy.cuda.Device().id if where.index is None else where.index
-        with self.cupy.cuda.Device(index):
-            return self.cupy.asarray(array)
+    def from_host(self, array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
+        return self.runtime.to_device(np.asarray(array), where.index, non_blocking)
 
-    def to_host(self, array: Any) -> np.ndarray:
-        return self.cupy.asnumpy(array)
+    def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
+        return self.runtime.to_host(array, non_blocking)
+
+    def xp_at(self, array: Any) -> Any:
+        """The array module whose new arrays are on the GPU of `array`."""
+        return self.xp if self._one else self._modules[array.data.device_id]
+
+    def current(self) -> device:
+        return device_at(int(self.cupy.cuda.runtime.getDevice()))
+
+    def between(self, array: Any, where: device) -> Any:
+        return self.runtime.between(array, where.index)
+
+    def inside(self, where: device) -> Any:
+        return self.runtime.on_device(where.index)
+
+    def is_pinned(self, array: Any) -> bool:
+        return self.runtime.is_pinned(array)
 
     def pointer(self, array: Any) -> int:
         return array.data.ptr
 
+    def synchronize(self) -> None:
+        """Wait for the current GPU."""
+        self.cupy.cuda.Device().synchronize()
 
-def device_count() -> int:
-    """The number of usable GPUs; 0 without CuPy, a driver or a card."""
-    try:
-        import cupy
-
-        return int(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # cupy absent, no driver, no device: each has its own class, all mean none
-        return 0
+    def kernel(self, function: Any) -> Any:
+        """A kernel of an op with what a call on a GPU needs round it: the device of its operands, one for all."""
+        if self._one:
+            return function
+        found = self._guarded.get(function)
+        if found is None:
+            found = self._guarded[function] = self.runtime.on_operands_device(function)
+        return found
 
 
 def load() -> CudaBackend:
-    """The CUDA backend.  Raises RuntimeError in one sentence when CuPy or a GPU is missing."""
-    try:
-        import cupy
-    except ImportError:
-        raise RuntimeError(
-            "device 'cuda' needs CuPy, which is not installed: pip install 'hubcli[cuda13]' (or cuda12), or use "
-            "device='cpu'"
-        ) from None
-    if device_count() == 0:
-        raise RuntimeError(
-            "device 'cuda' is not available: CuPy is installed but finds no NVIDIA GPU or driver; use device='cpu'"
-        )
-    return CudaBackend(cupy)
+    """The CUDA backend.  Raises RuntimeError in one sentence when CuPy, a driver or a GPU is missing."""
+    from engine.backends.cuda import runtime
+
+    return CudaBackend(runtime.library())

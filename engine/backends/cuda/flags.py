@@ -34,6 +34,10 @@ class _Matmul:
     allow_fp16_accumulation = False
     fp32_precision = "none"
 
+    def tf32(self) -> bool:
+        """Whether products of float32 may round their operands to 10 bits (`set_float32_matmul_precision`, too)."""
+        return self.allow_tf32 or self.fp32_precision == "tf32"
+
 
 class _PlanCache:
     """`torch.backends.cuda.cufft_plan_cache`."""

@@ -1,4 +1,4 @@
-"""torch.cuda.amp's names: see `engine.amp` for the rule."""
+"""torch.cuda.amp's names: those of `engine.amp` for CUDA."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 
 class autocast(amp.autocast):
-    """`amp.autocast("cuda")`, inert."""
+    """`amp.autocast("cuda")`."""
 
     def __init__(self, enabled: bool = True, dtype: Any = dtypes.float16, cache_enabled: bool = True) -> None:
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
 class GradScaler(amp.GradScaler):
-    """`amp.GradScaler("cuda")`, a pass-through."""
+    """`amp.GradScaler("cuda")`."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class GradScaler(amp.GradScaler):
 
 
 def custom_fwd(fwd: Callable | None = None, *, cast_inputs: Any = None) -> Any:
-    """The function itself."""
-    return amp.custom_fwd(fwd)
+    """`amp.custom_fwd(device_type="cuda")`."""
+    return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable | None = None) -> Any:
-    """The function itself."""
-    return amp.custom_bwd(bwd)
+    """`amp.custom_bwd(device_type="cuda")`."""
+    return amp.custom_bwd(bwd, device_type="cuda")

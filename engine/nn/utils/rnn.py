@@ -138,7 +138,7 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Pack (T, N, *), or (N, T, *) with batch_first; lengths decrease unless enforce_sorted=False sorts them."""
     if not isinstance(lengths, Tensor):
-        lengths = engine.as_tensor(lengths, dtype=engine.int64)
+        lengths = engine.as_tensor(lengths, dtype=engine.int64, device="cpu")
     elif lengths.device.type != "cpu":
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} "
@@ -183,7 +183,7 @@ def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> 
     flat = input.reshape(steps * batch, *input.shape[2:])
     index = engine.tensor(rows, dtype=engine.int64, device=input.device)
     data = name_node(flat.index_select(0, index), "PackPaddedSequenceBackward0")
-    return data, engine.tensor(sizes, dtype=engine.int64)
+    return data, engine.tensor(sizes, dtype=engine.int64, device="cpu")
 
 
 def pad_packed_sequence(
@@ -216,7 +216,9 @@ def _pad_packed_sequence(
     index = engine.tensor(rows, dtype=engine.int64, device=data.device)
     flat = data.detach().new_full((total_length * batch, *data.shape[1:]), padding_value)
     padded = flat.index_copy(0, index, data).reshape(total_length, batch, *data.shape[1:])
-    lengths = engine.tensor([builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64)
+    lengths = engine.tensor(
+        [builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64, device="cpu"
+    )
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 

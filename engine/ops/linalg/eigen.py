@@ -44,7 +44,7 @@ def _refuse_phase(diagonal: Tensor, scale: Tensor, name: str, what: str) -> None
         return
     imaginary = abs(diagonal._array.imag)
     limit = 1e-2 if diagonal._array.dtype.itemsize == 8 else 1e-4
-    if not bool((imaginary <= limit * (1 + abs(scale._array).max(initial=0))).all()):
+    if diagonal._array.size and not bool((imaginary <= limit * (1 + abs(scale._array).max())).all()):
         raise RuntimeError(
             f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
             "loss function depends on this quantity, so it is ill-defined."
@@ -487,7 +487,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     values = linalg_svdvals(A.detach())
     nothing = A.detach().new_zeros((0,))
     size = values._array
-    largest = size.max(-1, initial=0) if size.shape[-1] else size.sum(-1)
+    largest = size.max(-1) if size.shape[-1] else size.sum(-1)
     ranks = (size > (largest * limit)[..., None]).sum(-1, dtype=xp.int64)
     from engine.tensor import wrap
 

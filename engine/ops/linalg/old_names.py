@@ -180,7 +180,7 @@ def pstrf(xp, input, upper=True, tol=-1):
     factor = xp.zeros_like(full)
     limit = float(tol)
     if limit < 0:
-        limit = n * xp.finfo(input.dtype).eps * builtins.max(float(xp.diagonal(full).max(initial=0)), 0.0)
+        limit = n * xp.finfo(input.dtype).eps * builtins.max(float(xp.diagonal(full).max()) if n else 0.0, 0.0)
     for j in range(n):
         best = int(xp.diagonal(full)[j:].argmax()) + j
         for array in (full, factor):

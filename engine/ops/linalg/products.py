@@ -45,7 +45,9 @@ def refuse_dtype(array: Any, name: str) -> None:
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
-    """`a @ b` for arrays of one dtype; 16-bit floats through float32."""
+    """`a @ b` for arrays of one dtype; 16-bit floats through float32, but where the array module knows better."""
+    if xp is not np and (own := getattr(xp, "product", None)) is not None and (found := own(a, b)) is not None:
+        return found
     dtype = a.dtype
     if dtype.itemsize == 2 and dtype.kind in "fV":
         return xp.matmul(a.astype(_F32), b.astype(_F32)).astype(dtype)
@@ -143,7 +145,7 @@ def mm(xp, input, mat2):
     if input.shape[1] != mat2.shape[0]:
         check_matrices(input, mat2)
     dtype = input.dtype
-    if (dtype is _F32 or dtype is _F64) and mat2.dtype is dtype and input.flags.forc and mat2.flags.forc:
+    if (dtype is _F32 or dtype is _F64) and mat2.dtype is dtype and input.flags.forc and mat2.flags.forc and xp is np:
         return input.dot(mat2)  # as in `product`
     check_same(input, mat2)
     refuse_dtype(input, "addmm_impl_cpu_")
@@ -216,7 +218,7 @@ def mv(xp, input, vec):
     """
     dtype = input.dtype
     if (dtype is _F32 or dtype is _F64) and vec.dtype is dtype and input.ndim == 2 and input.shape[1:] == vec.shape:
-        return straight(xp, input).dot(vec)
+        return straight(xp, input).dot(vec) if xp is np else product(xp, input, vec)
     if dtype is not vec.dtype or dtype.kind != "f" or input.ndim != 2 or input.shape[1:] != vec.shape:
         check_mv("mv", input, vec, input.shape[0] if input.ndim else 0)
     return product(xp, input, vec)
@@ -250,7 +252,7 @@ def dot(xp, input, tensor):
     """
     dtype = input.dtype
     if (dtype is _F32 or dtype is _F64) and tensor.dtype is dtype and input.ndim == 1 and input.shape == tensor.shape:
-        return input.dot(tensor)
+        return input.dot(tensor) if xp is np else product(xp, input, tensor)
     _check_vectors(input, tensor)
     refuse_dtype(input, "dot")
     return product(xp, input, tensor)
@@ -513,7 +515,8 @@ def linear(xp, input, weight, bias=None):
         if bias.ndim < 2:
             expandable(bias, (rows.shape[0], weight.shape[0]))
     if dtype is _F32 or dtype is _F64:
-        result = straight(xp, rows).dot(straight(xp, turned))  # as in `product`
+        # as in `product`
+        result = straight(xp, rows).dot(straight(xp, turned)) if xp is np else product(xp, rows, turned)
         if bias is not None and bias.ndim < 2:
             result += bias
     else:

@@ -26,7 +26,7 @@ def _degrees(xp: Any, x: Any, n: Any, first: Callable[[Any], Any], step: _Step) 
     """p_n(x) for p_0 = 1, p_1 = first(x), p_(k + 1) = step(x, k, p_k, p_(k - 1)).  x (*a), n (*b) -> (broadcast)."""
     kind = next(a.dtype for a in (x, n) if hasattr(a, "ndim"))
     x, n = xp.asarray(x, kind), xp.trunc(xp.asarray(n, kind))
-    last = int(n.max(initial=-1))
+    last = int(n.max()) if n.size else -1
     before, now = xp.ones_like(x), first(x)
     found = xp.where(n == 0, before, 0 * x)  # nan stays nan
     for k in range(1, last + 1):

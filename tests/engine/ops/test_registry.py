@@ -24,7 +24,6 @@ from engine.autograd.gradcheck import gradcheck, gradgradcheck
 from engine.dispatch import COMPOSITES, OPS, binder
 from engine.tensor import Tensor, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
-from tests.engine.standin import StandIn
 
 ALL = cases()
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -217,36 +216,6 @@ def test_non_contiguous_inputs(case: Case) -> None:
     if case.op is not None and case.name in ("as_strided", "as_strided_relative"):
         return
     close(found, case.call(), 1e-10, 1e-10)
-
-
-@every(is_op)
-def test_stand_in_array_module(case: Case) -> None:
-    """The op on arrays that refuse numpy; see standin.py."""
-    stand_in = StandIn()
-    backends.register(stand_in)
-    try:
-
-        def moved(t: Tensor) -> Tensor:
-            result = wrap(stand_in.from_host(t._array, None))
-            result._requires_grad = t.requires_grad
-            return result
-
-        args, kwargs = case.seeded()
-        if not tensors_of([args, kwargs]):
-            return
-        found = case.function(*mapped(args, moved), **mapped(kwargs, moved))
-        for t in tensors_of(found):
-            assert type(t._array) is stand_in.array_type, "the result left the device"
-        if case.deterministic:
-            close(found, case.call())
-        results = [t for t in tensors_of(found) if t.requires_grad and t.dtype.is_floating_point]
-        if results and case.op.differentiable:
-            total = results[0].sum()
-            for r in results[1:]:
-                total = total + r.sum()
-            total.backward()
-    finally:
-        backends.unregister(stand_in)
 
 
 def _float32(value: Any) -> Any:

@@ -24,6 +24,7 @@ def test_document(hub_root: Path) -> None:
         "paths",
         "backends",
         "processor",
+        "gpu",
         "libraries",
     ]
     assert made["hubcli"] == __version__ and made["paths"]["hub_dir"] == str(hub_root)
@@ -55,3 +56,32 @@ def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "version", fail)
     made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)
     assert made["libraries"]["git"] is None
+
+
+def test_check_cuda_without_a_gpu_is_one_sentence() -> None:
+    import engine
+
+    if engine.cuda.is_available():
+        return
+    result = CliRunner().invoke(cli.hub, ["env", "--check", "cuda"])
+    assert result.exit_code == 1 and "device 'cuda' " in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.cuda
+def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.cuda import selftest
+    from tests.engine import standin
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(selftest, "CHECKS", {n: selftest.CHECKS[n] for n in ("pooling", "copies")})
+    with standin.running():
+        made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env", "--check", "cuda"]).stdout)
+        assert [row["verdict"] for row in made["check"]["rows"]] == ["ok", "ok"]
+        assert "check.copies" in CliRunner().invoke(cli.hub, ["env", "--check", "cuda"]).stdout
+
+        def broken(where: str) -> list:
+            raise RuntimeError("no kernel")
+
+        monkeypatch.setitem(selftest.CHECKS, "pooling", (0.0, lambda w: [] if w == "cpu" else broken(w), ()))
+        result = CliRunner().invoke(cli.hub, ["env", "--check", "cuda"])
+        assert result.exit_code == 1 and "does not compute what the CPU computes: pooling" in result.stderr

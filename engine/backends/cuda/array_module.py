@@ -1,0 +1,170 @@
+"""`xp` on CUDA: CuPy's module, and what the ops use of numpy that CuPy lacks, made of what it has.
+
+The gaps, in CuPy 14: `accumulate` of maximum, minimum and logaddexp; `ufunc.at` for products and for types without an
+atomic; numbers made into arrays by a copy from the host, which a captured graph cannot hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda import gemm
+
+__all__ = ["ArrayModule"]
+
+# types with an atomic of CuPy's, by ufunc; others go through the type named by `_wider`
+_ATOMICS = {
+    "add": frozenset(["int32", "int64", "uint32", "uint64", "float16", "float32", "float64"]),
+    "maximum": frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"]),
+    "minimum": frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"]),
+    "multiply": frozenset(),
+}
+_WIDER = {
+    "bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "float16": "float32",
+    "bfloat16": "float32",
+}  # fmt: skip
+
+
+# functions whose result is on the current device, whatever their operands
+_MAKERS = (
+    "arange", "array", "asarray", "ascontiguousarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
+    "ones", "ones_like", "zeros", "zeros_like", "concatenate", "stack", "where",
+)  # fmt: skip
+
+
+def _made_inside(inside: Any, function: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        with inside():
+            return function(*args, **kwargs)
+
+    return make
+
+
+class ArrayModule:
+    """CuPy's names; those of `_Ufunc`, `asarray` and `array` are the engine's."""
+
+    def __init__(self, library: Any, backend: Any, inside: Any = None) -> None:
+        """inside(): a context of the device on which arrays are made; None: the current one."""
+        self._library, self.backend = library, backend
+        if inside is not None:
+            for name in _MAKERS:
+                setattr(self, name, _made_inside(inside, getattr(self, name)))
+        for name in ("add", "subtract", "multiply", "maximum", "minimum", "logaddexp"):
+            setattr(self, name, _Ufunc(self, getattr(library, name), name))
+        self.ndarray = library.ndarray
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._library, name)
+        if not name.startswith("__"):
+            setattr(self, name, found)
+        return found
+
+    def asarray(self, a: Any, dtype: Any = None, **options: Any) -> Any:
+        """cupy.asarray; a number is filled in by a kernel."""
+        if isinstance(a, bool | int | float | complex | np.generic):
+            dtype = np.asarray(a).dtype if dtype is None else dtype
+            return self._library.full((), a.item() if isinstance(a, np.generic) else a, dtype)
+        return self._library.asarray(a, dtype, **options)
+
+    def product(self, a: Any, b: Any) -> Any:
+        """a @ b by `gemm`; None where that does not serve."""
+        if a.ndim == 2 and b.ndim == 1 and gemm.serves(a, column := b[:, None]):
+            return gemm.matmul(a, column)[:, 0]
+        if a.ndim == b.ndim == 1 and gemm.serves(row := a[None], column := b[:, None]):
+            return gemm.matmul(row, column)[0, 0]
+        if a.ndim == 1 and b.ndim == 2 and gemm.serves(row := a[None], b):
+            return gemm.matmul(row, b)[0]
+        return gemm.matmul(a, b) if gemm.serves(a, b) else None
+
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        """cupy.matmul; by `gemm`, where that serves."""
+        if gemm.serves(a, b):
+            return gemm.matmul(a, b, out)
+        return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
+
+    def array(self, a: Any, dtype: Any = None, **options: Any) -> Any:
+        """cupy.array, as `asarray`."""
+        if not options and isinstance(a, bool | int | float | complex | np.generic):
+            return self.asarray(a, dtype)
+        return self._library.array(a, dtype, **options)
+
+
+class _Ufunc:
+    """A ufunc of CuPy's with all of numpy's methods that the ops call."""
+
+    def __init__(self, xp: ArrayModule, ufunc: Any, name: str) -> None:
+        self._xp, self._ufunc, self._name = xp, ufunc, name
+        self.nin, self.nout = 2, 1
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._ufunc(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ufunc, name)
+
+    def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Over one dim or several."""
+        if self._name in ("add", "multiply"):
+            return self._ufunc.reduce(array, axis, dtype, out, keepdims)
+        if self._name == "logaddexp":
+            raise NotImplementedError("logaddexp.reduce: ops use logsumexp")
+        found = (array.max if self._name == "maximum" else array.min)(axis, keepdims=keepdims)
+        return found if dtype is None else found.astype(dtype)
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None) -> Any:
+        """Running results along a dim: log2(n) steps, each joining runs of twice the length."""
+        if self._name in ("add", "multiply"):
+            return self._ufunc.accumulate(array, axis, dtype)
+        found = array.copy() if dtype is None else array.astype(dtype)
+        lines = found if axis in (found.ndim - 1, -1) else found.swapaxes(axis, -1)
+        step = 1
+        while step < lines.shape[-1]:
+            lines[..., step:] = self._ufunc(lines[..., step:], lines[..., :-step])
+            step *= 2
+        return found
+
+    def at(self, array: Any, indices: Any, values: Any = None) -> None:
+        """array[indices] = ufunc(array[indices], values), each index as often as it occurs."""
+        name = array.dtype.name
+        if self._name == "subtract":  # only of two integer types in CuPy
+            self._xp.add.at(array, indices, -values)
+        elif name in _ATOMICS[self._name]:
+            self._ufunc.at(array, indices, values)
+        elif self._name == "multiply":
+            self._in_rounds(array, indices, values)
+        elif array.dtype.kind == "c":  # sums of both parts
+            values = self._xp.asarray(values, array.dtype)
+            self.at(array.real, indices, values.real)
+            self.at(array.imag, indices, values.imag)
+        else:
+            wide = array.astype(_WIDER[name])
+            if hasattr(values, "astype"):
+                values = values.astype(wide.dtype)
+            self._ufunc.at(wide, indices, values)
+            array[...] = wide.astype(bool) if name == "bool" else wide
+
+    def _in_rounds(self, array: Any, indices: Any, values: Any) -> None:
+        """Every index once a round: its k-th occurrence in round k."""
+        xp = self._xp
+        parts = indices if isinstance(indices, tuple) else (indices,)
+        numbers = xp.arange(array.size).reshape(array.shape)[parts]
+        shape = numbers.shape
+        flat = numbers.reshape(-1)
+        if not flat.size:
+            return
+        values = xp.broadcast_to(xp.asarray(values, array.dtype), shape).reshape(-1)
+        order = xp.argsort(flat, kind="stable")
+        ordered = flat[order]
+        positions = xp.arange(flat.size)
+        begins = xp.searchsorted(ordered, ordered)
+        rank = positions - begins
+        cells = array if array.flags.c_contiguous else array.copy()
+        line = cells.reshape(-1)
+        for k in range(int(rank.max()) + 1):
+            chosen = rank == k
+            at = ordered[chosen]
+            line[at] = line[at] * values[order[chosen]]
+        if cells is not array:
+            array[...] = cells

@@ -1,0 +1,401 @@
+"""`python -m engine.cuda.selftest`: does this GPU compute what the CPU computes?
+
+Each route of the engine on CUDA (a family of ops, a way of copying, streams, graphs) runs once here and once on the CPU
+on the same numbers.  The verdict is kept for this GPU, driver and CuPy; a kernel of the engine's own whose numbers
+differ is switched off, in this process and, by that verdict, in later ones: the op's plain form serves instead.
+
+Note [Verdicts]
+A verdict is a file of the user's cache folder, named by a digest of the GPU's name, the driver, CuPy, its CUDA and the
+engine's version: another driver or engine has none, and is tested anew when asked to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import engine
+from engine.cuda._device import library, runtime
+from engine.dispatch import OPS
+from engine.version import engine_version
+
+__all__ = ["CHECKS", "Row", "apply_verdict", "identity", "main", "run", "table"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route: "ok", "differs", "failed" (with why) or "off" (its kernel differs, the plain form is right)."""
+
+    name: str
+    verdict: str
+    error: float
+    milliseconds: float
+    why: str = ""
+
+
+CHECKS: dict[str, tuple[float, Callable[[str], list[Any]], tuple[str, ...]]] = {}
+
+
+def check(tolerance: float, *ops: str) -> Any:
+    """Register a route: results on a device as a list of Tensors; `ops` whose own CUDA kernels it judges."""
+
+    def register(function: Callable[[str], list[Any]]) -> Any:
+        CHECKS[function.__name__.replace("_", " ")] = (tolerance, function, ops)
+        return function
+
+    return register
+
+
+def _real(where: str, *shape: int, dtype: Any = None, seed: int = 0) -> Any:
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return engine.tensor(values).to(dtype or engine.float32).to(where)
+
+
+def _with_gradients(function: Callable[..., Any], *leaves: Any) -> list[Any]:
+    """The result and the gradients of a weighted sum of it."""
+    leaves = tuple(leaf.detach().requires_grad_() for leaf in leaves)
+    result = function(*leaves)
+    weight = engine.linspace(-1, 1, result.numel()).to(result.device, result.dtype).reshape(result.shape)
+    return [result, *engine.autograd.grad((result * weight).float().sum(), leaves)]
+
+
+@check(1e-5, "add", "mul", "exp", "tanh", "sigmoid", "gelu", "relu", "softplus")
+def pointwise(where: str) -> list[Any]:
+    """Arithmetic and activations, broadcast, with gradients."""
+    F = engine.nn.functional
+    x, y = _real(where, 33, 65), _real(where, 65, seed=1)
+    return _with_gradients(lambda a, b: F.gelu(a * b + 1).tanh() + F.softplus(a).exp() * 1e-2 + F.relu(b), x, y)
+
+
+@check(1e-4, "sum", "mean", "var", "amax", "prod_dim")
+def reductions(where: str) -> list[Any]:
+    """Sums, means, variances and extremes over rows, columns and all."""
+    x = _real(where, 65, 130)
+    return [x.sum(), x.mean(0), x.var(1), x.amax(1), x.argmin(0), x.std(), (x > 0).all(), x.cumsum(1), x.logsumexp(1)]
+
+
+@check(1e-5, "softmax", "log_softmax")
+def softmax(where: str) -> list[Any]:
+    """Softmax and its logarithm, with gradients."""
+    F = engine.nn.functional
+    return _with_gradients(lambda a: F.softmax(a, 1) + F.log_softmax(a, 0), _real(where, 40, 70))
+
+
+@check(1e-4, "native_layer_norm", "batch_norm_train", "normalize_groups")
+def normalisation(where: str) -> list[Any]:
+    """Layer, group and batch norm, with gradients."""
+    F = engine.nn.functional
+    x = _real(where, 4, 6, 8, 8)
+    layer = _with_gradients(lambda a: F.layer_norm(a, (8, 8)), x)
+    return layer + _with_gradients(lambda a: F.group_norm(a, 2) + F.batch_norm(a, None, None, training=True), x)
+
+
+@check(1e-4, "gemm", "mm", "bmm", "linear", "addmm")
+def products(where: str) -> list[Any]:
+    """Matrix products in float32: plain, batched, transposed, linear layers with gradients."""
+    a, b = _real(where, 5, 33, 40), _real(where, 5, 40, 17, seed=1)
+    linear = _with_gradients(engine.nn.functional.linear, a[0], _real(where, 9, 40, seed=2), _real(where, 9, seed=3))
+    return [a @ b, a[0] @ b[0], b[0].t() @ a[0].t(), a @ b[0], engine.einsum("bij,bjk->ik", a, b), *linear]
+
+
+@check(2e-2, "gemm", "mm", "bmm", "linear")
+def products_in_16_bits(where: str) -> list[Any]:
+    """Matrix products in float16 and bfloat16, plain and batched."""
+    found = []
+    for dtype in (engine.float16, engine.bfloat16):
+        a, b = _real(where, 3, 16, 24, dtype=dtype), _real(where, 3, 24, 8, dtype=dtype, seed=1)
+        found += [a @ b, a[0] @ b[0], engine.nn.functional.linear(a, b[0].t().contiguous())]
+    return found
+
+
+@check(1e-4, "convolution")
+def convolution(where: str) -> list[Any]:
+    """Convolution, grouped and transposed, with gradients."""
+    F = engine.nn.functional
+    x, w = _real(where, 2, 4, 9, 9), _real(where, 6, 2, 3, 3, seed=1)
+    first = _with_gradients(lambda a, b: F.conv2d(a, b, stride=2, padding=1, groups=2), x, w)
+    return first + _with_gradients(lambda a, b: F.conv_transpose2d(a, b, stride=2), x, _real(where, 4, 3, 3, 3, seed=2))
+
+
+@check(1e-5)
+def pooling(where: str) -> list[Any]:
+    """Largest and mean of windows, with gradients."""
+    F = engine.nn.functional
+    x = _real(where, 2, 3, 8, 9)
+    return _with_gradients(lambda a: F.max_pool2d(a, 2) + F.avg_pool2d(a, 2), x) + [F.adaptive_avg_pool2d(x, 3)]
+
+
+@check(1e-4, "attention")
+def attention(where: str) -> list[Any]:
+    """Scaled dot product attention, causal, with gradients."""
+    q, k, v = (_real(where, 2, 3, 7, 8, seed=i) for i in range(3))
+    sdpa = engine.nn.functional.scaled_dot_product_attention
+    return _with_gradients(lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v)
+
+
+@check(1e-4, "lstm_layer", "gru_layer")
+def recurrent(where: str) -> list[Any]:
+    """LSTM and GRU, with gradients of the input."""
+    found = []
+    for kind in (engine.nn.LSTM, engine.nn.GRU):
+        engine.manual_seed(1)
+        module = kind(5, 4, bidirectional=True).to(where)
+        found += _with_gradients(lambda a, m=module: m(a)[0], _real(where, 6, 3, 5))
+    return found
+
+
+@check(1e-5, "embedding", "embedding_dense_backward", "index_add")
+def indexing(where: str) -> list[Any]:
+    """Embedding, gather, scatter, masks, sort, with repeated indices."""
+    x = _real(where, 11, 6)
+    index = engine.tensor(np.random.default_rng(4).integers(0, 11, 20)).to(where)
+    rows = _with_gradients(lambda a: engine.nn.functional.embedding(index, a), x)
+    added = x.index_add(0, index, _real(where, 20, 6, seed=5))
+    return [*rows, added, x[index], x[x > 0], x.sort(0)[0], x.topk(3, 1)[0], x.gather(0, index[:6][None]), x.unique()]
+
+
+@check(1e-5)
+def losses(where: str) -> list[Any]:
+    """Cross entropy and others, with gradients."""
+    F = engine.nn.functional
+    x = _real(where, 8, 5)
+    target = engine.tensor(np.random.default_rng(6).integers(0, 5, 8)).to(where)
+    return _with_gradients(lambda a: F.cross_entropy(a, target).reshape(1) + F.mse_loss(a, a.detach() + 1), x)
+
+
+@check(1e-5)
+def random_numbers(where: str) -> list[Any]:
+    """The same numbers for the same seed."""
+    engine.manual_seed(17)
+    return [engine.rand(100, device=where), engine.randn(33, device=where), engine.randint(0, 99, (20,), device=where)]
+
+
+@check(1e-4)
+def spectral_and_linear_algebra(where: str) -> list[Any]:
+    """FFT, and solutions, determinants and factors of matrices."""
+    x = _real(where, 6, 6) + 6 * engine.eye(6).to(where)
+    spectrum = engine.fft.rfft(_real(where, 4, 16))
+    return [spectrum.real, spectrum.imag, engine.linalg.solve(x, x[0]), engine.linalg.det(x), engine.linalg.svdvals(x)]
+
+
+@check(1e-4)
+def optimizers(where: str) -> list[Any]:
+    """Three steps of Adam and SGD with momentum."""
+    found = []
+    for make in (
+        lambda p: engine.optim.Adam([p], 0.1), lambda p: engine.optim.SGD([p], 0.1, momentum=0.9),
+    ):  # fmt: skip
+        p = _real(where, 10).requires_grad_()
+        optimizer = make(p)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (p**2).sum().backward()
+            optimizer.step()
+        found.append(p)
+    return found
+
+
+@check(0.0)
+def copies(where: str) -> list[Any]:
+    """To the GPU and back: strided, pinned, not blocking."""
+    x = _real("cpu", 7, 8, 9)
+    if where == "cpu":
+        return [x.transpose(0, 2), x, x[:, ::2]]
+    pinned = x.pin_memory().to(where, non_blocking=True)
+    back = pinned.to("cpu", non_blocking=True)
+    engine.cuda.synchronize()
+    return [x.transpose(0, 2).to(where), back, x.to(where)[:, ::2]]
+
+
+@check(1e-6)
+def streams_and_events(where: str) -> list[Any]:
+    """Work on a second stream, ordered by waits."""
+    x = _real(where, 1000)
+    if where == "cpu":
+        return [x * 2 + 1]
+    side = engine.cuda.Stream()
+    side.wait_stream(engine.cuda.current_stream())
+    with engine.cuda.stream(side):
+        y = x * 2
+        done = side.record_event()
+    done.wait()
+    return [y + 1]
+
+
+@check(1e-6)
+def captured_graphs(where: str) -> list[Any]:
+    """A graph of pointwise work and a reduction, replayed on other numbers."""
+    x = _real(where, 64, 8)
+    if where == "cpu":
+        return [(x * 3).tanh().sum(1)]
+    static = engine.zeros_like(x)
+    (static * 3).tanh().sum(1)  # kernels are compiled before the capture
+    graph = engine.cuda.CUDAGraph()
+    with engine.cuda.graph(graph):
+        result = (static * 3).tanh().sum(1)
+    static.copy_(x)
+    graph.replay()
+    return [result]
+
+
+# --- running
+
+
+def _host(tensor: Any) -> np.ndarray:
+    array = tensor.detach().cpu()
+    return (array.float() if array.dtype in (engine.bfloat16, engine.float16) else array).numpy()
+
+
+def _difference(found: list[Any], wanted: list[Any]) -> float:
+    """The largest difference of two lists of Tensors, relative to the size of the values where that is above 1."""
+    worst = 0.0
+    for a, b in zip(found, wanted, strict=True):
+        x, y = np.asarray(_host(a), np.float64), np.asarray(_host(b), np.float64)
+        if x.shape != y.shape or a.dtype is not b.dtype:
+            return float("inf")
+        if x.size:
+            scale = max(1.0, float(np.abs(y).max()))
+            difference = np.abs(x - y).max() / scale
+            worst = max(worst, float("inf") if np.isnan(difference) else float(difference))
+    return worst
+
+
+def _row(name: str, off: set[str]) -> Row:
+    tolerance, function, ops = CHECKS[name]
+    wanted = function("cpu")
+    began = time.perf_counter()
+    try:
+        error = _difference(function("cuda"), wanted)
+        why = ""
+    except Exception as failure:  # whatever a library raises is the finding
+        error, why = float("inf"), " ".join(f"{type(failure).__name__}: {failure}".split())[:200]
+    took = (time.perf_counter() - began) * 1000
+    if error <= tolerance:
+        return Row(name, "ok", error, took)
+    own = [op for op in ops if op in OPS and "cuda" in OPS[op].kernels]
+    routes = {op for op in ops if op not in OPS} - runtime().state.off
+    if own or routes:
+        kept = {op: OPS[op].kernels.pop("cuda") for op in own}
+        runtime().state.off |= routes
+        try:
+            plain = _difference(function("cuda"), wanted)
+        except Exception:  # the plain form fails as well
+            plain = float("inf")
+        if plain <= tolerance:
+            off.update(own, routes)
+            named = ", ".join([*own, *sorted(routes)])
+            return Row(name, "off", error, took, f"own kernels of {named} are not used; {why}".rstrip("; "))
+        runtime().state.off -= routes
+        for op, kernel in kept.items():
+            OPS[op].kernels["cuda"] = kernel
+    return Row(name, "failed" if why else "differs", error, took, why)
+
+
+def run(names: list[str] | None = None) -> list[Row]:
+    """Every route on the current GPU; the verdict is kept.  RuntimeError in one sentence without a GPU."""
+    library()
+    off: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = [_row(name, off) for name in names or CHECKS]
+    if names is None:
+        _keep(rows, off)
+    return rows
+
+
+def identity() -> dict[str, str]:
+    """What a verdict holds for."""
+    module = library()
+    found = engine.cuda.get_device_properties()
+    return {
+        "gpu": f"{found.name} (sm_{found.major}{found.minor})",
+        "driver": _version(module.cuda.runtime.driverGetVersion()),
+        "cuda": _version(module.cuda.runtime.runtimeGetVersion()),
+        "cupy": str(module.__version__),
+        "engine": engine_version,
+    }
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _file() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    digest = hashlib.sha256(json.dumps(identity(), sort_keys=True).encode()).hexdigest()[:16]
+    return Path(folder) / "engine" / "cuda" / f"verdict-{digest}.json"
+
+
+def _keep(rows: list[Row], off: set[str]) -> None:
+    document = {"for": identity(), "off": sorted(off), "rows": [asdict(row) for row in rows]}
+    try:
+        path = _file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(document, indent=1))
+        os.replace(partial, path)
+    except OSError as error:
+        warnings.warn(f"the verdict is not kept: {error}", RuntimeWarning, stacklevel=3)
+
+
+def verdict() -> dict[str, Any] | None:
+    """The verdict kept for this GPU, driver and library; None without one."""
+    try:
+        found = json.loads(_file().read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("off"), list) else None
+
+
+def apply_verdict() -> list[str]:
+    """Switch off the kernels that a kept verdict found wrong, with one warning; their ops."""
+    found = verdict()
+    named = [] if found is None else [op for op in found["off"] if isinstance(op, str)]
+    off = [op for op in named if op in OPS and OPS[op].kernels.pop("cuda", None) is not None]
+    routes = [op for op in named if op == "gemm"]
+    runtime().state.off.update(routes)
+    off += routes
+    if off:
+        warnings.warn(
+            f"the engine's own CUDA kernels of {', '.join(off)} gave other numbers than the CPU on this GPU, and are "
+            "not used; `hub env --check cuda` tests them anew",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return off
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text."""
+    width = max(len(row.name) for row in rows)
+    return "\n".join(
+        f"{row.name:<{width}}  {row.verdict:<7}  {row.error:9.2e}  {row.milliseconds:8.1f} ms  {row.why}".rstrip()
+        for row in rows
+    )
+
+
+def main() -> int:
+    """Print the table; 1 where a route differs or fails, 2 where there is no GPU."""
+    try:
+        rows = run()
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(", ".join(f"{key} {value}" for key, value in identity().items()))
+    print(table(rows))
+    print(f"{sum(row.verdict == 'ok' for row in rows)} of {len(rows)} routes agree with the CPU")
+    return 0 if all(row.verdict in ("ok", "off") for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

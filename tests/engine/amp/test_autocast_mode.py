@@ -1,0 +1,194 @@
+"""Result types under autocast: those of PyTorch 2.13 on the CPU (printed by it once, written down here), and CUDA's
+lists on the stand-in."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import pytest
+
+import engine
+from engine import nn
+from engine.nn import functional as F
+from tests.engine import standin
+
+
+def ones(*shape: int, dtype: Any = engine.float32) -> engine.Tensor:
+    return engine.ones(*shape, dtype=dtype)
+
+
+def half(*shape: int) -> engine.Tensor:
+    return ones(*shape, dtype=engine.bfloat16)
+
+
+# under autocast("cpu"): what torch 2.13 gives
+BFLOAT16: dict[str, Any] = {
+    "mm": lambda: engine.mm(ones(3, 4), ones(4, 4)),
+    "matmul": lambda: ones(3, 4) @ ones(4, 4),
+    "matmul of 3 dims": lambda: ones(2, 3, 4) @ ones(4, 4),
+    "matmul and a vector": lambda: ones(3, 4) @ ones(4),
+    "mixed": lambda: half(3, 4) @ ones(4, 4),
+    "bmm": lambda: engine.bmm(ones(2, 3, 4), ones(2, 4, 3)),
+    "linear": lambda: F.linear(ones(3, 4), ones(4, 4), ones(4)),
+    "linear of bfloat16": lambda: F.linear(half(3, 4), ones(4, 4), ones(4)),
+    "conv2d": lambda: F.conv2d(ones(1, 4, 5, 5), ones(3, 4, 3, 3), ones(3)),
+    "conv_transpose2d": lambda: F.conv_transpose2d(ones(1, 4, 5, 5), ones(4, 3, 3, 3)),
+    "einsum": lambda: engine.einsum("ij,jk->ik", ones(3, 4), ones(4, 4)),
+    "addmm": lambda: engine.addmm(ones(4), ones(3, 4), ones(4, 4)),
+    "baddbmm": lambda: engine.baddbmm(ones(2, 3, 3), ones(2, 3, 4), ones(2, 4, 3)),
+    "attention": lambda: F.scaled_dot_product_attention(ones(1, 2, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4)),
+    "prelu": lambda: F.prelu(ones(3, 4), ones(1)),
+    "lstm": lambda: nn.LSTM(4, 3)(ones(3, 4))[0],
+    "multihead": lambda: nn.MultiheadAttention(4, 2)(ones(3, 4), ones(3, 4), ones(3, 4))[0],
+    "softmax": lambda: F.softmax(half(3, 4), 1),
+    "layer_norm": lambda: nn.LayerNorm(4)(half(3, 4)),
+    "exp": lambda: half(3).exp(),
+    "sum": lambda: half(3).sum(),
+    "batch_norm": lambda: nn.BatchNorm2d(4)(half(2, 4, 3, 3)),
+    "relu": lambda: F.relu(half(3)),
+}
+FLOAT32: dict[str, Any] = {
+    "mv": lambda: engine.mv(ones(4, 4), ones(4)),
+    "mse_loss": lambda: F.mse_loss(half(3), half(3)),
+    "cross_entropy": lambda: F.cross_entropy(half(3, 4), engine.tensor([0, 1, 2])),
+    "nll_loss": lambda: F.nll_loss(half(3, 4), engine.tensor([0, 1, 2])),
+    "l1_loss": lambda: F.l1_loss(half(3), half(3)),
+    "bce": lambda: F.binary_cross_entropy_with_logits(half(3), half(3)),
+    "kl_div": lambda: F.kl_div(half(3, 4), half(3, 4), reduction="batchmean"),
+    "hinge": lambda: F.hinge_embedding_loss(half(3), half(3)),
+    "triplet": lambda: F.triplet_margin_loss(half(3, 4), half(3, 4), half(3, 4)),
+    "prod": lambda: half(3).prod(),
+    "cdist": lambda: engine.cdist(half(3, 4), half(2, 4)),
+    "trace": lambda: half(3, 3).trace(),
+    "quantile": lambda: engine.quantile(half(3), 0.5),
+    "cat": lambda: engine.cat([half(3), ones(3)]),
+    "add": lambda: half(3) + ones(3),
+    "softmax": lambda: F.softmax(ones(3, 4), 1),
+    "embedding": lambda: nn.Embedding(3, 4)(engine.tensor([1])),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(n, engine.bfloat16) for n in BFLOAT16] + [(n, engine.float32) for n in FLOAT32],
+)
+def test_on_the_cpu(name: str, dtype: Any) -> None:
+    call = (BFLOAT16 if dtype is engine.bfloat16 else FLOAT32)[name]
+    with engine.autocast("cpu"):
+        assert engine.is_autocast_enabled("cpu") and not engine.is_autocast_enabled("cuda")
+        assert call().dtype is dtype
+    assert not engine.is_autocast_enabled("cpu")
+
+
+def test_float64_and_integers_stay() -> None:
+    with engine.autocast("cpu"):
+        assert (ones(2, 2).double() @ ones(2, 2).double()).dtype is engine.float64
+        assert (ones(2, 2).long() @ ones(2, 2).long()).dtype is engine.int64
+
+
+def test_gradients_have_the_type_of_the_parameters() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    x, y = engine.randn(5, 4), engine.tensor([0, 1, 2, 0, 1])
+    F.cross_entropy(model(x), y).backward()
+    wanted = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    with engine.autocast("cpu", dtype=engine.bfloat16):
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+    assert out.dtype is engine.bfloat16 and loss.dtype is engine.float32
+    loss.backward()
+    for p, grad in zip(model.parameters(), wanted):
+        assert p.grad.dtype is engine.float32
+        assert engine.allclose(p.grad, grad, 0.1, 0.02)
+
+
+def test_weights_are_cast_once_and_anew_after_a_change() -> None:
+    layer = nn.Linear(2, 2, bias=False)
+    with engine.autocast("cpu"):
+        first, second = layer(ones(1, 2)), layer(ones(1, 2))
+        assert first.grad_fn.next_functions[1:] == second.grad_fn.next_functions[1:] or engine.equal(first, second)
+        with engine.no_grad():
+            layer.weight.zero_()
+        assert not layer(ones(1, 2)).any()
+        with engine.no_grad():
+            assert not layer(ones(1, 2)).requires_grad
+        assert layer(ones(1, 2)).requires_grad
+
+
+def test_contexts_nest_and_are_of_a_thread() -> None:
+    seen = []
+    with engine.autocast("cpu", dtype=engine.float16):
+        assert (ones(2, 2) @ ones(2, 2)).dtype is engine.float16
+        with engine.autocast("cpu", enabled=False):
+            assert (ones(2, 2) @ ones(2, 2)).dtype is engine.float32
+            with engine.autocast("cpu"):
+                assert (ones(2, 2) @ ones(2, 2)).dtype is engine.float16 or engine.bfloat16
+        thread = threading.Thread(target=lambda: seen.append((ones(2, 2) @ ones(2, 2)).dtype))
+        thread.start()
+        thread.join()
+        assert engine.get_autocast_dtype("cpu") is engine.float16
+    assert seen == [engine.float32] and engine.get_autocast_dtype("cpu") is engine.bfloat16
+
+    @engine.autocast("cpu")
+    def product() -> Any:
+        return ones(2, 2) @ ones(2, 2)
+
+    assert product().dtype is engine.bfloat16
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(RuntimeError, match="unsupported autocast device_type 'gpu'"):
+        engine.autocast("gpu")
+    with pytest.raises(ValueError, match="Expected `device_type` of type `str`"):
+        engine.autocast(engine.device("cpu"))  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="target dtype is not supported. Disabling autocast"):
+        context = engine.autocast("cpu", dtype=engine.float64)
+    with context:
+        assert (ones(2, 2) @ ones(2, 2)).dtype is engine.float32
+    if not engine.cuda.is_available():
+        with pytest.warns(UserWarning, match="CUDA is not available. Disabling"):
+            engine.autocast("cuda")
+
+
+@pytest.mark.cuda
+def test_on_cuda() -> None:
+    with standin.running(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = engine.ones(3, 4, device="cuda")
+        h = x.half()
+        with engine.autocast("cuda"):
+            assert (x @ x.t()).dtype is engine.float16
+            assert F.linear(h, x).dtype is engine.float16
+            for call in (engine.exp, engine.log, engine.sum, lambda t: F.softmax(t, 1), lambda t: t**2, engine.rsqrt):
+                assert call(h).dtype is engine.float32
+            assert F.layer_norm(h, (4,)).dtype is engine.float32
+            assert engine.dot(x[0], h[0]).dtype is engine.float32
+            assert (engine.ones(2, 2) @ engine.ones(2, 2)).dtype is engine.float32  # of the CPU
+        with engine.cuda.amp.autocast(dtype=engine.float16):
+            w = engine.ones(4, 2, device="cuda", requires_grad=True)
+            (x @ w).float().sum().backward()
+        assert w.grad.dtype is engine.float32 and w.grad.is_cuda
+
+
+def test_functions_of_users() -> None:
+    class Twice(engine.autograd.Function):
+        @staticmethod
+        @engine.amp.custom_fwd(device_type="cpu", cast_inputs=engine.float32)
+        def forward(ctx: Any, x: Any) -> Any:
+            assert x.dtype is engine.float32 and not engine.is_autocast_enabled("cpu")
+            return x * 2
+
+        @staticmethod
+        @engine.amp.custom_bwd(device_type="cpu")
+        def backward(ctx: Any, grad: Any) -> Any:
+            assert not engine.is_autocast_enabled("cpu")
+            return grad * 2
+
+    x = half(3).requires_grad_()
+    with engine.autocast("cpu"):
+        result = Twice.apply(x)
+    assert result.dtype is engine.float32
+    result.sum().backward()
+    assert x.grad.tolist() == [2.0] * 3

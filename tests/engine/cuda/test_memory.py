@@ -1,0 +1,98 @@
+"""Memory of the GPU: counts, limits, torch's sentence when there is none left, pinned memory."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine import cuda
+from tests.engine import standin
+
+pytestmark = pytest.mark.cuda
+
+
+def test_counts(gpu: Any) -> None:
+    gc.collect()
+    before = cuda.memory_allocated()
+    x = engine.zeros(1000, device="cuda")
+    assert cuda.memory_allocated() - before == 4096  # rounded up to 512 bytes
+    assert cuda.max_memory_allocated() >= before + 4096
+    del x
+    gc.collect()
+    assert cuda.memory_allocated() == before
+    assert cuda.memory_reserved() >= 4096
+    cuda.reset_peak_memory_stats()
+    assert cuda.max_memory_allocated() == before
+    cuda.empty_cache()
+    assert cuda.memory_reserved() == before
+    stats = cuda.memory_stats()
+    assert stats["allocation.all.allocated"] >= 1 and stats["num_ooms"] == 0
+    assert "allocated_bytes.all.peak" in cuda.memory_summary()
+    free, total = cuda.mem_get_info()
+    assert 0 < free <= total
+
+
+def test_out_of_memory(gpu: Any) -> None:
+    cuda.set_per_process_memory_fraction(0.01)
+    try:
+        limit = int(cuda.mem_get_info()[1] * 0.01)
+        with pytest.raises(
+            engine.OutOfMemoryError,
+            match=r"^CUDA out of memory. Tried to allocate [\d.]+ [KMG]iB. GPU 0 has a total capacity of "
+            r"[\d.]+ [KMG]iB of which [\d.]+ [KMG]iB is free. [\d.]+ [KMG]iB allowed; Of the allocated memory .* is "
+            "allocated by tensors",
+        ):
+            engine.zeros(limit, device="cuda")
+        assert issubclass(cuda.OutOfMemoryError, RuntimeError)
+        assert cuda.memory_stats()["num_ooms"] == 1
+        x = engine.zeros(limit // 16, device="cuda")
+        with pytest.raises(cuda.OutOfMemoryError):  # inside an op as well
+            _ = [x + i for i in range(32)]
+        assert float((x + 1).sum()) == limit // 16  # and work goes on
+    finally:
+        cuda.set_per_process_memory_fraction(1.0)
+    with pytest.raises(ValueError, match=r"Invalid fraction value: 1.5. Allowed range: 0~1"):
+        cuda.set_per_process_memory_fraction(1.5)
+
+
+def test_pinned_memory_and_copies_that_do_not_wait(gpu: Any) -> None:
+    x = engine.arange(12.0).reshape(3, 4)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and not x.is_pinned() and pinned.pin_memory() is pinned
+    assert engine.equal(pinned, x)
+    there = pinned.to("cuda", non_blocking=True)
+    back = (there * 2).to("cpu", non_blocking=True)
+    assert back.is_pinned()
+    if not standin.REAL:
+        assert back.isnan().all()  # still under way
+    cuda.synchronize()
+    assert engine.equal(back, x * 2)
+    assert engine.equal(there.to("cpu"), x)
+    target = engine.empty(3, 4, device="cuda")
+    target.copy_(pinned, non_blocking=True)
+    assert engine.equal(target.cpu(), x)
+    with pytest.raises(RuntimeError, match=r"only dense CPU tensors can be pinned"):
+        there.pin_memory()
+
+
+def test_layouts_survive_the_way_there_and_back(gpu: Any) -> None:
+    x = engine.tensor(np.random.default_rng(0).standard_normal((2, 3, 4, 5)))
+    for laid in (x, x.permute(0, 2, 3, 1), x.contiguous(memory_format=engine.channels_last), x.transpose(1, 3)):
+        there = laid.to("cuda")
+        assert there.stride() == laid.stride() and engine.equal(there.cpu(), laid)
+        assert there.cpu().stride() == laid.stride()
+    for odd in (x[:, :, ::2], x.expand(2, 2, 3, 4, 5), x[0, 0, 0, 0], x[:0]):
+        assert engine.equal(odd.to("cuda").cpu(), odd)
+
+
+@pytest.mark.skipif(standin.REAL, reason="a card does not tell")
+def test_freed_memory_is_not_what_it_was(gpu: Any) -> None:
+    x = engine.ones(4, device="cuda")
+    held = x._array._held
+    del x
+    gc.collect()
+    assert np.isnan(held).all()
