@@ -78,6 +78,7 @@ ONLY_IN = {
     "cffi": ("engine.backends.onednn",),
 }
 MAY_USE_THE_ENGINE = (
+    "hubcli.running.archives",
     "hubcli.running.invoke",
     "hubcli.running.checkpoints",
     "hubcli.running.isolation",

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
-    "ScriptModule", "TracerWarning", "TracingCheckError", "annotate", "export", "export_opnames", "fork",
-    "freeze", "ignore",
-    "interface", "is_scripting", "is_tracing", "isinstance", "jit_module_from_flatbuffer", "load",
-    "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "save", "script",
-    "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace", "trace_module",
-    "unused", "wait",
+    "ScriptMethod", "ScriptModule", "ScriptObject", "TracerWarning", "TracingCheckError", "annotate", "export",
+    "export_opnames", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance",
+    "jit_module_from_flatbuffer", "load", "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution",
+    "save", "script", "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace",
+    "trace_module", "unused", "wait",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -31,7 +30,12 @@ _OBJECTS = ("Error", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", 
 
 if TYPE_CHECKING:
     from engine.jit.objects import (
-        Error, RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, ScriptObject,
+        Error,
+        RecursiveScriptModule,
+        ScriptFunction,
+        ScriptMethod,
+        ScriptModule,
+        ScriptObject,
     )  # fmt: skip
 
 

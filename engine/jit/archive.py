@@ -266,11 +266,13 @@ def _check_value(record: ClassRecord, name: str, value: Any, kind: Kind) -> None
     if kind.name == "Tensor" and value is None:  # a parameter or buffer that is not there
         return
     if kind.name.startswith("__torch__."):
-        if isinstance(value, RecursiveScriptModule | ScriptObject | tuple) or value is None or not hasattr(value, "shape"):
+        if (
+            isinstance(value, RecursiveScriptModule | ScriptObject | tuple)
+            or value is None
+            or not hasattr(value, "shape")
+        ):
             return
-    elif kind.name == "int" and isinstance(value, bool):
-        return
-    elif fits(value, kind):
+    elif (kind.name == "int" and isinstance(value, bool)) or fits(value, kind):
         return
     raise UnpicklingError(
         f"the attribute {shown(name)} of {shown(record.path)} is declared as {shown(str(kind))}, but has a "

@@ -364,7 +364,7 @@ class FunctionWriter:
 
     def _bound(self, node: ast.Call, namespace: str, name: str) -> str:
         if (namespace, name) == ("old", "div"):
-            from .helpers import division_before_4
+            from .tensors import division_before_4
 
             return self.scope.bind("λold_div", division_before_4)
         function = operators.find(namespace, name)

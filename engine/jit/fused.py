@@ -81,8 +81,8 @@ def encoder_layer(x: Tensor, embed_dim: int, heads: int, qkv_weight: Tensor, qkv
         inner = F.linear(y, ffn1, ffn1_bias)
         return F.linear(F.gelu(inner) if use_gelu else F.relu(inner), ffn2, ffn2_bias)
 
-    first = lambda y: F.layer_norm(y, (embed_dim,), norm1, norm1_bias, eps)  # noqa: E731
-    second = lambda y: F.layer_norm(y, (embed_dim,), norm2, norm2_bias, eps)  # noqa: E731
+    first = lambda y: F.layer_norm(y, (embed_dim,), norm1, norm1_bias, eps)
+    second = lambda y: F.layer_norm(y, (embed_dim,), norm2, norm2_bias, eps)
     if norm_first:
         x = x + attention(first(x))
         return x + feed(second(x))

@@ -16,10 +16,12 @@ from engine.tensor import Tensor
 
 __all__ = ["ANY", "NONE", "TENSOR", "Kind", "convert", "dotted", "fits", "parse_kind"]
 
-_SIMPLE = frozenset("""
+_SIMPLE = frozenset(
+    """
 Tensor int float bool str complex number Scalar NoneType None Any Device Layout ScalarType Storage Generator QScheme
 Stream AnyListType AnyTupleType AnyClassType AnyEnumType Capsule list tuple Future
-""".split())
+""".split()
+)
 _GENERIC = frozenset(("List", "Optional", "Dict", "Tuple", "Union", "Future", "RRef", "Await", "Final"))
 _MOST_PARTS = 512
 

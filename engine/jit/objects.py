@@ -61,7 +61,16 @@ def run(program: Program, function: Callable[..., Any], args: tuple, kwargs: dic
         return function(*args, **kwargs)
     except Raised as e:
         raise Error(_told(program, e)) from None
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, NameError, ZeroDivisionError) as e:
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        NameError,
+        ZeroDivisionError,
+    ) as e:
         if isinstance(e, NotImplementedError | RecursionError) or type(e).__module__.startswith("engine."):
             raise
         raise RuntimeError(_told(program, e)) from e
@@ -152,7 +161,9 @@ def checked(record: FunctionRecord, args: tuple, kwargs: dict) -> tuple[tuple, d
     kinds = {parameter: (kind, i) for i, (parameter, kind, _) in enumerate(parameters)}
     for key, value in kwargs.items():
         if key not in kinds:
-            raise RuntimeError(f"Unknown keyword argument '{key}' for operator '{record.name}'. Schema: {record.schema}")
+            raise RuntimeError(
+                f"Unknown keyword argument '{key}' for operator '{record.name}'. Schema: {record.schema}"
+            )
         named[key] = _converted(name, declared, key, kinds[key][0], value, kinds[key][1])
     for parameter, _, default in parameters[given:]:
         if default is None and parameter not in named:
@@ -259,6 +270,16 @@ class RecursiveScriptModule(ScriptModule):
         return run(cls.Λprogram, cls.Λprogram.callable(record), args, kwargs)
 
     @property
+    def qualified_name(self) -> str:
+        """The name of the class in the archive, from `__torch__` on."""
+        return type(self).Λname
+
+    @property
+    def program_version(self) -> int:
+        """The version of the operators that the archive was written for."""
+        return type(self).Λprogram.version
+
+    @property
     def original_name(self) -> str:
         """The name of the class that was compiled."""
         return type(self).Λrecord.name
@@ -266,7 +287,7 @@ class RecursiveScriptModule(ScriptModule):
     @property
     def code(self) -> str:
         """The archive's text of `forward`."""
-        return ScriptMethod(self, self._forward_record(), type(self).Λprogram).code
+        return self.script_method().code
 
     @property
     def code_with_constants(self) -> tuple[str, dict[str, Any]]:
@@ -281,11 +302,12 @@ class RecursiveScriptModule(ScriptModule):
 
     inlined_graph = graph
 
-    def _forward_record(self) -> FunctionRecord:
-        record = type(self).Λrecord.methods.get("forward")
+    def script_method(self, name: str = "forward") -> ScriptMethod:
+        """The archive's method of a name, with its `code` and `schema`."""
+        record = type(self).Λrecord.methods.get(name)
         if record is None:
-            raise RuntimeError(f"Method 'forward' is not defined in {type(self).Λname}")
-        return record
+            raise RuntimeError(f"Method '{name}' is not defined in {type(self).Λname}")
+        return ScriptMethod(self, record, type(self).Λprogram)
 
     def _method_names(self) -> list[str]:
         return list(type(self).Λrecord.methods)
@@ -393,7 +415,7 @@ def object_class(record: ClassRecord, program: Program) -> type[ScriptObject]:
 
 def tuple_class(record: ClassRecord) -> type[tuple]:
     """The named tuple of a class of an archive."""
-    made = collections.namedtuple(record.name, list(record.attributes), defaults=list(record.defaults.values()))  # noqa: PYI024
+    made = collections.namedtuple(record.name, list(record.attributes), defaults=list(record.defaults.values()))
     made.__module__ = "torch.jit"
     setattr(made, "Λname", record.path)  # noqa: B010
     for i, name in enumerate(record.attributes):

@@ -72,12 +72,14 @@ sqrt exp
 """.split()) - {"sqrt", "exp"}  # fmt: skip
 
 # Tensor.NAME takes aten's arguments in aten's order.
-_METHODS = frozenset("""
+_METHODS = frozenset(
+    """
 as_strided_ bernoulli_ contiguous copy_ cpu dim div_ divide_ element_size exponential_ fill_diagonal_ geometric_
 index_fill_ is_contiguous item lerp_ log_normal_ masked_fill_ new_empty new_full new_ones new_zeros normal_ random_
 renorm_ repeat requires_grad_ resize_ scatter_ squeeze_ storage_offset swapaxes_ swapdims_ t_ transpose_ true_divide_
 type_as unfold uniform_ unsqueeze_ index_put_ is_leaf_
-""".split()) - {"is_leaf_"}
+""".split()
+) - {"is_leaf_"}
 
 _IN_MODULES = {
     "linalg": "cholesky cholesky_ex cond cross det diagonal eig eigh eigvals eigvalsh householder_product inv inv_ex "
@@ -89,7 +91,9 @@ _IN_MODULES = {
 _IN_MODULES_AS = {f"{home}_{name}": (home, name) for home, names in _IN_MODULES.items() for name in names.split()}
 
 # engine.nn.functional.NAME does
-_FUNCTIONAL = frozenset("linear one_hot gelu softplus log_sigmoid mish hardswish hardsigmoid silu relu6 leaky_relu".split())
+_FUNCTIONAL = frozenset(
+    "linear one_hot gelu softplus log_sigmoid mish hardswish hardsigmoid silu relu6 leaky_relu".split()
+)
 _FUNCTIONAL_AS = {"log_sigmoid": "logsigmoid"}
 
 _EXTENSIONS = {
@@ -108,7 +112,8 @@ def drops(keyword: str) -> bool:
 @functools.cache
 def find(namespace: str, name: str) -> Callable[..., Any] | None:
     """The function that stands for `namespace::name`, or None if the list has no such operator."""
-    helpers = importlib.import_module("engine.jit.helpers")
+    from engine.jit import helpers, tensors  # noqa: F401  the second fills the lists of the first
+
     if namespace != "aten":
         if namespace == "prim":
             return helpers.PRIM.get(name)

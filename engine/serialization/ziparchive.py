@@ -193,7 +193,9 @@ class ZipArchive:
     def damaged(self) -> list[str]:
         """Names of the entries whose checksum is wrong; reads the whole file."""
         return [
-            name for name, entry in self.entries.items() if not entry.method and zlib.crc32(self.read(name)) != entry.crc
+            name
+            for name, entry in self.entries.items()
+            if not entry.method and zlib.crc32(self.read(name)) != entry.crc
         ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubcli import output
-from hubcli.commands import _options, _repository
+from hubcli.commands import _options, _quantities, _repository
 from hubcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 @click.option("--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Names of the classes, one a line.")  # fmt: skip
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
+@click.option("--timeout", type=click.FloatRange(0.1), metavar="S", help="End it after this many seconds.")
+@click.option("--max-memory", type=_quantities.SIZE, metavar="SIZE", help="End it beyond this memory, e.g. 2GB.")
 @_options.executing
 def run(
     spec: str,
@@ -63,10 +65,14 @@ def run(
     top: int | None,
     labels: Path | None,
     device: str | None,
+    timeout: float | None,
+    max_memory: int | None,
     **options: Any,
 ) -> None:
     """Run a forward pass of ENTRYPOINT of SPEC on each input file.
 
+    SPEC may be a TorchScript archive (model.pt): ENTRYPOINT is then the method, forward by default, and
+    -k and --args go to it beside the inputs.  It needs no trust.
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
     .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
     one string.  Results of several files are put together along the first dimension.
@@ -78,14 +84,18 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli.running import files, inference, invoke, select
+    from hubcli.running import archives, files, inference, invoke, select
 
     names = inference.read_labels(labels)
     picture = inference.Picture.of(preset, resize, crop, mean, std, gray)
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+    archive = archives.find(spec)
+    if archive is None:
+        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+    else:
+        checkout = archives.checkout_of(archive)
     described: list[dict[str, Any]] = []
 
     def read(picture: inference.Picture) -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
@@ -95,14 +105,23 @@ def run(
             described.extend(one.document(file) for one in group)
             yield file, group
 
-    wanted = {"device": device, "select": part}
-    confined = _repository.confined("run", checkout, entrypoint, given, execution, **wanted)
+    wanted: dict[str, Any] = {"device": device, "select": part}
+    if archive is not None:
+        if execution.framework == "torch":
+            raise UsageError("archives run on the engine, not with --framework torch")
+        wanted["archive"] = str(archive.resolve())
+    bounded = timeout is not None or max_memory is not None
+    confined = _repository.confined("run", checkout, entrypoint or "", given, execution, bounded, **wanted)
     if confined is not None:
         from hubcli.confined import jobs
 
-        passed = jobs.run_each(*confined, list(read(picture)))
+        passed = jobs.run_each(*confined, list(read(picture)), timeout, max_memory)
     else:
-        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
+        if archive is not None:
+            made = archives.load(archive, entrypoint, given.args, given.kwargs)
+        else:
+            made = _repository.call(checkout, str(entrypoint), given, execution)
+        result = select.selected(made, part)
         if device is not None:
             invoke.move(result, device)
         untouched = not gray and all(one is None for one in (preset, resize, crop, mean, std))

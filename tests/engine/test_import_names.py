@@ -103,7 +103,6 @@ def test_decorators_return_the_function() -> None:
     "call",
     [
         lambda: engine.jit.trace(None, None),
-        lambda: engine.jit.load("x"),
         lambda: engine.onnx.export(None),
         lambda: engine.func.grad(abs)(1),
         lambda: engine.func.jvp(abs, (), ()),

@@ -374,7 +374,7 @@ def _check_network(direction, rows, hx, params, has_biases, cells, batch_sizes):
     if cells < 1 or rest or not (per == least or (per == least + 1 and parts == 4)):
         raise RuntimeError(f"rnn: {len(params)} weights do not fit {cells} layers and directions")
     hidden, count = hx[-1].shape[-1], batch_sizes[0] if batch_sizes else 0
-    if any(n < 1 for n in batch_sizes) or any(a < b for a, b in zip(batch_sizes, batch_sizes[1:])):
+    if any(n < 1 for n in batch_sizes) or list(batch_sizes) != sorted(batch_sizes, reverse=True):
         raise RuntimeError("rnn: the batch sizes are not positive and descending")
     if not batch_sizes or builtins.sum(batch_sizes) != rows.shape[0]:
         raise RuntimeError(f"rnn: the batch sizes do not add up to the {rows.shape[0]} rows of the input")

@@ -1,17 +1,20 @@
+# ruff: noqa: UP006, UP007, UP031, UP035, UP045
 """Writes the archives of tests/engine/jit/archives and the numbers that torch gives for them.
 
 Run with a python that has torch (2.13 and 1.13 were used): `python make_archives.py archives`.  Each program is saved
 as `VERSION/NAME.pt`, its inputs and outputs flattened into `VERSION/NAME.npz`: `i0, i1, ...` and `o0, o1, ...`; the
 numbers, text and None among them, and the form of the whole, stand in `VERSION/cases.json`.
+The types are written in the old way, the only one that torch 1.13 compiles.
 """
 
 import json
 import math
 import sys
 import zipfile
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -138,7 +141,7 @@ class Optionals(nn.Module):
         if factors is not None:
             for factor in factors:
                 x = x * factor
-        text = "{} has {}".format(name, x.size(0)) + "!"
+        text = f"{name} has {x.size(0)}" + "!"
         return x, other, text.upper()
 
 
@@ -192,8 +195,8 @@ class Numbers(nn.Module):
         ints = [n // 3, n % 3, -n // 4, max(n, 3), min(n, 2), abs(-n), int(f), n << 2, n & 6, n | 1, n ^ 3, len([1, n])]
         ints.append(sum([n, 1]))
         ints.sort()
-        floats = [n / 4, f * n, f**2, math.sqrt(f), math.floor(f) * 1.0, math.exp(f), float(round(f)), float(n), math.pi,
-                  float(x.item()) if x.numel() == 1 else float(x.sum())]  # fmt: skip
+        floats = [n / 4, f * n, f**2, math.sqrt(f), math.floor(f) * 1.0, math.exp(f), float(round(f)), float(n),
+                  math.pi, float(x.item()) if x.numel() == 1 else float(x.sum())]  # fmt: skip
         text = ",".join([str(i) for i in ints]) + " %s %d" % ("and", n) + f"{n}"
         return ints, floats, text.replace("and", "or"), n in ints, text.find("or")
 
@@ -230,7 +233,7 @@ class Attention(nn.Module):
 class Raising(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 2:
-            raise ValueError("expected 2 dims, got {}".format(x.dim()))
+            raise ValueError(f"expected 2 dims, got {x.dim()}")
         assert x.size(0) < 5, "too many rows"
         return x
 
@@ -306,10 +309,10 @@ class Traced(nn.Module):
         return {"a": torch.softmax(a, -1), "b": c.permute(0, 2, 3, 1)[:, 1:, ::2].contiguous()}
 
 
-def cases() -> Dict[str, Callable[[], Tuple[Any, List[Tuple]]]]:
+def cases() -> Dict[str, Callable[[], Tuple[Any, List[tuple]]]]:
     torch.manual_seed(3)
     x34, picture = torch.randn(3, 4), torch.randn(2, 3, 16, 16)
-    index = torch.tensor([2, 0, 1])
+    index, frames = torch.tensor([2, 0, 1]), torch.randn(2, 5, 3)
 
     def script(module: Any) -> Any:
         return torch.jit.script(module.eval())
@@ -332,7 +335,7 @@ def cases() -> Dict[str, Callable[[], Tuple[Any, List[Tuple]]]]:
         "half": lambda: (script(Halved().half()), [(x34,)]),
         "traced_convnet": lambda: (torch.jit.trace(Convnet().eval(), (picture,)), [(picture,)]),
         "traced": lambda: (torch.jit.trace(Traced().eval(), (picture,), strict=False), [(picture,)]),
-        "traced_recurrent": lambda: (torch.jit.trace(Recurrent().eval(), (torch.randn(2, 5, 3),)), [(torch.randn(2, 5, 3),)]),
+        "traced_recurrent": lambda: (torch.jit.trace(Recurrent().eval(), (frames,)), [(frames + 1,)]),
         "frozen": lambda: (torch.jit.freeze(torch.jit.script(Convnet().eval())), [(picture,)]),
     }  # fmt: skip
 
@@ -346,7 +349,9 @@ def flat(value: Any, arrays: Dict[str, np.ndarray], prefix: str) -> Any:
     if isinstance(value, dict):
         return {"dict": [[k, flat(v, arrays, prefix)] for k, v in value.items()]}
     if isinstance(value, (list, tuple)):
-        return {type(value).__name__ if type(value) in (list, tuple) else "tuple": [flat(v, arrays, prefix) for v in value]}
+        return {
+            type(value).__name__ if type(value) in (list, tuple) else "tuple": [flat(v, arrays, prefix) for v in value]
+        }
     return {"value": value}
 
 

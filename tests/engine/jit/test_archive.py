@@ -72,3 +72,126 @@ def test_numbers_of_torch(version: str, name: str) -> None:
         for call in case["calls"]:
             inputs = [rebuilt(form, arrays) for form in call["inputs"]]
             assert_equal(module(*inputs), rebuilt(call["output"], arrays))
+
+
+def load(name: str, version: str = "2.13.0") -> Any:
+    return jit.load(str(FOLDER / version / f"{name}.pt"))
+
+
+def test_a_loaded_module_is_a_module() -> None:
+    module = load("convnet")
+    assert isinstance(module, nn.Module)
+    assert isinstance(module, jit.ScriptModule)
+    assert isinstance(module.features[0].weight, nn.Parameter)
+    assert module.original_name == "Convnet"
+    assert module.features[1].running_mean.shape == (4,)
+    assert module.features[0].stride == (2, 2)
+    assert "original_name=Convnet" in repr(module)
+    assert not module.training
+    assert module.train().features[1].training
+    seen = []
+    module.register_forward_hook(lambda m, inputs, output: seen.append(len(output)))
+    module(engine.randn(1, 3, 16, 16))
+    assert seen == [2]
+    again = copy.deepcopy(module)
+    again.features[0].weight.data.zero_()
+    assert module.features[0].weight.abs().sum() > 0
+    assert module.double()(engine.randn(1, 3, 16, 16).double())[0].dtype == engine.float64
+    other = load("convnet")
+    other.load_state_dict({k: v * 0 for k, v in other.state_dict().items()})
+    assert other(engine.randn(1, 3, 16, 16))[0].abs().sum() == 0
+
+
+def test_batch_norm_follows_train_and_eval() -> None:
+    module, x = load("convnet"), engine.randn(4, 3, 16, 16)
+    before = module.features[1].running_mean.clone()
+    module(x)
+    assert bool((module.features[1].running_mean == before).all())
+    module.train()(x)
+    assert bool((module.features[1].running_mean != before).any())
+    assert int(module.features[1].num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("name", ["convnet", "recurrent", "traced_convnet", "traced_recurrent"])
+def test_training_reaches_every_parameter(name: str) -> None:
+    module = load(name).train()
+    x = engine.randn(2, 5, 3) if "recurrent" in name else engine.randn(2, 3, 16, 16)
+    optimizer = engine.optim.SGD(module.parameters(), lr=0.01)
+    before = {key: value.clone() for key, value in module.named_parameters()}
+    sum(out.pow(2).sum() for out in module(x)).backward()
+    assert all(p.grad is not None for p in module.parameters())
+    optimizer.step()
+    assert all(bool((value != before[key]).any()) for key, value in module.named_parameters())
+
+
+def test_shared_weights_are_one_parameter() -> None:
+    module = load("shared")
+    assert module.first.weight is module.again.weight
+    assert module.first.weight is module.tied.weight
+    assert len(list(module.parameters())) == 3
+    x = engine.ones(1, 2)
+    assert engine.equal(module.halved(x, by=4) * 4, module(x))
+
+
+def test_attributes_and_methods() -> None:
+    module = load("containers")
+    assert (module.weights, module.table, module.size) == ([0.5, 2.0], {"one": 1, "two": 2}, (4, 2.5))
+    assert module.nothing is None
+    assert len(module.layers) == 2
+    assert "relu" in module.named
+    assert module.named["tanh"] is module.named.tanh
+    module.weights = [0.0, 0.0]
+    assert module(engine.ones(1, 3))["0"].abs().sum() == 0
+    assert module.code.startswith("def forward(self: __torch__.Containers,\n  x: Tensor)")
+    assert module.script_method().schema == "forward(__torch__.Containers self, Tensor x) -> Dict[str, Tensor]"
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        module.nope  # noqa: B018
+    with pytest.raises(NotImplementedError, match="graph"):
+        module.graph  # noqa: B018
+
+
+def test_errors_are_torchs() -> None:
+    module = load("raising")
+    with pytest.raises(jit.Error, match=r"builtins\.ValueError: expected 2 dims, got 3") as caught:
+        module(engine.ones(1, 1, 1))
+    assert 'File "code/__torch__.py", line' in str(caught.value)
+    with pytest.raises(jit.Error, match="AssertionError: too many rows"):
+        module(engine.ones(9, 1))
+    with pytest.raises(RuntimeError, match=r"forward\(\) Expected a value of type 'Tensor' for argument 'x' but"):
+        module("text")
+    with pytest.raises(RuntimeError, match=r"forward\(\) is missing value for argument 'x'"):
+        module()
+    with pytest.raises(RuntimeError, match="at most 2 argument"):
+        module(engine.ones(1, 1), 2)
+    with pytest.raises(RuntimeError, match="Unknown keyword argument 'y'"):
+        module(engine.ones(1, 1), y=1)
+
+
+def test_arguments_are_converted() -> None:
+    module = load("optionals")
+    x = engine.ones(1, 4)
+    assert module(x, factors=(2, 3.0))[0].tolist() == [[6.0] * 4]
+    assert module(other=x, x=x, name="a")[2] == "A HAS 1!"
+
+
+def test_files_and_where_they_go() -> None:
+    path = FOLDER / "2.13.0" / "half.pt"
+    content = io.BytesIO(path.read_bytes())
+    assert jit.load(content, map_location="cpu").linear.weight.dtype == engine.float16
+    with pytest.raises(ValueError, match="does not exist"):
+        jit.load(str(path) + "x")
+    with pytest.raises(ValueError, match="is a directory"):
+        jit.load(str(FOLDER))
+    with pytest.raises(UnpicklingError, match="truncated"):
+        jit.load(io.BytesIO(path.read_bytes()[:900]))
+    with pytest.raises(UnpicklingError, match="TorchScript"):
+        engine.load(path)
+
+
+def test_the_fast_path_of_attention() -> None:
+    """Without gradients the archive's code takes torch's fused operators."""
+    for version in VERSIONS:
+        call = table(version)["attention"]["calls"][0]
+        with np.load(FOLDER / version / "attention.npz") as arrays, engine.no_grad():
+            tokens = rebuilt(call["inputs"][0], arrays)
+            assert_equal(load("attention", version)(tokens), rebuilt(call["output"], arrays))

@@ -117,7 +117,7 @@ def test_code_is_refused(name: str) -> None:
     code, words = CODE[name]
     file = forge.archive(code)
     if words is not None:
-        with pytest.raises(UnpicklingError, match=".*") as caught:
+        with pytest.raises(UnpicklingError) as caught:
             jit.load(file)
         assert words in str(caught.value)
         return
@@ -179,7 +179,8 @@ DATA = {
     "a class that is not there": (forge.made("__torch__.N", {}), "does not define __torch__.N"),
     "a C++ class": (forge.made("__torch__.torch.classes.mine.Thing", {}), "the C++ class"),
     "packed parameters": (
-        forge.made("__torch__.torch.classes.quantized.Conv2dPackedParamsBase", {}), "the archive is quantized"
+        forge.made("__torch__.torch.classes.quantized.Conv2dPackedParamsBase", {}),
+        "the archive is quantized",
     ),
     "a quantized tensor": (b"ctorch._utils\n_rebuild_qtensor\n)R", "the archive is quantized"),
     "no module": (b"K\x01", "something other than a module"),
@@ -221,7 +222,7 @@ def test_modules_nested_deeply() -> None:
     "path", ["../x", "a/../../x", "/etc/x", "a//x", "a/code/./x.py", "a\\..\\x", "b/x", "a/code/../data.pkl"]
 )
 def test_paths_that_lead_out(path: str) -> None:
-    with pytest.raises(UnpicklingError, match="leads out of it|outside its folder"):
+    with pytest.raises(UnpicklingError, match=r"leads out of it|outside its folder"):
         jit.load(forge.archive(body("return x"), extra={path: b""}))
 
 
@@ -263,7 +264,7 @@ def test_an_archive_before_1_2() -> None:
     with zipfile.ZipFile(out, "w") as z:
         z.writestr("a/model.json", "{}")
     out.seek(0)
-    with pytest.raises(UnpicklingError, match="before 1.2"):
+    with pytest.raises(UnpicklingError, match=r"before 1\.2"):
         jit.load(out)
 
 
@@ -274,8 +275,9 @@ def test_recursion_ends_in_an_error() -> None:
 
 def test_weights_that_do_not_fit_read_no_memory() -> None:
     """The kernels of recurrent layers take whatever pointers they get: sizes are checked before."""
-    code = body("_0, _1, _2 = torch.lstm(x, [CONSTANTS.c0, CONSTANTS.c0], [torch.zeros([128, 32]), torch.zeros([128, 3])"
-                ", torch.zeros([128]), torch.zeros([128])], True, 1, 0., False, False, False)", "return _0")  # fmt: skip
-    code = code.replace("CONSTANTS.c0", "torch.zeros([1, 4, 32])")
+    weights = "[torch.zeros([128, 32]), torch.zeros([128, 3]), torch.zeros([128]), torch.zeros([128])]"
+    state = "[torch.zeros([1, 4, 32]), torch.zeros([1, 4, 32])]"
+    call = f"_0, _1, _2 = torch.lstm(x, {state}, {weights}, True, 1, 0., False, False, False)"
+    code = body(call, "return _0")
     with pytest.raises(RuntimeError, match="does not fit 4 gates of 32"):
         jit.load(forge.archive(code))(engine.zeros(5, 4, 32))
