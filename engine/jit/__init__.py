@@ -1,6 +1,6 @@
 """torch.jit's names.
 
-`load` reads TorchScript archives; Python code runs as it is, so the decorators (`script`, `ignore`, `unused`, `export`)
+`load` reads TorchScript archives, and `save` writes what it gave; Python code runs as it is, so the decorators (`script`, `ignore`, `unused`, `export`)
 return what they are given; `fork` runs at once.
 An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
 `operators` is the list of what it may call, `objects` has the modules that users get.
@@ -294,9 +294,17 @@ def jit_module_from_flatbuffer(f: Any) -> Any:
     _refuse("jit_module_from_flatbuffer", "build the model from its Python code")
 
 
-def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """NotImplementedError: there is no compiled form to write."""
-    _refuse("save", "use torch.save(model.state_dict(), f)")
+def save(m: Any, f: Any, _extra_files: Any = None) -> None:
+    """Write a module that `load` gave as an archive that torch.jit.load opens.
+
+    f: path (replaced in one step at the end) or binary file object.  _extra_files: content by name, text or bytes.
+    Raises NotImplementedError for other modules: Python code is not compiled.  Source: torch.jit.save of release 2.13.
+    """
+    from engine.jit import objects, saving
+
+    if not _isinstance(m, objects.RecursiveScriptModule):
+        _refuse("save", "only a module that jit.load gave can be saved; use torch.save(model.state_dict(), f)")
+    saving.write(m, f, _extra_files)
 
 
 def export_opnames(m: Any) -> list[str]:

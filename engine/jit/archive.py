@@ -6,6 +6,7 @@ with `data/N`, `version`, `byteorder`, `extra/*`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from engine.nn.modules.module import Module
@@ -121,7 +122,9 @@ class _Reader:
             self.archive.read(entry), resolver=resolver, limits=DEFAULT_LIMITS,
             persistent_load=storage_reader(self.archive, self.root, name),
         )  # fmt: skip
-        return u.load()
+        found = u.load()
+        resolver.settle()
+        return found
 
 
 class _Resolver(SafeResolver):
@@ -168,6 +171,17 @@ class _Resolver(SafeResolver):
                     self.kept.append(storage)
                 return found
         return super().call(u, function, args)
+
+    def settle(self) -> None:
+        """Give parameters memory of their own, but those that share a storage with others.
+
+        Kernels keep the packed form of a weight only where nobody else holds its memory, a mapped file included.
+        """
+        uses = Counter(key[0] for key in self.views)
+        for key, value in self.views.items():
+            parameter = self.parameters.get(id(value))
+            if parameter is not None and uses[key[0]] == 1:
+                parameter.data = parameter.data.clone()
 
     def _value_of(self, record: ClassRecord, args: tuple) -> Any:
         """A named tuple, or a member of an enumeration."""

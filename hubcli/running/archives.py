@@ -80,7 +80,7 @@ def _module(path: Path) -> Any:
         raise IntegrityError(f"{path} was refused: it is nested too deeply") from None
 
 
-def _guarded(path: Path, called: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+def _guarded(path: Path, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Call the program; what it raises is told in one line."""
     from engine import jit
 

@@ -195,3 +195,31 @@ def test_the_fast_path_of_attention() -> None:
         with np.load(FOLDER / version / "attention.npz") as arrays, engine.no_grad():
             tokens = rebuilt(call["inputs"][0], arrays)
             assert_equal(load("attention", version)(tokens), rebuilt(call["output"], arrays))
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_saved_anew(version: str, name: str, tmp_path: Path) -> None:
+    """What `save` writes was opened by torch 2.13, which gave the stored numbers for all of these."""
+    jit.save(load(name, version), tmp_path / "again.pt")
+    module = jit.load(tmp_path / "again.pt")
+    assert list(module.state_dict()) == table(version)[name]["state"]
+    with np.load(FOLDER / version / f"{name}.npz") as arrays:
+        call = table(version)[name]["calls"][0]
+        assert_equal(module(*(rebuilt(form, arrays) for form in call["inputs"])), rebuilt(call["output"], arrays))
+
+
+def test_saved_after_a_change_and_with_extra_files() -> None:
+    module = load("containers")
+    module.layers[0].weight.data.fill_(1.0)
+    module.weights = [3.0, 4.0]
+    out = io.BytesIO()
+    module.half().save(out, {"note": "text", "raw": b"\0\1"})
+    out.seek(0)
+    extra: dict[str, Any] = {"note": "", "raw": b"", "none": ""}
+    again = jit.load(out, _extra_files=extra)
+    assert extra == {"note": "text", "raw": b"\0\1", "none": ""}
+    assert again.weights == [3.0, 4.0]
+    assert again.layers[0].weight.dtype == engine.float16
+    assert bool((again.layers[0].weight == 1).all())
+    with pytest.raises(NotImplementedError, match="only a module that jit.load gave"):
+        jit.save(nn.Linear(1, 1), io.BytesIO())
