@@ -1,7 +1,7 @@
 """torch.jit's names.
 
-`load` reads TorchScript archives, and `save` writes what it gave; Python code runs as it is, so the decorators (`script`, `ignore`, `unused`, `export`)
-return what they are given; `fork` runs at once.
+`load` reads TorchScript archives, and `save` writes what it gave.  Python code runs as it is: the decorators
+(`script`, `ignore`, `unused`, `export`) return what they are given, `fork` runs at once.
 An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
 `operators` is the list of what it may call, `objects` has the modules that users get.
 """

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from engine.grad_mode import mode
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
 from engine.tensor import Tensor
@@ -56,7 +57,8 @@ def _told(program: Program, error: BaseException) -> str:
 
 
 def run(program: Program, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """Call a function of the program; its errors tell the archive's lines."""
+    """Call a function of the program; its errors tell the archive's lines, and the grad mode stays as it was."""
+    grad = mode.enabled
     try:
         return function(*args, **kwargs)
     except Raised as e:
@@ -74,6 +76,9 @@ def run(program: Program, function: Callable[..., Any], args: tuple, kwargs: dic
         if isinstance(e, NotImplementedError | RecursionError) or type(e).__module__.startswith("engine."):
             raise
         raise RuntimeError(_told(program, e)) from e
+    finally:
+        if mode.enabled is not grad:
+            mode.enabled = grad
 
 
 class ScriptMethod:

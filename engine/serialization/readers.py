@@ -85,7 +85,7 @@ def zip_root(archive: ZipArchive) -> str:
         raise UnpicklingError("the zip archive has more than one data.pkl")
     if f"{roots[0]}constants.pkl" in archive.entries:
         raise UnpicklingError(
-            "the file is a TorchScript archive (torch.jit.save): it holds a program, which is refused"
+            "the file is a TorchScript archive (torch.jit.save): it holds a program, which torch.jit.load reads"
         )
     return roots[0]
 

@@ -16,6 +16,8 @@ import engine
 from engine import jit, nn
 from engine.serialization import UnpicklingError
 
+from . import forge
+
 FOLDER = Path(__file__).parent / "archives"
 VERSIONS = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
@@ -221,5 +223,60 @@ def test_saved_after_a_change_and_with_extra_files() -> None:
     assert again.weights == [3.0, 4.0]
     assert again.layers[0].weight.dtype == engine.float16
     assert bool((again.layers[0].weight == 1).all())
-    with pytest.raises(NotImplementedError, match="only a module that jit.load gave"):
+    with pytest.raises(NotImplementedError, match=r"only a module that jit\.load gave"):
         jit.save(nn.Linear(1, 1), io.BytesIO())
+
+
+def test_the_layout_of_torch_1_4() -> None:
+    """Imports and the version stand in the text, buffers have no list, integer division cuts."""
+    code = (
+        "op_version_set = 1\n"
+        "import __torch__.other\n"
+        "class M(Module):\n"
+        "  __parameters__ = ['weight', ]\n"
+        "  weight : Tensor\n"
+        "  table : Tensor\n"
+        "  training : bool\n"
+        "  scale : Final[float] = 2.0\n"
+        "  def forward(self: __torch__.M,\n"
+        "    x: Tensor) -> Tensor:\n"
+        "    _0 = torch.div(torch.tensor(-7), torch.tensor(2))\n"
+        "    y = __torch__.other.twice(torch.mul(x, self.weight), )\n"
+        "    return torch.add(y, torch.add(_0, self.table), alpha=1)\n"
+    )
+    other = "op_version_set = 1\ndef twice(x: Tensor) -> Tensor:\n  return torch.mul(x, 2)\n"
+    tensor = (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00%s"
+        b"X\x03\x00\x00\x00cpuK\x01tQK\x00))%sccollections\nOrderedDict\n)RtR"
+    )
+    state = forge.nested({"weight": tensor % (b"0", b"\x88"), "table": tensor % (b"1", b"\x89"), "training": True})
+    module = jit.load(
+        forge.archive(
+            {"code/__torch__.py": code, "code/__torch__/other.py": other},
+            b"c__torch__\nM\n)\x81" + state + b"b",
+            extra={"a/data/0": np.float32(3).tobytes(), "a/data/1": np.float32(10).tobytes()},
+            version=b"1\n",
+        )
+    )
+    assert list(module.state_dict()) == ["weight", "table"]
+    assert module.weight.requires_grad
+    assert module.scale == 2.0
+    assert module(engine.ones(1)).tolist() == [6.0 - 3.0 + 10.0]
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_reductions_of_losses_are_numbers(reduction: int) -> None:
+    x, y, words = engine.rand(4, 3), engine.rand(4, 3), ("none", "mean", "sum")[reduction]
+    f = engine.nn.functional
+    for name, function in (("mse_loss", f.mse_loss), ("l1_loss", f.l1_loss), ("smooth_l1_loss", f.smooth_l1_loss),
+                           ("huber_loss", f.huber_loss), ("soft_margin_loss", f.soft_margin_loss)):  # fmt: skip
+        code = forge.body(f"return torch.{name}(x, CONSTANTS.c0, {reduction})".replace("CONSTANTS.c0", "(self).y(x, )"))
+        code += "  def y(self: __torch__.M,\n    x: Tensor) -> Tensor:\n    return torch.flip(x, [0])\n"
+        found = jit.load(forge.archive(code))(x)
+        assert engine.equal(found, function(x, x.flip(0), reduction=words))
+    code = forge.body(f"return torch.cross_entropy_loss(x, torch.argmax(x, 1), None, {reduction}, -100, 0.1)")
+    expected = f.cross_entropy(y, y.argmax(1), reduction=words, label_smoothing=0.1)
+    assert engine.equal(jit.load(forge.archive(code))(y), expected)
+    code = forge.body(f"return torch.binary_cross_entropy_with_logits(x, torch.sigmoid(x), None, None, {reduction})")
+    expected = f.binary_cross_entropy_with_logits(y, y.sigmoid(), reduction=words)
+    assert engine.equal(jit.load(forge.archive(code))(y), expected)

@@ -273,6 +273,12 @@ def test_recursion_ends_in_an_error() -> None:
         jit.load(forge.archive(body("return (self).forward(x)")))(engine.ones(1))
 
 
+def test_the_grad_mode_stays_as_it_was() -> None:
+    module = jit.load(forge.archive(body("_0 = torch.set_grad_enabled(False)", "return torch.mul(x, 2)")))
+    assert not module(engine.ones(1, requires_grad=True)).requires_grad
+    assert engine.is_grad_enabled()
+
+
 def test_weights_that_do_not_fit_read_no_memory() -> None:
     """The kernels of recurrent layers take whatever pointers they get: sizes are checked before."""
     weights = "[torch.zeros([128, 32]), torch.zeros([128, 3]), torch.zeros([128]), torch.zeros([128])]"
