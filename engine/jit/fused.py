@@ -16,8 +16,7 @@ LATER = frozenset("""
 _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_tensor_from_tensor_list to_padded_tensor
 nested_to_padded_tensor _nested_tensor_size to_mkldnn to_sparse to_dense sparse_coo_tensor coalesce indices values
 _indices _values is_coalesced sparse_dim dense_dim _sparse_mm _sparse_sum _triton_multi_head_attention backward
-bernoulli_p embedding_bag embedding_renorm_ _embedding_bag ctc_loss cosine_embedding_loss margin_ranking_loss
-hinge_embedding_loss triplet_margin_loss multi_margin_loss poisson_nll_loss fractional_max_pool2d
+bernoulli_p embedding_renorm_ _embedding_bag fractional_max_pool2d
 fractional_max_pool3d max_unpool2d max_unpool3d rrelu_with_noise grid_sampler_2d grid_sampler_3d
 quantized_lstm quantized_gru fbgemm_linear_fp16_weight fbgemm_linear_int8_weight record_stream pin_memory is_pinned
 """.split())  # fmt: skip

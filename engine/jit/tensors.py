@@ -304,6 +304,75 @@ def _bce_logits(x: Tensor, target: Tensor, weight: Any = None, pos_weight: Any =
     )
 
 
+def _losing(name: str, *order: str) -> Callable[..., Any]:
+    """A loss whose arguments have these names in this order, the reduction as its number among them."""
+    function = getattr(F, name)
+
+    def loss(*args: Any, **named: Any) -> Any:
+        given = dict(zip(order, args), **named)
+        given["reduction"] = _REDUCTIONS[given.get("reduction", 1)]
+        return function(**given)
+
+    return loss
+
+
+ATEN.update(
+    multi_margin_loss=_losing("multi_margin_loss", "input", "target", "p", "margin", "weight", "reduction"),
+    triplet_margin_loss=_losing(
+        "triplet_margin_loss", "anchor", "positive", "negative", "margin", "p", "eps", "swap", "reduction"
+    ),
+    hinge_embedding_loss=_losing("hinge_embedding_loss", "input", "target", "margin", "reduction"),
+    margin_ranking_loss=_losing("margin_ranking_loss", "input1", "input2", "target", "margin", "reduction"),
+    cosine_embedding_loss=_losing("cosine_embedding_loss", "input1", "input2", "target", "margin", "reduction"),
+    poisson_nll_loss=_losing("poisson_nll_loss", "input", "target", "log_input", "full", "eps", "reduction"),
+    ctc_loss=_losing(
+        "ctc_loss", "log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"
+    ),
+    feature_alpha_dropout_=_in_place(engine.feature_alpha_dropout),
+    broadcast_shapes=lambda *shapes: list(engine.broadcast_shapes(*shapes)),
+)
+
+
+@aten("embedding_bag")
+def _embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    weights: Any = None,
+    last: bool = False,
+    padding: Any = None,
+) -> tuple:
+    """The bags alone: what else aten gives with them serves its gradient."""
+    kind = ("sum", "mean", "max")[mode]
+    bags = F.embedding_bag(
+        indices, weight, offsets, mode=kind, per_sample_weights=weights, include_last_offset=last, padding_idx=padding
+    )
+    empty = engine.empty(0, dtype=dtypes.int64)
+    return bags, empty, empty, empty
+
+
+@aten("frobenius_norm")
+def _frobenius(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return engine.linalg.vector_norm(x, 2, dim or None, keepdim)
+
+
+@aten("nuclear_norm")
+def _nuclear(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return engine.linalg.matrix_norm(x, "nuc", tuple(dim) if isinstance(dim, list) else (-2, -1), keepdim)
+
+
+@aten("pad_sequence")
+def _pad_sequence(
+    sequences: list, batch_first: bool = False, padding_value: float = 0.0, side: str = "right"
+) -> Tensor:
+    from engine.nn.utils.rnn import pad_sequence
+
+    return pad_sequence(sequences, batch_first, padding_value, padding_side=side)
+
+
 @aten("scaled_dot_product_attention")
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False,
                **named: Any) -> Tensor:  # fmt: skip
@@ -405,10 +474,11 @@ def _stft(x: Tensor, n_fft: int, hop: Any = None, win: Any = None, window: Any =
     return engine.stft(x, n_fft, hop, win, window, **named)
 
 
-for _name in ("meshgrid", "broadcast_tensors", "cartesian_prod", "block_diag"):
+for _name in ("broadcast_tensors", "cartesian_prod", "block_diag"):
     ATEN[_name] = lambda tensors, f=getattr(engine, _name), **named: (
         list(out) if isinstance(out := f(*tensors, **named), list | tuple) else out
     )
+ATEN["meshgrid"] = lambda tensors, indexing="ij": list(engine.meshgrid(*tensors, indexing=indexing))
 ATEN["tensordot"] = lambda a, b, da, db: engine.tensordot(a, b, (da, db))
 ATEN["tile"] = lambda x, dims: engine.tile(x, dims)
 for _name in ("chunk", "unbind", "split_with_sizes", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit",

@@ -7,9 +7,11 @@ numbers, text and None among them, and the form of the whole, stand in `VERSION/
 The types are written in the old way, the only one that torch 1.13 compiles.
 """
 
+import importlib
 import json
 import math
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from enum import Enum
@@ -366,6 +368,31 @@ def stored(path: Path) -> None:
             new.writestr(made, content)
 
 
+def expressions(out: Path) -> None:
+    """One module with a method for each line of expressions.txt, as operators.pt and operators.npz (2.13 only)."""
+    lines = (Path(__file__).parent / "expressions.txt").read_text().splitlines()
+    text = (
+        "import torch\nimport torch.nn.functional as F\nfrom torch import Tensor\n\nclass Operators(torch.nn.Module):\n"
+    )
+    for i, line in enumerate(lines):
+        text += "    @torch.jit.export\n" if i else ""
+        name = f"m{i}" if i else "forward"
+        text += f"    def {name}(self, x: Tensor, img: Tensor, idx: Tensor):\n        return {line}\n"
+    with tempfile.TemporaryDirectory() as there:
+        (Path(there) / "operators_of_torch.py").write_text(text)
+        sys.path.insert(0, there)
+        module = torch.jit.script(importlib.import_module("operators_of_torch").Operators())
+        torch.manual_seed(0)
+        given = {"x": torch.randn(4, 6), "img": torch.randn(2, 3, 8, 8), "idx": torch.tensor([2, 0, 1, 3])}
+        arrays = {k: v.numpy() for k, v in given.items()}
+        for i in range(len(lines)):
+            value = getattr(module, f"m{i}" if i else "forward")(*(v.clone() for v in given.values()))
+            arrays[f"o{i}"] = value.detach().resolve_neg().numpy() if isinstance(value, Tensor) else np.array(value)
+        torch.jit.save(module, str(out / "operators.pt"))
+    stored(out / "operators.pt")
+    np.savez_compressed(out / "operators.npz", **arrays)
+
+
 def main(folder: str) -> None:
     out = Path(folder) / torch.__version__.partition("+")[0]
     out.mkdir(parents=True, exist_ok=True)
@@ -382,6 +409,8 @@ def main(folder: str) -> None:
         stored(out / f"{name}.pt")
         np.savez_compressed(out / f"{name}.npz", **arrays)
         table[name] = {"calls": rows, "state": list(module.state_dict())}
+    if NEW:
+        expressions(out)
     (out / "cases.json").write_text(json.dumps(table, indent=1) + "\n")
 
 

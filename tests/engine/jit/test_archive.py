@@ -280,3 +280,25 @@ def test_reductions_of_losses_are_numbers(reduction: int) -> None:
     code = forge.body(f"return torch.binary_cross_entropy_with_logits(x, torch.sigmoid(x), None, None, {reduction})")
     expected = f.binary_cross_entropy_with_logits(y, y.sigmoid(), reduction=words)
     assert engine.equal(jit.load(forge.archive(code))(y), expected)
+
+
+EXPRESSIONS = (Path(__file__).parent / "expressions.txt").read_text().splitlines()
+
+
+@cache
+def operators() -> Any:
+    return load("operators")
+
+
+@pytest.mark.parametrize("number", range(len(EXPRESSIONS)), ids=lambda i: EXPRESSIONS[i][:50])
+def test_operators(number: int) -> None:
+    with np.load(FOLDER / "2.13.0" / "operators.npz") as arrays:
+        inputs = [engine.from_numpy(arrays[name].copy()) for name in ("x", "img", "idx")]
+        expected = arrays[f"o{number}"]
+    found = getattr(operators(), f"m{number}" if number else "forward")(*inputs)
+    if isinstance(found, engine.Tensor):
+        found = found.detach().numpy()
+        assert found.dtype == expected.dtype
+    found = np.asarray(found)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=3e-4, atol=3e-5)
