@@ -37,15 +37,15 @@ if TYPE_CHECKING:
         ScriptModule,
         ScriptObject,
     )  # fmt: skip
+else:
 
+    def __getattr__(name: str) -> Any:
+        if name in _OBJECTS:
+            from engine.jit import objects
 
-def __getattr__(name: str) -> Any:
-    if name in _OBJECTS:
-        from engine.jit import objects
-
-        found = globals()[name] = getattr(objects, name)
-        return found
-    raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")
+            found = globals()[name] = getattr(objects, name)
+            return found
+        raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")
 
 
 class TracerWarning(Warning):
