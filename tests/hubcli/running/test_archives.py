@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,7 @@ def test_hostile_and_other_files_are_refused(folder):
     assert (result.exit_code, "a checkpoint holds weights only" in result.stderr) == (2, True)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is measured by /proc")
 def test_time_and_memory_are_bounded(folder):
     Path("loop.pt").write_bytes(forge.archive(forge.body("while True:", "  pass", "return x")).getvalue())
     result = hub("run", "loop.pt", "--input", "x.npy", "--timeout", "2")
