@@ -51,9 +51,9 @@ from engine.grad_mode import no_grad as no_grad
 from engine.grad_mode import set_grad_enabled as set_grad_enabled
 from engine.jit import CompilationUnit as CompilationUnit
 from engine.jit import Future as Future
-from engine.jit import ScriptFunction as ScriptFunction
-from engine.jit import ScriptModule as ScriptModule
-from engine.jit import ScriptObject as ScriptObject
+from engine.jit.objects import ScriptFunction as ScriptFunction
+from engine.jit.objects import ScriptModule as ScriptModule
+from engine.jit.objects import ScriptObject as ScriptObject
 from engine.layouts import layout as layout
 from engine.layouts import memory_format as memory_format
 from engine.random import Generator as Generator

@@ -41,11 +41,11 @@ LAYERS = (
         "nn._functional_pooling",
         "nn._reduction",
     ),
-    ("nn", "optim", "distributions", "amp", "jit", "plan"),
+    ("nn", "optim", "distributions", "amp", "plan"),
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx"),
+    ("torch_names", "torch_alias", "fx", "jit"),
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define
@@ -82,6 +82,7 @@ ONLY_IN = {
     "cffi": ("engine.backends.onednn",),
 }
 MAY_USE_THE_ENGINE = (
+    "hubcli.running.archives",
     "hubcli.running.invoke",
     "hubcli.running.checkpoints",
     "hubcli.running.isolation",

@@ -72,7 +72,7 @@ STANDS_FOR = {
     "engine/fx/*": "engine/fx/test_programs.py engine/fx/test_proxy.py",
     "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",
     "engine/fx/experimental/*": NAMES,
-    "engine/jit/*": NAMES,
+    "engine/jit/*": "engine/jit/test_archive.py engine/jit/test_hostile.py",
     "engine/signal/*": NAMES,
     "engine/multiprocessing/__init__.py": "engine/multiprocessing/test_reductions.py",
     # a Tensor's own parts, by subject

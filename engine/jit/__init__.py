@@ -1,7 +1,9 @@
-"""torch.jit's names: Python code runs as it is, so the decorators return what they are given.
+"""torch.jit's names.
 
-`script`, `ignore`, `unused`, `export` are inert; `fork` runs at once; what needs a compiled form (`trace`, `load`,
-`save`) raises NotImplementedError.
+`load` reads TorchScript archives, and `save` writes what it gave.  Python code runs as it is: the decorators
+(`script`, `ignore`, `unused`, `export`) return what they are given, `fork` runs at once.
+An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
+`operators` is the list of what it may call, `objects` has the modules that users get.
 """
 
 from __future__ import annotations
@@ -9,26 +11,41 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar, overload
-
-from engine.nn.modules.module import Module
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
-    "ScriptModule", "TracerWarning", "TracingCheckError", "annotate", "export", "export_opnames", "fork",
-    "freeze", "ignore",
-    "interface", "is_scripting", "is_tracing", "isinstance", "jit_module_from_flatbuffer", "load",
-    "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "save", "script",
-    "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace", "trace_module",
-    "unused", "wait",
+    "ScriptMethod", "ScriptModule", "ScriptObject", "TracerWarning", "TracingCheckError", "annotate", "export",
+    "export_opnames", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance",
+    "jit_module_from_flatbuffer", "load", "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution",
+    "save", "script", "script_if_tracing", "script_method", "set_fusion_strategy", "strict_fusion", "trace",
+    "trace_module", "unused", "wait",
 ]  # fmt: skip
 
 T = TypeVar("T")
 _isinstance = isinstance
 
+# Classes of loaded programs: imported at first use.
+_OBJECTS = ("Error", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject")
 
-class Error(RuntimeError):
-    """What torch raises inside compiled code; never raised here."""
+if TYPE_CHECKING:
+    from engine.jit.objects import (
+        Error,
+        RecursiveScriptModule,
+        ScriptFunction,
+        ScriptMethod,
+        ScriptModule,
+        ScriptObject,
+    )  # fmt: skip
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _OBJECTS:
+            from engine.jit import objects
+
+            found = globals()[name] = getattr(objects, name)
+            return found
+        raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")
 
 
 class TracerWarning(Warning):
@@ -126,27 +143,7 @@ class Attribute:
         self.value, self.type = value, type
 
 
-class ScriptModule(Module):
-    """A plain Module under this name; no module is compiled."""
-
-    def save(self, f: Any, **kwargs: Any) -> None:
-        """NotImplementedError: there is no compiled form to write."""
-        _refuse("ScriptModule.save", "use torch.save(model.state_dict(), f)")
-
-
-class RecursiveScriptModule(ScriptModule):
-    """What torch makes of scripted modules; nothing is one here."""
-
-
-class ScriptFunction:
-    """What torch makes of scripted functions; nothing is one here."""
-
-
-class ScriptObject:
-    """An object of a compiled program; nothing is one here."""
-
-
-class Graph(ScriptObject):
+class Graph:
     """A compiled program; nothing is one here."""
 
 
@@ -271,9 +268,25 @@ def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
     _refuse("_get_trace_graph", "call the model itself")
 
 
-def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError: a TorchScript file holds a program for torch's interpreter."""
-    _refuse("load", "build the model from its Python code and load a state_dict into it, or use framework='torch'")
+def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> Any:
+    """The module in an archive that torch.jit.save wrote, as a `RecursiveScriptModule`.
+
+    f: path or binary file object.  map_location: as in `load`.  _extra_files: a dict whose values are replaced by the
+    content of the archive's extra files of those names.
+    The archive's code is checked against the part of Python that TorchScript is, and against a list of operators, and
+    written anew (`engine/jit/grammar.py`): it can compute, print and raise, and reach nothing else.  UnpicklingError
+    for a file that is damaged or refused.  Source: torch.jit.load of release 2.13.
+    """
+    import os
+
+    from engine.jit import archive
+
+    if isinstance(f, (str, os.PathLike)):
+        if not os.path.exists(f):
+            raise ValueError(f"The provided filename {f} does not exist")
+        if os.path.isdir(f):
+            raise ValueError(f"The provided filename {f} is a directory")
+    return archive.read(f, map_location, _extra_files)
 
 
 def jit_module_from_flatbuffer(f: Any) -> Any:
@@ -281,9 +294,17 @@ def jit_module_from_flatbuffer(f: Any) -> Any:
     _refuse("jit_module_from_flatbuffer", "build the model from its Python code")
 
 
-def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """NotImplementedError: there is no compiled form to write."""
-    _refuse("save", "use torch.save(model.state_dict(), f)")
+def save(m: Any, f: Any, _extra_files: Any = None) -> None:
+    """Write a module that `load` gave as an archive that torch.jit.load opens.
+
+    f: path (replaced in one step at the end) or binary file object.  _extra_files: content by name, text or bytes.
+    Raises NotImplementedError for other modules: Python code is not compiled.  Source: torch.jit.save of release 2.13.
+    """
+    from engine.jit import objects, saving
+
+    if not _isinstance(m, objects.RecursiveScriptModule):
+        _refuse("save", "only a module that jit.load gave can be saved; use torch.save(model.state_dict(), f)")
+    saving.write(m, f, _extra_files)
 
 
 def export_opnames(m: Any) -> list[str]:

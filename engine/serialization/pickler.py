@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Global", "Persistent", "Pickler", "PicklingError", "Reduce", "Token"]
+__all__ = ["Global", "Instance", "Persistent", "Pickler", "PicklingError", "Reduce", "Token"]
 
 _BATCH = 1000
 
@@ -52,6 +52,15 @@ class Reduce(Token):
 
     def __init__(self, function: Any, *args: Any) -> None:
         self.function, self.args = function, args
+
+
+class Instance(Token):
+    """An object to write: an empty one of a class, and its state."""
+
+    __slots__ = ("cls", "state")
+
+    def __init__(self, cls: Global, state: Any) -> None:
+        self.cls, self.state = cls, state
 
 
 class Pickler:
@@ -133,6 +142,12 @@ class Pickler:
             self.save(token.args)
             self.out += b"R"
             self.memoize(obj)
+        elif isinstance(token, Instance):
+            self._save_global(token.cls.module, token.cls.name)
+            self.out += b")\x81"
+            self.memoize(obj)
+            self.save(token.state)
+            self.out += b"b"
         else:
             raise PicklingError(f"cannot save {type(token).__name__}")
 

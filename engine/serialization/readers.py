@@ -19,7 +19,8 @@ from .source import Source
 from .unpickler import Unpickler
 from .ziparchive import ZipArchive
 
-__all__ = ["LEGACY_MAGIC", "LEGACY_VERSION", "list_globals", "read_legacy", "read_tar", "read_zip", "zip_root"]
+__all__ = ["LEGACY_MAGIC", "LEGACY_VERSION", "list_globals", "read_legacy", "read_tar", "read_zip",
+           "storage_reader", "zip_root"]  # fmt: skip
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -84,7 +85,7 @@ def zip_root(archive: ZipArchive) -> str:
         raise UnpicklingError("the zip archive has more than one data.pkl")
     if f"{roots[0]}constants.pkl" in archive.entries:
         raise UnpicklingError(
-            "the file is a TorchScript archive (torch.jit.save): it holds a program, which is refused"
+            "the file is a TorchScript archive (torch.jit.save): it holds a program, which torch.jit.load reads"
         )
     return roots[0]
 
@@ -94,22 +95,27 @@ def read_zip(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     archive = ZipArchive(source, limits)
     root = zip_root(archive)
     archive.check()
+    u = Unpickler(
+        archive.read(f"{root}data.pkl"), resolver=resolver, persistent_load=storage_reader(archive, root),
+        encoding=encoding, limits=limits,
+    )  # fmt: skip
+    return u.load()
+
+
+def storage_reader(archive: ZipArchive, root: str, folder: str = "data") -> Callable[[Any], RawStorage]:
+    """What answers the persistent ids of a pickle in a zip archive: the storages in `folder`."""
     order = b"little"
     if f"{root}byteorder" in archive.entries:
         order = bytes(archive.read(f"{root}byteorder")[:16])
         if order not in (b"little", b"big"):
             raise UnpicklingError(f"the file has the byte order {shown(order)}")
-    storages = _Storages(lambda key, nbytes: archive.view(f"{root}data/{key}", nbytes), order != _native())
+    storages = _Storages(lambda key, nbytes: archive.view(f"{root}{folder}/{key}", nbytes), order != _native())
 
     def persistent_load(pid: Any) -> RawStorage:
         kind, key, location, numel, _ = _storage_id(pid)
         return storages.get(key, kind.element, location, numel)
 
-    u = Unpickler(
-        archive.read(f"{root}data.pkl"), resolver=resolver, persistent_load=persistent_load, encoding=encoding,
-        limits=limits,
-    )  # fmt: skip
-    return u.load()
+    return persistent_load
 
 
 def _native() -> bytes:

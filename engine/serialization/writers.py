@@ -24,7 +24,7 @@ from .readers import LEGACY_MAGIC, LEGACY_VERSION
 from .records import STORAGE_NAMES, numpy_dtype, root_of
 from .source import ALIGNMENT, is_path
 
-__all__ = ["ArchiveLayout", "opened", "write_legacy", "write_zip"]
+__all__ = ["ArchiveLayout", "ZipWriter", "opened", "write_legacy", "write_zip"]
 
 _STORAGE_OF = {element: name for name, element in STORAGE_NAMES.items() if "Untyped" not in name}
 _CHUNK = 1 << 26  # bytes per write call
@@ -153,11 +153,12 @@ def _blocks(content: Any) -> Iterator[memoryview]:
         yield view[start : start + _CHUNK]
 
 
-def _raw(root: np.ndarray) -> np.ndarray:
+def raw(root: np.ndarray) -> np.ndarray:
+    """The bytes of a block, as uint8 (nbytes,)."""
     return root.reshape(-1).view(np.uint8)
 
 
-class _ZipWriter:
+class ZipWriter:
     """Stored entries whose data begin at multiples of 64 bytes, in the form of torch's own writer."""
 
     def __init__(self, f: Any) -> None:
@@ -218,12 +219,12 @@ def write_zip(
     """
     plan = ArchiveLayout()
     data = _pickler(plan, substitute, rename).dump(obj)
-    out = _ZipWriter(f)
+    out = ZipWriter(f)
     out.add(f"{root}/data.pkl", data)
     out.add(f"{root}/.storage_alignment", str(ALIGNMENT).encode())
     out.add(f"{root}/byteorder", sys.byteorder.encode())
     for key, block in enumerate(plan.roots):
-        out.add(f"{root}/data/{key}", _raw(block))
+        out.add(f"{root}/data/{key}", raw(block))
     out.add(f"{root}/version", b"3\n")
     out.finish()
     return out.at
@@ -245,7 +246,7 @@ def write_legacy(obj: Any, f: Any, substitute: Callable[[ArchiveLayout, Any], To
     for block, name in zip(plan.roots, plan.names):
         width = numpy_dtype(name).itemsize if name in _STORAGE_OF else 1
         f.write(struct.pack("<q", block.nbytes // width))
-        for part in _blocks(_raw(block)):
+        for part in _blocks(raw(block)):
             f.write(part)
         total += 8 + block.nbytes
     return total

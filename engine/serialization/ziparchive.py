@@ -1,4 +1,4 @@
-"""The zip container, read strictly: stored entries only, one place for each byte, both headers in agreement.
+"""The zip container, read strictly: one place for each byte, both headers in agreement.
 
 Layout: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3 to 4.5.  `zipfile` is not
 used because it is lenient where two readers could see two files: duplicate names, local headers that differ
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _DESCRIPTOR, _MASKED = 1, 8, 1 << 13
+_DEFLATED = 8  # the method
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Entry:
 class ZipArchive:
     """The entries of a zip file by name.
 
+    Entries are stored as they are; those that a caller of `check` names may be compressed, and are read by `inflated`.
     Creating one reads the central directory; `check()` must pass before anything is read from an entry.  Both
     raise UnpicklingError for anything but plain stored entries that do not overlap.
     """
@@ -114,13 +117,17 @@ class ZipArchive:
             raise UnpicklingError("the zip archive's central directory has bytes behind its last entry")
         return entries
 
-    def check(self) -> ZipArchive:
-        """Refuse entries that are compressed, encrypted, truncated, overlapping or described in two ways."""
+    def check(self, compressed: Callable[[str], bool] = lambda name: False) -> ZipArchive:
+        """Refuse entries that are compressed, encrypted, truncated, overlapping or described in two ways.
+
+        compressed(name) tells which entries may be deflated: torch's archives of programs compress their code.
+        """
         data, free, directory = self.source.data, 0, self._directory
         for entry in sorted(self.entries.values(), key=lambda e: e.header):
             if entry.flags & (_ENCRYPTED | _MASKED):
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} is encrypted")
-            if entry.method != 0 or entry.packed != entry.size:
+            deflated = entry.method == _DEFLATED and compressed(entry.name)
+            if not deflated and (entry.method != 0 or entry.packed != entry.size):
                 raise UnpicklingError(
                     f"the zip entry {shown(entry.name)} is compressed; checkpoints store their entries"
                 )
@@ -134,25 +141,43 @@ class ZipArchive:
             begin = entry.header + _LOCAL.size
             name = bytes(data[begin : begin + n_name])
             offset = begin + n_name + n_extra
-            if offset + entry.size > directory:
+            if offset + entry.packed > directory:
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} is truncated")
             if _MAX32 in (packed, full):
                 full, packed, _ = _zip64(bytes(data[begin + n_name : offset]), full, packed, 0)
             deferred = bool(flags & _DESCRIPTOR) and (crc, packed, full) == (0, 0, 0)
             if (
                 name != entry.name.encode("utf-8")
-                or method != 0
+                or method != entry.method
                 or flags & (_ENCRYPTED | _MASKED)
                 or not (deferred or (crc, packed, full) == (entry.crc, entry.packed, entry.size))
             ):
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} differs between its header and the directory")
-            entry.offset, free = offset, offset + entry.size
+            entry.offset, free = offset, offset + entry.packed
         return self
 
     def read(self, name: str) -> memoryview:
         """The bytes of an entry, without a copy.  Raises KeyError if there is none."""
         entry = self.entries[name]
         return self.source.data[entry.offset : entry.offset + entry.size]
+
+    def inflated(self, name: str, most: int) -> bytes:
+        """The content of an entry of at most `most` bytes, its checksum verified; UnpicklingError if it has more."""
+        entry = self.entries[name]
+        if entry.size > most:
+            raise UnpicklingError(f"the zip entry {shown(name)} has {entry.size} bytes, more than {most}")
+        packed = self.source.data[entry.offset : entry.offset + entry.packed]
+        if entry.method != _DEFLATED:
+            content = bytes(packed)
+        else:
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            try:
+                content = inflater.decompress(packed, entry.size + 1)
+            except zlib.error as e:
+                raise UnpicklingError(f"the zip entry {shown(name)} cannot be decompressed: {shown(e)}") from None
+        if len(content) != entry.size or zlib.crc32(content) != entry.crc:
+            raise UnpicklingError(f"the zip entry {shown(name)} is damaged: size or checksum differ")
+        return content
 
     def view(self, name: str, nbytes: int) -> np.ndarray:
         """The first `nbytes` of an entry as a writable uint8 array (nbytes,)."""
@@ -167,7 +192,11 @@ class ZipArchive:
 
     def damaged(self) -> list[str]:
         """Names of the entries whose checksum is wrong; reads the whole file."""
-        return [name for name, entry in self.entries.items() if zlib.crc32(self.read(name)) != entry.crc]
+        return [
+            name
+            for name, entry in self.entries.items()
+            if not entry.method and zlib.crc32(self.read(name)) != entry.crc
+        ]
 
 
 def _zip64(extra: bytes, full: int, packed: int, header: int) -> tuple[int, int, int]:

@@ -143,22 +143,26 @@ def confined(
     entrypoint: str,
     given: Arguments,
     execution: Execution,
+    bounded: bool = False,
     **options: Any,
 ) -> Confined | None:
-    """What a sandboxed call needs, for the functions of `jobs`; None without a sandbox."""
-    if execution.sandbox in (None, "off"):
+    """What a call in a child process needs, for the functions of `jobs`; None without a sandbox or bounds."""
+    if execution.sandbox in (None, "off") and not bounded:
         return None
     from hubcli.confined import sandbox
     from hubcli.confined.broker import Broker
     from hubcli.confined.jobs import Job
 
-    chosen = sandbox.choose(
-        execution.sandbox,
-        default=False,
-        local=checkout.kind == "local",
-        framework=execution.framework,
-        device=options.get("device"),
-    )
+    if execution.sandbox in (None, "off"):  # limits without walls
+        chosen = sandbox.mechanism("none")
+    else:
+        chosen = sandbox.choose(
+            execution.sandbox,
+            default=False,
+            local=checkout.kind == "local",
+            framework=execution.framework,
+            device=options.get("device"),
+        )
     framework, fresh = execution.framework, execution.force_reload
     job = Job(kind, checkout, entrypoint, given.args, given.kwargs, framework, fresh, options=options)
     return job, chosen, Broker(checkout, entrypoint, framework=framework, fresh=fresh)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,7 +29,8 @@ _NAMED = 5  # names that a message gives before it says how many more there are
 def convert(source: str, target: Path, form: str | None, key: str | None, force: bool) -> None:
     """Rewrite the checkpoint IN as OUT, safely.
 
-    IN is a zip .pth, a legacy or tar file of older releases, or safetensors, whatever its name.
+    IN is a zip .pth, a legacy or tar file of older releases, or safetensors, whatever its name; of a
+    TorchScript archive the parameters and buffers are written, its program is left behind.
     """
     if target.exists() and not force:
         raise UsageError(f"{target} exists", hint="--force replaces it")
@@ -37,7 +39,7 @@ def convert(source: str, target: Path, form: str | None, key: str | None, force:
     from engine import serialization
 
     try:
-        done = serialization.convert(source, target, format=form, key=key)
+        done = serialization.convert(_weights(source), target, format=form, key=key)
     except serialization.UnpicklingError as error:
         raise IntegrityError(
             f"{source} was refused: {' '.join(str(error).split())[:300]}",
@@ -67,6 +69,22 @@ def convert(source: str, target: Path, form: str | None, key: str | None, force:
         },
         f"{done.tensors} tensors, {output.size(done.bytes)} ({done.format}): {target}",
     )
+
+
+def _weights(source: str) -> Any:
+    """The file itself, or what a TorchScript archive's state dict would be as a checkpoint."""
+    from engine import serialization
+
+    if serialization.sniff(source) != "torchscript":
+        return source
+    import io
+
+    from hubcli.running import archives
+
+    checkpoint = io.BytesIO()
+    serialization.save(archives.state_dict(Path(source)), checkpoint)
+    checkpoint.seek(0)
+    return checkpoint
 
 
 def _few(names: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ def profile(
     from hubcli.confined import jobs
     from hubcli.running import profiling
 
-    wanted = {
+    wanted: dict[str, Any] = {
         "shapes": [check.shape(text) for text in shapes],
         "backward": backward,
         "device": device,

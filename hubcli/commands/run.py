@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubcli import output
-from hubcli.commands import _options, _repository
+from hubcli.commands import _options, _quantities, _repository
 from hubcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 @click.option("--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Names of the classes, one a line.")  # fmt: skip
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
+@click.option("--timeout", type=click.FloatRange(0.1), metavar="S", help="End it after this many seconds.")
+@click.option("--max-memory", type=_quantities.SIZE, metavar="SIZE", help="End it beyond this memory, e.g. 2GB.")
 @_options.executing
 def run(
     spec: str,
@@ -69,10 +71,14 @@ def run(
     top: int | None,
     labels: Path | None,
     device: str | None,
+    timeout: float | None,
+    max_memory: int | None,
     **options: Any,
 ) -> None:
     """Run a forward pass of ENTRYPOINT of SPEC on each input file.
 
+    SPEC may be a TorchScript archive (model.pt): ENTRYPOINT is then the method, forward by default, and
+    -k and --args go to it beside the inputs.  It needs no trust.
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
     .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
     one string.  Pictures are prepared by the transform that the entrypoint offers, unless options say
@@ -86,7 +92,7 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli.running import files, inference, invoke, select, transforms
+    from hubcli.running import archives, files, inference, invoke, select, transforms
 
     told = gray or any(one is not None for one in (preset, resize, crop, mean, std))
     if told and transform not in (None, transforms.NONE):
@@ -96,20 +102,32 @@ def run(
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+    archive = archives.find(spec)
+    if archive is None:
+        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+    else:
+        checkout = archives.checkout_of(archive)
 
     def read() -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
         for number, file in enumerate(inputs):
             yield file, inference.read_inputs(file, picture) if number else first
 
-    wanted = {"device": device, "select": part, "transform": transform, "raw": not told}
-    confined = _repository.confined("run", checkout, entrypoint, given, execution, **wanted)
+    wanted: dict[str, Any] = {"device": device, "select": part, "transform": transform, "raw": not told}
+    if archive is not None:
+        if execution.framework == "torch":
+            raise UsageError("archives run on the engine, not with --framework torch")
+        wanted["archive"] = str(archive.resolve())
+    bounded = timeout is not None or max_memory is not None
+    confined = _repository.confined("run", checkout, entrypoint or "", given, execution, bounded, **wanted)
     if confined is not None:
         from hubcli.confined import jobs
 
-        passed = jobs.run_each(*confined, list(read()))
+        passed = jobs.run_each(*confined, list(read()), timeout, max_memory)
     else:
-        whole = _repository.call(checkout, entrypoint, given, execution)
+        if archive is not None:
+            whole = archives.load(archive, entrypoint, given.args, given.kwargs)
+        else:
+            whole = _repository.call(checkout, str(entrypoint), given, execution)
         result = select.selected(whole, part)
         if device is not None:
             invoke.move(result, device)

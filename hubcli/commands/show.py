@@ -17,7 +17,17 @@ from hubcli.reading import hubconf
 @click.argument("spec")
 @_options.locking
 def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
-    """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust."""
+    """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust.
+
+    Of a TorchScript archive (model.pt): its methods with their types, its modules, its parameters.
+    """
+    from hubcli.running import archives
+
+    archive = archives.find(spec)
+    if archive is not None:
+        told = archives.document(archive)
+        output.Output.current().result(told, lambda: _archive(told))
+        return
     from hubcli import trust
     from hubcli.cache import weights
 
@@ -52,3 +62,14 @@ def _table(document: dict[str, Any]) -> str:
     shown["dependencies"] = ", ".join(document["dependencies"])
     shown["weights"] = ", ".join(f"{one['file']} ({output.size(one['size'])})" for one in document["weights"])
     return output.table([(key, str(value or "-")) for key, value in shown.items()])
+
+
+def _archive(document: dict[str, Any]) -> str:
+    plain = {key: document[key] for key in ("file", "format", "version", "class", "parameters", "buffers")}
+    plain["size"] = output.size(document["size"])
+    lines = [output.table([(key, str(value)) for key, value in plain.items()])]
+    lines += ["", "methods", *(f"  {one['schema']}" for one in document["methods"])]
+    if document["modules"]:
+        rows = [(f"  {one['name']}", one["class"], str(one["parameters"] or "")) for one in document["modules"]]
+        lines += ["", "modules", output.table(rows)]
+    return output.printable("\n".join(lines))

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import inference, invoke, isolation, leftovers, misuse, select, transforms
+from hubcli.running import archives, inference, invoke, isolation, leftovers, misuse, select, transforms
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -108,6 +108,8 @@ def perform(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, A
 
 
 def _call(job: Job) -> invoke.Result:
+    if job.options.get("archive"):
+        return archives.load(Path(job.options["archive"]), job.entrypoint or None, job.args, job.kwargs)
     return invoke.call(
         job.checkout,
         job.entrypoint,
@@ -351,8 +353,15 @@ def run(job: Job, chosen: Mechanism, broker: Broker, inputs: Sequence[Input]) ->
     return run_each(job, chosen, broker, [("", inputs)])
 
 
-def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple[str, Sequence[Input]]]) -> Pass:
-    """`hub run` in a sandbox: a pass for the inputs of each file."""
+def run_each(
+    job: Job,
+    chosen: Mechanism,
+    broker: Broker,
+    groups: Sequence[tuple[str, Sequence[Input]]],
+    seconds: float | None = None,
+    memory: int | None = None,
+) -> Pass:
+    """`hub run` in a child: a pass for the inputs of each file, within `seconds` and `memory` bytes."""
     with sandbox.session() as here:
         inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
         described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
@@ -360,7 +369,7 @@ def run_each(job: Job, chosen: Mechanism, broker: Broker, groups: Sequence[tuple
             told.update(group=number, text=one.text, kind=one.kind)
         options = {**job.options, "inputs": described, "files": [name for name, _ in groups]}
         job = Job(**{**vars(job), "options": options})
-        result = _result(job, chosen, here, broker)
+        result = _result(job, chosen, here, broker, seconds, memory)
         try:
             outputs = list(result["outputs"])
             names = [str(_text(one["name"])) for one in outputs]
@@ -381,10 +390,19 @@ def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
         return _result(job, chosen, here, broker)
 
 
-def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds: float | None = None) -> dict[str, Any]:
+def _result(
+    job: Job,
+    chosen: Mechanism,
+    here: Session,
+    broker: Broker,
+    seconds: float | None = None,
+    memory: int | None = None,
+) -> dict[str, Any]:
     """The result of a job that is a command's only one; its failures are the command's."""
     broker.inbox = here.inbox
     limits = sandbox.default_limits(seconds)
+    if memory is not None:
+        limits = replace(limits, memory=memory)
     outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
     if isinstance(outcome.error, UnusedDependencyError) and invoke.asked_to_go_on(outcome.error):
         settings.override(allow_missing=True)
@@ -394,7 +412,8 @@ def _result(job: Job, chosen: Mechanism, here: Session, broker: Broker, seconds:
     if outcome.ended is not None or outcome.result is None:
         text = outcome.ended.text if outcome.ended else "there is no result"
         what = f"{job.entrypoint}: " if job.entrypoint else ""
-        raise RepositoryCodeError(f"{what}the sandboxed process was ended: {text}", spec=str(job.checkout.spec))
+        kind = "sandboxed process" if chosen.layers else "process"
+        raise RepositoryCodeError(f"{what}the {kind} was ended: {text}", spec=str(job.checkout.spec))
     return outcome.result
 
 

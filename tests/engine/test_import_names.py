@@ -102,7 +102,6 @@ def test_decorators_return_the_function() -> None:
     "call",
     [
         lambda: engine.jit.trace(None, None),
-        lambda: engine.jit.load("x"),
         lambda: engine.onnx.export(None),
         lambda: engine.distributed.split_group(),
         lambda: engine.distributed.all_reduce_coalesced([]),

@@ -112,6 +112,18 @@ SCHEMAS: dict[str, Schema] = {
         weights=each(record(**WEIGHT)),
         trust={"enum": ["local", "repo", "commit", "untrusted"]},
     ),
+    "hub show FILE": document(
+        **{"class": TEXT},
+        file=TEXT,
+        format={"enum": ["torchscript"]},
+        version=COUNT,
+        size=COUNT,
+        parameters=COUNT,
+        buffers=COUNT,
+        bytes=COUNT,
+        methods=each(record(name=TEXT, schema=TEXT)),
+        modules=each(record(**{"class": TEXT}, name=TEXT, parameters=COUNT)),
+    ),
     "hub deps SPEC": document(
         dependencies=each(
             record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT), declared=FLAG, note=maybe(TEXT)),

@@ -377,9 +377,39 @@ def _simple_direction(how):
     return direction
 
 
+def _check_network(direction, rows, hx, params, has_biases, cells, batch_sizes):
+    """Refuse weights, states and batch sizes that do not fit each other: the kernels of the layers rely on it."""
+    parts = {_lstm_direction: 4, _gru_direction: 3}.get(direction, 1)
+    least = 4 if has_biases else 2
+    per, rest = divmod(len(params), builtins.max(cells, 1))
+    if cells < 1 or rest or not (per == least or (per == least + 1 and parts == 4)):
+        raise RuntimeError(f"rnn: {len(params)} weights do not fit {cells} layers and directions")
+    hidden, count = hx[-1].shape[-1], batch_sizes[0] if batch_sizes else 0
+    if any(n < 1 for n in batch_sizes) or list(batch_sizes) != sorted(batch_sizes, reverse=True):
+        raise RuntimeError("rnn: the batch sizes are not positive and descending")
+    if not batch_sizes or builtins.sum(batch_sizes) != rows.shape[0]:
+        raise RuntimeError(f"rnn: the batch sizes do not add up to the {rows.shape[0]} rows of the input")
+    for x in hx:
+        if x.dim() != 3 or x.shape[0] != cells or x.shape[1] != count:
+            raise RuntimeError(f"Expected hidden size ({cells}, {count}, {x.shape[-1]}), got {list(x.shape)}")
+    for k in range(0, len(params), per):
+        out = params[k + per - 1].shape[0] if per > least else hidden
+        biases = params[k + 2 : k + least]
+        if tuple(params[k + 1].shape) != (parts * hidden, out) or hx[0].shape[-1] != out:
+            raise RuntimeError(
+                f"rnn: the hidden weight of shape {list(params[k + 1].shape)} does not fit {parts} gates of {hidden}"
+            )
+        if params[k].shape[0] != parts * hidden or any(tuple(b.shape) != (parts * hidden,) for b in biases):
+            raise RuntimeError(f"rnn: a weight or bias does not have the {parts * hidden} rows of the hidden weight")
+        if per > least and tuple(params[k + per - 1].shape) != (out, hidden):
+            raise RuntimeError(f"rnn: the projection has the shape {list(params[k + per - 1].shape)}")
+
+
 def _network(direction, rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes):
     """All layers over packed rows: (output, final states)."""
     directions = 2 if bidirectional else 1
+    params = list(params)
+    _check_network(direction, rows, hx, params, has_biases, num_layers * directions, batch_sizes)
     per = len(params) // (num_layers * directions)
     states = [x.unbind(0) for x in hx]
     finals = [[] for _ in hx]
