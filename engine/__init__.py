@@ -62,7 +62,7 @@ _SUBPACKAGES = frozenset(
     [
         "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
         "compiler", "cuda", "distributed", "distributions", "fft", "func", "fx", "jit", "library", "linalg",
-        "multiprocessing", "nn", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse",
+        "multiprocessing", "nn", "onnx", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse",
         "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]

@@ -32,6 +32,7 @@ from engine.fx.graph_module import GraphModule
 from engine.fx.node import Node
 from engine.fx.passes.shape_prop import TensorMetadata
 from engine.grad_mode import no_grad
+from engine.layouts import strided
 from engine.nn.modules.module import Module
 from engine.plan.tracing import Call, Ref, Trace, mapped, tensors_in
 from engine.plan.tracing import record as run_recorded
@@ -297,7 +298,8 @@ class _Builder:
         if isinstance(function, Module):
             for name, tensor in (*function.named_parameters(), *function.named_buffers()):
                 self.known.setdefault(id(tensor), name)
-                self.known.setdefault(id(raw_array(tensor)), name)  # `.data`, `.detach()`
+                if tensor.layout is strided:
+                    self.known.setdefault(id(raw_array(tensor)), name)  # `.data`, `.detach()`
         for i, number in enumerate(trace.inputs):
             node = self.graph.placeholder(names[i] if i < len(names) else f"input_{i + 1}")
             self.note(number, node)

@@ -27,8 +27,7 @@ __all__ = ["Translation"]
 
 _ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul"}
 _RESHAPED = frozenset(
-    ["view", "view_size", "reshape", "reshape_as", "view_as", "flatten", "unflatten", "unsqueeze", "squeeze", "detach",
-     "alias"]
+    ["view", "view_size", "reshape", "reshape_as", "view_as", "flatten", "unflatten", "unsqueeze", "squeeze", "alias"]
 )  # fmt: skip
 _INDEXED = frozenset(["__getitem__", "select", "narrow"])
 

@@ -392,7 +392,7 @@ def _to_copy(w: Writer, input: Any, dtype: Any, result: Any) -> Any:
     return w.op("Identity", input) if input.dtype is result.dtype else w.cast(input, result.dtype)
 
 
-@builds("clone", "alias", "detach", "contiguous", "dropout", "clone_strided", "detach_copy")
+@builds("clone", "alias", "clone_strided")
 def _identity(w: Writer, input: Any) -> Any:
     return input
 

@@ -87,7 +87,7 @@ def _unsqueeze(w: Writer, input: Any, dim: Any) -> Any:
 
 
 @builds("squeeze")
-def _squeeze(w: Writer, input: Any, dim: Any, result: Any) -> Any:
+def _squeeze(w: Writer, input: Any, result: Any, dim: Any = ()) -> Any:
     del dim
     kept = list(result.shape)
     gone = []
