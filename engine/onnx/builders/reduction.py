@@ -209,8 +209,6 @@ def _linear(w: Writer, input: Any, weight: Any, bias: Any) -> Any:
     if input.rank == 2 and weight.rank == 2 and is_float(input.dtype):
         return w.op("Gemm", input, weight, bias, transB=1)
     turned = w.op("Transpose", weight, perm=[1, 0]) if weight.rank == 2 else weight
-    if weight.array is not None and weight.rank == 2:
-        turned = w.initializer(f"{weight.name}.T", weight.array.T)
     made = w.op("MatMul", input, turned)
     return made if bias is None else w.op("Add", made, bias)
 
