@@ -82,6 +82,8 @@ MAY_USE_THE_ENGINE = (
     "hubcli.running.checkpoints",
     "hubcli.running.isolation",
     "hubcli.running.files",
+    "hubcli.running.modelfile",
+    "hubcli.running.exporting",
     "hubcli.confined.jobs",
     "hubcli.running.profiling",
     "hubcli.commands.convert",

@@ -31,7 +31,7 @@ from engine.plan.tracing import mapped, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
 from engine.version import __version__
 
-__all__ = ["DEFAULT_OPSET", "OPSETS", "ONNXProgram", "export", "exporting"]
+__all__ = ["DEFAULT_OPSET", "OPSETS", "ONNXProgram", "export", "exporting", "input_names"]
 
 DEFAULT_OPSET = 18
 OPSETS = range(17, 24)
@@ -150,7 +150,7 @@ def export(
     if opset not in OPSETS:
         raise ValueError(f"opset_version {opset} is not supported: {OPSETS[0]} to {OPSETS[-1]} are")
     positional, keyword = _arguments(args, kwargs, model)
-    names = _input_names(model, positional, keyword, input_names)
+    names = _named(model, positional, keyword, input_names)
     labels = _labels(dynamic_axes, dynamic_shapes, names, model, positional, keyword)
     was_training = getattr(model, "training", False)
     mode = getattr(training, "name", str(training))
@@ -209,7 +209,9 @@ def _parameters(model: Any) -> list[str]:
         return []
 
 
-def _input_names(model: Any, args: tuple, kwargs: dict[str, Any], given: Sequence[str] | None) -> list[str]:
+def input_names(
+    model: Any, args: tuple, kwargs: dict[str, Any], given: Sequence[str] | None = None
+) -> list[str]:
     """A name for each input tensor: those given, then forward's parameters."""
     found: dict[int, str] = {}
     known = _parameters(model)
@@ -267,6 +269,9 @@ def _axes_of_shapes(shapes: Any, names: list[str], model: Any, args: tuple, kwar
             if label is not None and not isinstance(label, int)
         }
     return found
+
+
+_named = input_names  # `export` has a parameter of that name
 
 
 # --- recording

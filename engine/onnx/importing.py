@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -30,11 +31,11 @@ from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
 from engine.onnx.errors import FormatError, UnsupportedOperatorError
 from engine.onnx.functions import FUNCTIONS
-from engine.onnx.tensors import array_of, dtype_of
+from engine.onnx.tensors import CODES, array_of, dtype_of
 from engine.onnx.wire import decode
 from engine.tensor import Tensor, wrap
 
-__all__ = ["Model", "Port", "load"]
+__all__ = ["Model", "Port", "describe", "load"]
 
 OPSETS = range(7, 24)
 # inputs that are sizes, places or counts: a constant becomes Python ints
@@ -68,6 +69,50 @@ def load(source: Any) -> Model:
         return _read(source.read(), None)
     path = Path(os.fspath(source))
     return _read(path.read_bytes(), path.parent)
+
+
+def describe(path: Any) -> dict[str, Any]:
+    """What an ONNX file says of itself: ports, operators and how often, weights; what `load` would refuse is told."""
+    path = Path(os.fspath(path))
+    model = decode("ModelProto", path.read_bytes())
+    graph = _graph(model)
+    versions = [o.get("version", 0) for o in model.get("opset_import", []) if o.get("domain", "") in ("", "ai.onnx")]
+    weights = graph.get("initializer", [])
+    names = {w.get("name", "") for w in weights}
+    counts: dict[str, int] = {}
+    for node in graph.get("node", []):
+        kind = ".".join(filter(None, [node.get("domain", "").removeprefix("ai.onnx"), node.get("op_type", "")]))
+        counts[kind] = counts.get(kind, 0) + 1
+    return {
+        "path": str(path),
+        "format": "onnx",
+        "size": path.stat().st_size,
+        "producer": " ".join(filter(None, [model.get("producer_name"), model.get("producer_version")])),
+        "opset": max(versions, default=0),
+        "ir_version": model.get("ir_version", 0),
+        "inputs": [_told(i) for i in graph.get("input", []) if i.get("name", "") not in names],
+        "outputs": [_told(o) for o in graph.get("output", [])],
+        "parameters": sum(max(0, math.prod(w.get("dims", []))) for w in weights),
+        "operators": [{"name": name, "count": count} for name, count in sorted(counts.items())],
+        "unsupported": sorted(name for name in counts if name not in FUNCTIONS),
+        "metadata": {e.get("key", ""): e.get("value", "") for e in model.get("metadata_props", [])},
+    }
+
+
+def _told(info: dict[str, Any]) -> dict[str, Any]:
+    kind = info.get("type", {}).get("tensor_type")
+    if kind is None:
+        return {"name": info.get("name", ""), "dtype": "no tensor", "shape": None}
+    shape, code = kind.get("shape"), kind.get("elem_type", 0)
+    sizes = None if shape is None else list(_sizes(shape.get("dim", [])))
+    return {"name": info.get("name", ""), "dtype": CODES.get(code, f"element type {code}"), "shape": sizes}
+
+
+def _graph(model: dict[str, Any]) -> dict[str, Any]:
+    graph: dict[str, Any] | None = model.get("graph")
+    if graph is None or not (graph.get("node") or graph.get("output")):
+        raise FormatError("there is no graph in it: this is no ONNX file")
+    return graph
 
 
 class Model(Module):
@@ -113,9 +158,7 @@ def _check(port: Port, value: Any) -> None:
 
 def _read(data: Any, folder: Path | None) -> Model:
     model = decode("ModelProto", data)
-    graph = model.get("graph")
-    if graph is None or not (graph.get("node") or graph.get("output")):
-        raise FormatError("there is no graph in it: this is no ONNX file")
+    graph = _graph(model)
     opset = _opset(model)
     if model.get("functions"):
         raise UnsupportedOperatorError("functions of the file's own are not supported: export it with them inlined")

@@ -65,7 +65,7 @@ def run(
     device: str | None,
     **options: Any,
 ) -> None:
-    """Run a forward pass of ENTRYPOINT of SPEC on each input file.
+    """Run a forward pass of ENTRYPOINT of SPEC, or of an ONNX file, on each input file.
 
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
     .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
@@ -78,14 +78,14 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli.running import files, inference, invoke, select
+    from hubcli.running import files, inference, invoke, modelfile, select
 
     names = inference.read_labels(labels)
     picture = inference.Picture.of(preset, resize, crop, mean, std, gray)
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+    file = modelfile.named(spec, entrypoint)
     described: list[dict[str, Any]] = []
 
     def read(picture: inference.Picture) -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
@@ -96,13 +96,21 @@ def run(
             yield file, group
 
     wanted = {"device": device, "select": part}
-    confined = _repository.confined("run", checkout, entrypoint, given, execution, **wanted)
+    confined = None
+    if file is None:
+        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+        confined = _repository.confined("run", checkout, entrypoint, given, execution, **wanted)
+    elif execution.sandbox not in (None, "off"):
+        raise UsageError("an ONNX file holds no code that a sandbox would confine", hint="leave out --sandbox")
     if confined is not None:
         from hubcli.confined import jobs
 
         passed = jobs.run_each(*confined, list(read(picture)))
     else:
-        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
+        if file is None:
+            result = select.selected(_repository.call(checkout, str(entrypoint), given, execution), part)
+        else:
+            result = modelfile.opened(file, execution.framework)
         if device is not None:
             invoke.move(result, device)
         untouched = not gray and all(one is None for one in (preset, resize, crop, mean, std))

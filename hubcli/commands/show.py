@@ -17,7 +17,17 @@ from hubcli.reading import hubconf
 @click.argument("spec")
 @_options.locking
 def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
-    """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust."""
+    """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust.
+
+    Of an ONNX file: its inputs, outputs, operators and size.
+    """
+    from hubcli.running import modelfile
+
+    file = modelfile.named(spec)
+    if file is not None:
+        told = modelfile.described(file)
+        output.Output.current().result(told, lambda: output.printable(_file_table(told)))
+        return
     from hubcli import trust
     from hubcli.cache import weights
 
@@ -51,4 +61,18 @@ def _table(document: dict[str, Any]) -> str:
     shown["entrypoints"] = ", ".join(document["entrypoints"])
     shown["dependencies"] = ", ".join(document["dependencies"])
     shown["weights"] = ", ".join(f"{one['file']} ({output.size(one['size'])})" for one in document["weights"])
+    return output.table([(key, str(value or "-")) for key, value in shown.items()])
+
+
+def _file_table(document: dict[str, Any]) -> str:
+    from hubcli.commands.export import ports
+
+    shown = dict(document)
+    shown["size"] = output.size(document["size"])
+    shown["parameters"] = f"{document['parameters']:,}"
+    for kind in ("inputs", "outputs"):
+        shown[kind] = ports(document[kind])
+    shown["operators"] = ", ".join(f"{one['name']} ({one['count']})" for one in document["operators"])
+    shown["unsupported"] = ", ".join(document["unsupported"])
+    shown["metadata"] = ", ".join(f"{key}={value}" for key, value in document["metadata"].items())
     return output.table([(key, str(value or "-")) for key, value in shown.items()])

@@ -41,7 +41,7 @@ class Result:
     framework: str
     seconds: float
     weights: tuple[Weight, ...]
-    namespace: Namespace
+    namespace: Namespace | None  # None: a model file, which has no code
     caller: Caller | None = None
 
 
@@ -201,6 +201,10 @@ def _require_module(result: Result, what: str) -> None:
 @contextlib.contextmanager
 def running(result: Result, *, command: bool = False) -> Iterator[None]:
     """Go on running the model's code, a forward pass for instance, under the same rules."""
+    if result.namespace is None:
+        with _reported(result):
+            yield
+        return
     token = weights.caller.set(result.caller)
     named = frozenset() if result.caller is None else result.caller.hosts
     try:
@@ -208,6 +212,17 @@ def running(result: Result, *, command: bool = False) -> Iterator[None]:
             yield
     finally:
         weights.caller.reset(token)
+
+
+@contextlib.contextmanager
+def _reported(result: Result) -> Iterator[None]:
+    try:
+        yield
+    except (HubError, MemoryError):
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise RepositoryCodeError(f"{result.entrypoint}: {text or type(error).__name__}", spec=result.spec) from error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,122 @@
+"""A model as an ONNX file, run once in onnxruntime where that is installed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubcli.errors import HubError, UsageError
+from hubcli.running import inference, invoke, misuse
+from hubcli.running.invoke import Result
+
+TOLERANCE = 1e-4  # of the largest value of an output
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: ports as name, dtype and shape; the runtime that ran it and by how much it differed, or None."""
+
+    bytes: int
+    opset: int
+    inputs: tuple[Mapping[str, Any], ...]
+    outputs: tuple[Mapping[str, Any], ...]
+    runtime: str | None
+    difference: float | None
+    warnings: tuple[str, ...]
+
+
+def export(
+    result: Result, given: Sequence[Any], named: Mapping[str, Any], target: Path, dynamic: Sequence[str], opset: int
+) -> Exported:
+    """Write the model that an entrypoint returned, recorded on these tensors."""
+    from engine import onnx
+    from engine.onnx import importing
+
+    model = result.value
+    if not invoke.is_module(model):
+        raise UsageError(f"{result.entrypoint} returned {type(model).__name__}; only an nn.Module can be exported")
+    model.eval()
+    told: list[warnings.WarningMessage] = []
+    with misuse.of_inputs(result, given, named), invoke.running(result, command=True):
+        expected = _outputs(model, given, named)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                names = onnx.exporting.input_names(model, tuple(given), dict(named))
+                axes = _axes(dynamic, names, [*given, *named.values()])
+                program = onnx.export(model, tuple(given), kwargs=dict(named), dynamic_axes=axes, opset_version=opset)
+            except onnx.OnnxExporterError as error:
+                raise HubError(
+                    f"{result.entrypoint} cannot be exported: {error}", hint="docs/onnx.md lists what is supported"
+                ) from None
+    program.save(target)
+    arrays = [tensor.detach().numpy() for tensor in (*given, *named.values())]
+    runtime, difference = _checked(target, dict(zip(names, arrays)), expected)
+    about = importing.describe(target)
+    return Exported(
+        target.stat().st_size,
+        about["opset"],
+        tuple(about["inputs"]),
+        tuple(about["outputs"]),
+        runtime,
+        difference,
+        tuple(dict.fromkeys(str(one.message) for one in told)),
+    )
+
+
+def _outputs(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    from engine import no_grad
+
+    with no_grad():
+        made = model(*given, **named)
+    return [tensor.detach().numpy() for _, tensor in inference.tensors(made, "out")]
+
+
+def _axes(dynamic: Sequence[str], names: Sequence[str], tensors: Sequence[Any]) -> dict[str, dict[int, str]]:
+    """`batch` is the first dim of every input; `NAME:DIM` or `NAME:DIM=LABEL` one dim of one."""
+    found: dict[str, dict[int, str]] = {}
+    ranks = dict(zip(names, (tensor.dim() for tensor in tensors)))
+    for text in dynamic:
+        place, _, label = text.partition("=")
+        name, colon, dim = place.rpartition(":")
+        if not colon:
+            for one, rank in ranks.items():
+                if rank:
+                    found.setdefault(one, {})[0] = text
+            continue
+        if name not in ranks or not dim.isdigit() or int(dim) >= ranks[name]:
+            raise UsageError(
+                f"--dynamic {text!r} is no dim of an input",
+                hint=f"e.g. --dynamic batch, or --dynamic {next(iter(names), 'x')}:0=batch (inputs: {', '.join(names)})",
+            )
+        found.setdefault(name, {})[int(dim)] = label or f"{name}_{dim}"
+    return found
+
+
+def _checked(path: Path, inputs: Mapping[str, Any], expected: Sequence[Any]) -> tuple[str | None, float | None]:
+    """Run the file in onnxruntime: (its name and version, the largest difference relative to the largest value)."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None, None
+    import numpy as np
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    name = f"onnxruntime {onnxruntime.__version__}"
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        found = session.run(None, {one.name: inputs[one.name] for one in session.get_inputs()})
+    except Exception as error:
+        raise HubError(f"{name} does not run {path}: {error}", hint="please report this as a fault of hub") from None
+    worst = 0.0
+    for got, want in zip(found, expected, strict=True):
+        if got.shape != want.shape:
+            raise HubError(f"{name} gives an output of shape {list(got.shape)}, the model {list(want.shape)}")
+        if want.size:
+            apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+            worst = max(worst, float(np.nanmax(apart)) / (float(np.nanmax(np.abs(want))) or 1.0))
+    return name, worst
