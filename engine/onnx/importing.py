@@ -360,11 +360,11 @@ class _Names:
 
     def attribute(self, name: str) -> str:
         parts = name.split(".")
-        plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", p) and p not in _TAKEN for p in parts)
+        plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", p) and p not in _TAKEN and not keyword.iskeyword(p) for p in parts)
         if not plain or len(parts) > 32 or len(name) > 1000 or not self.free(name):
             base = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:80] or "constant"
             base = base if not plain else base.rstrip("0123456789")
-            base = f"value_{base}" if base in _TAKEN or base[:1].isdigit() else base
+            base = f"value_{base}" if base in _TAKEN or base[:1].isdigit() or keyword.iskeyword(base) else base
             count = len(self.leaves)
             name = f"{base}{count}" if base.endswith("_") else f"{base}_{count}"
             while not self.free(name):
@@ -383,7 +383,8 @@ class _Names:
 
 def _identifier(name: str, otherwise: str) -> str:
     """An input's name as a parameter of `forward`."""
-    return name if name.isidentifier() and name.isascii() and not keyword.iskeyword(name) else otherwise
+    plain = name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+    return name if plain and name != "self" and name[:1] != "_" else otherwise
 
 
 def _port(info: dict[str, Any]) -> Port:

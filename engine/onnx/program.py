@@ -76,7 +76,13 @@ class Translation:
 
     def fresh(self, cell: _Cell) -> Any:
         if cell.stale and cell.base is not None:
-            cell.value = self.call(cell.node, {cell.node.args[0]: self.fresh(cell.base)})
+            node = cell.node
+            if node.target is operator.getitem:
+                maker = node.args[0]
+                again = self.call(maker, {maker.args[0]: self.fresh(cell.base)})[node.args[1]]
+                cell.value = self.described(again, cell.value)
+            else:
+                cell.value = self.call(node, {node.args[0]: self.fresh(cell.base)})
             cell.stale = False
         return cell.value
 
@@ -107,6 +113,8 @@ class Translation:
     def inverse(self, node: Node, base: Value, value: Value) -> Value:
         """What a view's base is once `value` has been written to the view."""
         name, writer = key_of(node.target), self.writer
+        if node.target is operator.getitem:
+            return self.described(write_at(writer, base, self.part_index(node, base), value), base)
         if name in _RESHAPED:
             return self.described(writer.op("Reshape", value, writer.shape_of(base)), base)
         if name in ("transpose", "permute", "t"):
@@ -126,6 +134,19 @@ class Translation:
                 index = tuple(index)
             return self.described(write_at(writer, base, index, value), base)
         raise OnnxExporterError(f"a write into what {name} gave (node {node.name}) has no ONNX form")
+
+    def part_index(self, node: Node, base: Value) -> tuple[Any, ...]:
+        """Where a part that `chunk`, `split` or `unbind` gave lies in what was cut."""
+        maker, number = node.args
+        name = key_of(maker.target)
+        if not isinstance(number, int) or not ("chunk" in name or "split" in name or name == "unbind"):
+            raise OnnxExporterError(f"a write into what {name} gave (node {maker.name}) has no ONNX form")
+        d = self.bound(maker, {}).get("dim", 0) % base.rank
+        if name == "unbind":
+            return (slice(None),) * d + (number,)
+        sizes = [meta.shape[d] for meta in maker.meta["tensor_meta"]]
+        base.dim(d)  # which must not vary
+        return (slice(None),) * d + (slice(sum(sizes[:number]), sum(sizes[: number + 1])),)
 
     def permutation(self, name: str, node: Node, rank: int) -> list[int]:
         order = list(range(rank))
@@ -165,16 +186,19 @@ class Translation:
             self.cells[node] = cell
         else:
             value = self.call(node, {})
-            base = self.cells[node.args[0]] if node.meta.get("view") else None
+            base = self.cells[node.args[0]] if node.meta.get("view") and isinstance(node.args[0], Node) else None
             self.cells[node] = _Cell(value, node, base if isinstance(base, _Cell) else None)
 
     def take(self, node: Node) -> None:
         source = self.read(node.args[0])
         value = source[node.args[1]]
         if isinstance(value, Value):
-            shape = self.varying(node)
-            value = Value(value.name, node.meta["tensor_meta"].dtype, shape, value.array)
-            self.cells[node] = _Cell(value, node)
+            dtype = node.meta["tensor_meta"].dtype
+            value = self.writer.cast(value, dtype) if value.dtype is not None else value
+            value = Value(value.name, dtype, self.varying(node), value.array)
+            maker = node.args[0]
+            base = self.cells[maker.args[0]] if maker.meta.get("view") and isinstance(maker.args[0], Node) else None
+            self.cells[node] = _Cell(value, node, base if isinstance(base, _Cell) else None)
         else:
             self.cells[node] = value
 
@@ -222,12 +246,16 @@ class Translation:
                 raise UnsupportedOperatorError(f"{name}({parameter}=...) (node {node.name}) has no ONNX form")
         self.writer.scope = node.name
         meta = node.meta["tensor_meta"]
+        if getattr(getattr(meta, "dtype", None), "is_complex", False):
+            raise UnsupportedOperatorError(f"{name} (node {node.name}) gives complex numbers, which have no ONNX form")
         if "result" in wanted:
             arguments["result"] = Value("", getattr(meta, "dtype", None), self.varying(node))
         try:
             value = builder.build(self.writer, **arguments)
         except OnnxExporterError as error:
             raise type(error)(f"{name} (node {node.name}): {error}") from None
+        except (IndexError, TypeError, ValueError, ZeroDivisionError) as error:  # a form of the call that it has not
+            raise UnsupportedOperatorError(f"{name} (node {node.name}) in this form: {error}") from error
         if not isinstance(value, Value) or not hasattr(meta, "dtype"):
             return value
         if value.dtype is not None and value.dtype is not meta.dtype:

@@ -112,6 +112,8 @@ class Writer:
             given.pop()
         if dtype is None:
             dtype = _gives(kind, given)
+        if shape is None and kind in _ELEMENTWISE and None not in given:
+            shape = _together([x.shape for x in given])
         names = [self.unique(f"{self.scope or kind}") for _ in range(outputs)]
         node: dict[str, Any] = {
             "op_type": kind,
@@ -182,7 +184,21 @@ class Writer:
 _TRUTHS = frozenset(
     ["And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"]
 )
+_ELEMENTWISE = _TRUTHS | frozenset(
+    ["Abs", "Add", "Cast", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Identity", "LeakyRelu", "Log", "Max",
+     "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Sqrt", "Sub",
+     "Tanh", "Where"]
+)  # fmt: skip
 _COUNTS = frozenset(["ArgMax", "ArgMin", "NonZero", "Shape", "Size"])
+
+
+def _together(shapes: Sequence[Any]) -> Any:
+    """The shape of an elementwise result; None where one of the operands' is not known."""
+    if None in shapes:
+        return None
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded))
 
 
 def _gives(kind: str, given: Sequence[Any]) -> Any:

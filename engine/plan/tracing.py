@@ -177,7 +177,8 @@ class Trace:
             array = raw_array(tensor)
             for i in range(len(self.values) - 1, -1, -1):
                 if raw_array(self.values[i]) is array:
-                    self.numbers[id(tensor)] = number = i
+                    number = self.numbers[id(self.values[i])]  # which may be an alias itself
+                    self.numbers[id(tensor)] = number
                     self.values.append(tensor)
                     self.derived.append(self.derived[i])
                     return Ref(number)

@@ -41,20 +41,21 @@ def export(
     model.eval()
     told: list[warnings.WarningMessage] = []
     with misuse.of_inputs(result, given, named), invoke.running(result, command=True):
-        expected = _outputs(model, given, named)
+        tensors = [*given, *named.values()]
+        runs = [([tensor.detach().numpy() for tensor in tensors], _outputs(model, given, named))]
+        runs += _once_more(model, given, named)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
                 names = onnx.exporting.input_names(model, tuple(given), dict(named))
-                axes = _axes(dynamic, names, [*given, *named.values()])
+                axes = _axes(dynamic, names, tensors)
                 program = onnx.export(model, tuple(given), kwargs=dict(named), dynamic_axes=axes, opset_version=opset)
             except onnx.OnnxExporterError as error:
                 raise HubError(
                     f"{result.entrypoint} cannot be exported: {error}", hint="docs/onnx.md lists what is supported"
                 ) from None
     program.save(target)
-    arrays = [tensor.detach().numpy() for tensor in (*given, *named.values())]
-    runtime, difference = _checked(target, dict(zip(names, arrays)), expected)
+    runtime, difference = _checked(target, names, runs)
     about = importing.describe(target)
     return Exported(
         target.stat().st_size,
@@ -73,6 +74,16 @@ def _outputs(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list
     with no_grad():
         made = model(*given, **named)
     return [tensor.detach().numpy() for _, tensor in inference.tensors(made, "out")]
+
+
+def _once_more(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
+    """The same for other values: those of the inputs in reverse, where the model takes them."""
+    other = [tensor.reshape(-1).flip(0).reshape(tensor.shape) for tensor in (*given, *named.values())]
+    try:
+        made = _outputs(model, other[: len(given)], dict(zip(named, other[len(given) :])))
+    except Exception:
+        return []
+    return [([tensor.detach().numpy() for tensor in other], made)]
 
 
 def _axes(dynamic: Sequence[str], names: Sequence[str], tensors: Sequence[Any]) -> dict[str, dict[int, str]]:
@@ -96,7 +107,9 @@ def _axes(dynamic: Sequence[str], names: Sequence[str], tensors: Sequence[Any]) 
     return found
 
 
-def _checked(path: Path, inputs: Mapping[str, Any], expected: Sequence[Any]) -> tuple[str | None, float | None]:
+def _checked(
+    path: Path, names: Sequence[str], runs: Sequence[tuple[list[Any], list[Any]]]
+) -> tuple[str | None, float | None]:
     """Run the file in onnxruntime: (its name and version, the largest difference relative to the largest value)."""
     try:
         import onnxruntime
@@ -109,11 +122,13 @@ def _checked(path: Path, inputs: Mapping[str, Any], expected: Sequence[Any]) -> 
     name = f"onnxruntime {onnxruntime.__version__}"
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {one.name: inputs[one.name] for one in session.get_inputs()})
+        wanted = [one.name for one in session.get_inputs()]
+        found = [session.run(None, {n: a for n, a in zip(names, arrays) if n in wanted}) for arrays, _ in runs]
     except Exception as error:
         raise HubError(f"{name} does not run {path}: {error}", hint="please report this as a fault of hub") from None
     worst = 0.0
-    for got, want in zip(found, expected, strict=True):
+    pairs = [pair for made, (_, expected) in zip(found, runs) for pair in zip(made, expected, strict=True)]
+    for got, want in pairs:
         if got.shape != want.shape:
             raise HubError(f"{name} gives an output of shape {list(got.shape)}, the model {list(want.shape)}")
         if want.size:

@@ -104,7 +104,7 @@ def test_decorators_return_the_function() -> None:
     [
         lambda: engine.jit.trace(None, None),
         lambda: engine.jit.load("x"),
-        lambda: engine.onnx.export(None),
+        lambda: engine.onnx.dynamo_export(None),
         lambda: engine.func.grad(abs)(1),
         lambda: engine.func.jvp(abs, (), ()),
         lambda: engine.distributed.init_process_group("gloo"),

@@ -45,6 +45,10 @@ COMMANDS = {
     "hub profile SPEC ENTRYPOINT": ["profile", "o/m:v1", "net", "--input-shape", "1,2"],
     "hub new DIR": ["new", "{dir}/new"],
     "hub show SPEC": ["show", "o/m:v1"],
+    "hub export SPEC ENTRYPOINT": [
+        "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
+    ],
+    "hub show FILE.onnx": ["show", "{dir}/net.onnx"],
     "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
     "hub lock SPEC...": ["lock", "o/m:v1", "o/m", "-o", "{dir}/hub.lock"],
     "hub sync": ["sync", "--locked", "--lock-file", "{dir}/hub.lock"],

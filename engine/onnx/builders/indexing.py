@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.onnx.builders.registry import builds
+from engine.onnx.builders.registry import along, builds
 from engine.onnx.builders.shape import cut
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
@@ -205,12 +205,13 @@ def _positions(w: Writer, x: Value, d: int, item: Any) -> tuple[Any, bool]:
 
 @builds("index_select")
 def _index_select(w: Writer, input: Any, dim: Any, index: Any) -> Any:
-    return w.op("Gather", input, w.cast(index, dtypes.int64), axis=dim % input.rank)
+    where = w.cast(index, dtypes.int64)
+    return w.op("Gather", input, where if index.rank else w.op("Unsqueeze", where, w.ints([0])), axis=along(input, dim))
 
 
 @builds("gather")
 def _gather(w: Writer, input: Any, dim: Any, index: Any) -> Any:
-    return w.op("GatherElements", input, w.cast(index, dtypes.int64), axis=dim % max(input.rank, 1))
+    return w.op("GatherElements", input, w.cast(index, dtypes.int64), axis=along(input, dim))
 
 
 @builds("take_along")
@@ -230,29 +231,40 @@ def _embedding(w: Writer, weight: Any, indices: Any) -> Any:
 
 @builds("scatter_src")
 def _scatter_src(w: Writer, input: Any, dim: Any, index: Any, src: Any) -> Any:
-    return w.op("ScatterElements", input, index, w.value(src, input.dtype), axis=dim % input.rank)
+    return w.op("ScatterElements", input, index, _as_large(w, src, index, input.dtype), axis=along(input, dim))
+
+
+def _as_large(w: Writer, src: Any, index: Any, dtype: Any) -> Any:
+    """The part of `src` that an index of that shape reads: ONNX wants one shape."""
+    src = w.cast(src, dtype)
+    if src.shape == index.shape:
+        return src
+    n = index.rank
+    return w.op("Slice", src, w.ints([0] * n), w.shape_of(index), w.ints(list(range(n))))
 
 
 @builds("scatter_value")
 def _scatter_value(w: Writer, input: Any, dim: Any, index: Any, value: Any) -> Any:
     update = w.op("Expand", w.value(value, input.dtype), w.shape_of(index), dtype=input.dtype)
-    return w.op("ScatterElements", input, index, update, axis=dim % input.rank)
+    return w.op("ScatterElements", input, index, update, axis=along(input, dim))
 
 
 @builds("scatter_add")
 def _scatter_add(w: Writer, input: Any, dim: Any, index: Any, src: Any) -> Any:
-    return w.op("ScatterElements", input, index, src, axis=dim % input.rank, reduction="add")
+    return w.op("ScatterElements", input, index, _as_large(w, src, index, input.dtype), axis=along(input, dim), reduction="add")
 
 
 @builds("nonzero_rows")
 def _nonzero(w: Writer, input: Any) -> Any:
+    if not input.rank:
+        raise OnnxExporterError("a 0-dim tensor has no positions in ONNX")
     return w.op("Transpose", w.op("NonZero", w.cast(input, dtypes.bool)), perm=[1, 0])
 
 
 @builds("masked_select")
 def _masked_select(w: Writer, input: Any, mask: Any) -> Any:
     shape = w.op("Shape", w.op("Or", mask, w.op("Expand", w.const(False), w.shape_of(input))))
-    return w.op("Compress", w.op("Expand", input, shape), w.op("Expand", mask, shape))
+    return w.op("Compress", w.op("Expand", input, shape), w.op("Reshape", w.op("Expand", mask, shape), w.ints([-1])))
 
 
 @builds("diagonal")

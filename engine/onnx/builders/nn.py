@@ -28,6 +28,8 @@ def _convolution(
         dilations=expanded(dilation, n),
     )  # fmt: skip
     if transposed:
+        if any(o >= s for o, s in zip(expanded(output_padding, n), expanded(stride, n)) if o):
+            raise OnnxExporterError("output_padding that is not below the stride has no ONNX form")
         made = w.op("ConvTranspose", x, weight, bias, output_padding=expanded(output_padding, n), **given)
     else:
         made = w.op("Conv", x, weight, bias, **given)
@@ -87,6 +89,9 @@ def _instance_norm(
 def _local_response_norm(w: Writer, input: Any, size: Any, alpha: Any, beta: Any, k: Any) -> Any:
     if size % 2 == 0:
         raise OnnxExporterError("an even size is centred otherwise in ONNX")
+    if input.rank == 3:
+        made = w.op("LRN", w.op("Unsqueeze", input, w.ints([3])), size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
+        return w.op("Squeeze", made, w.ints([3]))
     return w.op("LRN", input, size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
 
 
@@ -172,8 +177,8 @@ def _adaptive(n: int) -> None:
             made = _regular(w, x, kind, sizes, wanted) if _divides(sizes, wanted) else _windows(w, x, kind, sizes, wanted)
         return w.op("Squeeze", made, w.ints([0])) if added else made
 
-    def largest(w: Writer, input: Any, output_size: Any, return_indices: Any = False) -> Any:
-        if return_indices:
+    def largest(w: Writer, input: Any, output_size: Any, result: Any, return_indices: Any = False) -> Any:
+        if return_indices or result.dtype is None:
             raise OnnxExporterError("return_indices=True has no ONNX form")
         return build(w, input, output_size, "Max")
 
@@ -266,8 +271,8 @@ def _interpolate(
     n = input.rank - 2
     if mode == "area":
         raise OnnxExporterError("mode='area' has no ONNX form; use adaptive_avg_pool")
-    if antialias and w.opset < 18:
-        raise OnnxExporterError("antialias=True needs opset 18")
+    if antialias:
+        raise OnnxExporterError("antialias=True has another filter in ONNX runtimes")
     kind = {"nearest": "nearest", "nearest-exact": "nearest", "bicubic": "cubic"}.get(mode, "linear")
     where = "align_corners" if align_corners else "half_pixel" if mode == "nearest-exact" else "pytorch_half_pixel"
     if mode == "nearest":
@@ -278,9 +283,7 @@ def _interpolate(
         if mode == "nearest-exact":
             more["nearest_mode"] = "round_prefer_ceil"
     if kind == "cubic":
-        more["cubic_coeff_a"] = -0.5 if antialias else -0.75
-    if antialias:
-        more["antialias"] = 1
+        more["cubic_coeff_a"] = -0.75
     if scale_factor is not None and not recompute_scale_factor:
         factors = [float(scale_factor)] * n if isinstance(scale_factor, int | float) else [float(s) for s in scale_factor]
         scales = w.const(np.asarray([1.0, 1.0, *factors], np.float32))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.onnx.builders.registry import builds, common, is_float, operands
+from engine.onnx.builders.registry import builds, common, is_float, numeric, operands
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
 
@@ -19,14 +19,17 @@ _UNARY = {
     "sign": "Sign", "reciprocal": "Reciprocal", "relu": "Relu", "softsign": "Softsign", "hardswish": "HardSwish",
     "det": "Det",
 }  # fmt: skip
-_KEEP_INTEGERS = frozenset(["floor", "ceil"])  # which do nothing to integers
+_KEEP_INTEGERS = frozenset(["floor", "ceil", "trunc"])  # which do nothing to integers
 
 
 def _unary(name: str, kind: str) -> None:
     def build(w: Writer, input: Any, result: Any) -> Any:
         if name in _KEEP_INTEGERS and not is_float(result.dtype):
             return w.op("Identity", input)
-        return w.op(kind, w.cast(input, result.dtype))
+        x = numeric(w, w.cast(input, result.dtype))
+        if kind == "Relu" and not is_float(x.dtype):
+            return w.op("Max", x, w.const(0, x.dtype))
+        return w.op(kind, x)
 
     builds(name)(build)
 
@@ -38,6 +41,8 @@ for _name, _kind in _UNARY.items():
 def _composed(name: str, make: Any) -> None:
     def build(w: Writer, input: Any, result: Any) -> Any:
         dtype = result.dtype
+        if name in _KEEP_INTEGERS and not is_float(dtype):
+            return w.op("Identity", input)
         return make(w, w.cast(input, dtype), lambda v: w.const(v, dtype))
 
     builds(name)(build)
@@ -141,8 +146,16 @@ def _threshold(w: Writer, input: Any, threshold: Any, value: Any) -> Any:
 
 
 @builds("prelu_kernel")
-def _prelu(w: Writer, input: Any, weight: Any) -> Any:
+def _prelu_kernel(w: Writer, input: Any, weight: Any) -> Any:
     return w.op("PRelu", input, weight)
+
+
+@builds("prelu")
+def _prelu(w: Writer, input: Any, weight: Any) -> Any:
+    slope = weight
+    if input.rank > 2 and weight.shape not in ((), (1,)):  # one a channel
+        slope = w.op("Reshape", weight, w.ints([-1] + [1] * (input.rank - 2)))
+    return w.op("PRelu", input, slope)
 
 
 @builds("logit")
@@ -376,6 +389,8 @@ def _addcdiv(w: Writer, input: Any, tensor1: Any, tensor2: Any, value: Any, resu
 
 @builds("nan_to_num")
 def _nan_to_num(w: Writer, input: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+    if not is_float(input.dtype):
+        return w.op("Identity", input)
     limits = np.finfo(dtypes.to_numpy(input.dtype))
     low, high = (limits.min if neginf is None else neginf), (limits.max if posinf is None else posinf)
     zero = w.const(0 if nan is None else nan, input.dtype)
@@ -392,7 +407,7 @@ def _to_copy(w: Writer, input: Any, dtype: Any, result: Any) -> Any:
     return w.op("Identity", input) if input.dtype is result.dtype else w.cast(input, result.dtype)
 
 
-@builds("clone", "alias", "clone_strided")
+@builds("clone", "alias")
 def _identity(w: Writer, input: Any) -> Any:
     return input
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.onnx.builders.registry import axes, builds, is_float, operands
+from engine.onnx.builders.registry import along, axes, builds, is_float, numeric, operands
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
 
 
 def reduced(w: Writer, kind: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A Reduce node; its axes became an input in opset 18, those of ReduceSum in 13."""
-    dims = axes(dim, x.rank)
+    dims, x = axes(dim, x.rank), numeric(w, x) if kind in ("ReduceMax", "ReduceMin") else x
     if not dims:
         return w.op("Identity", x)
     if kind == "ReduceSum" or w.opset >= 18:
@@ -116,17 +116,17 @@ def _std(w: Writer, input: Any, dim: Any, correction: Any, keepdim: Any) -> Any:
     return w.op("Sqrt", variance(w, input, dim, correction, keepdim))
 
 
-def _truth(name: str, kind: str) -> None:
-    def build(w: Writer, input: Any, dim: Any, keepdim: Any) -> Any:
-        number = w.cast(w.cast(input, dtypes.bool), dtypes.int32)
-        made = reduced(w, kind, Value(number.name, dtypes.int32, input.shape), dim, keepdim)
-        return w.cast(made, dtypes.bool)
+@builds("any")
+def _any(w: Writer, input: Any, dim: Any, keepdim: Any) -> Any:
+    truth = w.cast(input, dtypes.bool)
+    if isinstance(dim, list | tuple) and not dim:
+        return truth
+    return w.cast(reduced(w, "ReduceSum", w.cast(truth, dtypes.int32), dim, keepdim), dtypes.bool)
 
-    builds(name)(build)
 
-
-_truth("any", "ReduceMax")
-_truth("all", "ReduceMin")
+@builds("all")
+def _all(w: Writer, input: Any, dim: Any, keepdim: Any) -> Any:
+    return w.op("Not", _any(w, w.op("Not", w.cast(input, dtypes.bool)), dim, keepdim))
 
 
 def _argument(name: str, kind: str) -> None:
@@ -136,7 +136,7 @@ def _argument(name: str, kind: str) -> None:
             if keepdim:
                 raise OnnxExporterError("keepdim without dim has no ONNX form")
             return w.op("Squeeze", w.op(kind, w.op("Reshape", x, w.ints([-1])), axis=0, keepdims=False), dtype=dtypes.int64)
-        return w.op(kind, x, axis=dim % x.rank if x.rank else 0, keepdims=bool(keepdim))
+        return w.op(kind, x, axis=along(x, dim), keepdims=bool(keepdim))
 
     builds(name)(build)
 
@@ -147,7 +147,7 @@ _argument("argmin", "ArgMin")
 
 def _extreme(name: str, reduce: str, argument: str) -> None:
     def build(w: Writer, input: Any, dim: Any, keepdim: Any) -> Any:
-        found = w.op(argument, input, axis=dim % input.rank, keepdims=bool(keepdim))
+        found = w.op(argument, numeric(w, input), axis=along(input, dim), keepdims=bool(keepdim))
         return [reduced(w, reduce, input, dim, keepdim), found]
 
     builds(name)(build)
@@ -160,20 +160,21 @@ _extreme("min_dim", "ReduceMin", "ArgMin")
 @builds("cumsum")
 def _cumsum(w: Writer, input: Any, dim: Any, dtype: Any, result: Any) -> Any:
     del dtype
-    return w.op("CumSum", w.cast(input, result.dtype), w.const(np.int64(dim)))
+    return w.op("CumSum", w.cast(input, result.dtype), w.const(np.int64(along(input, dim))))
 
 
 @builds("topk")
 def _topk(w: Writer, input: Any, k: Any, dim: Any, largest: Any, sorted: Any) -> Any:
     count = w.sizes([k])
-    made = w.op("TopK", input, count, axis=dim % input.rank, largest=bool(largest), sorted=bool(sorted), outputs=2)
+    made = w.op("TopK", numeric(w, input), count, axis=along(input, dim), largest=bool(largest), sorted=bool(sorted), outputs=2)
     made[1].dtype = dtypes.int64
     return made
 
 
 @builds("sort")
 def _sort(w: Writer, input: Any, dim: Any, descending: Any) -> Any:
-    return _topk(w, input, w.size(input, dim), dim, descending, True)
+    d = along(input, dim)
+    return _topk(w, input, w.size(input, d), d, descending, True)
 
 
 @builds("argsort")
@@ -258,16 +259,19 @@ def _attention(w: Writer, query: Any, key: Any, value: Any, attn_mask: Any, is_c
             scores = w.op("Where", attn_mask, scores, low)
         else:
             scores = w.op("Add", scores, w.cast(attn_mask, query.dtype))
-    return w.op("MatMul", w.op("Softmax", scores, axis=-1), value)
+    weights = w.op("Softmax", scores, axis=-1)
+    if attn_mask is not None and attn_mask.dtype is dtypes.bool:  # where nothing may be seen, nothing is given
+        weights = w.op("Where", w.op("IsNaN", weights), w.const(0, query.dtype), weights)
+    return w.op("MatMul", weights, value)
 
 
 @builds("softmax")
 def _softmax(w: Writer, input: Any, dim: Any, dtype: Any, result: Any) -> Any:
     del dtype
-    return w.op("Softmax", w.cast(input, result.dtype), axis=dim)
+    return w.op("Softmax", w.cast(input, result.dtype), axis=along(input, dim))
 
 
 @builds("log_softmax")
 def _log_softmax(w: Writer, input: Any, dim: Any, dtype: Any, result: Any) -> Any:
     del dtype
-    return w.op("LogSoftmax", w.cast(input, result.dtype), axis=dim)
+    return w.op("LogSoftmax", w.cast(input, result.dtype), axis=along(input, dim))

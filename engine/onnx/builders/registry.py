@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from engine import dtypes
+from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
 
-__all__ = ["BUILDERS", "Builder", "axes", "builds", "common", "expanded", "is_float", "operands"]
+__all__ = [
+    "BUILDERS", "Builder", "along", "axes", "builds", "common", "expanded", "is_float", "numeric", "operands",
+]  # fmt: skip
 
 # parameters that change nothing of the values
 _SILENT = frozenset(
@@ -109,6 +112,18 @@ def axes(dim: Any, rank: int) -> list[int]:
         return list(range(rank))
     dims = [dim] if isinstance(dim, int) else list(dim)
     return [d % rank if rank else 0 for d in dims] if rank else []
+
+
+def along(x: Value, dim: int) -> int:
+    """A dim counted from 0.  ONNX has none in a 0-dim tensor, where torch takes 0 and -1."""
+    if not x.rank:
+        raise OnnxExporterError("a 0-dim tensor has no dim in ONNX")
+    return dim % x.rank
+
+
+def numeric(w: Writer, x: Value) -> Value:
+    """A truth as an integer: operators that order their operands take no truths."""
+    return w.cast(x, dtypes.int32) if x.dtype is dtypes.bool else x
 
 
 def expanded(value: Any, count: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.onnx.builders.registry import axes, builds
+from engine.onnx.builders.registry import along, builds
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
 
@@ -197,7 +197,7 @@ def split_sizes(n: int, each: int) -> list[int]:
 @builds("chunk", "unsafe_chunk")
 def _chunk(w: Writer, input: Any, chunks: Any, dim: Any) -> Any:
     n = input.dim(dim)
-    return _pieces(w, input, dim, split_sizes(n, max(1, -(-n // chunks))))
+    return _pieces(w, input, dim, split_sizes(n, -(-n // chunks)) if n else [0] * chunks)
 
 
 @builds("split_every", "unsafe_split_every")
@@ -230,7 +230,7 @@ def _cut(w: Writer, input: Any, dim: Any, start: Any, length: Any) -> Any:
 
 @builds("flip")
 def _flip(w: Writer, input: Any, dims: Any) -> Any:
-    at = axes(flat(dims), input.rank)
+    at = [along(input, d) for d in flat(dims)]
     n = len(at)
     return w.op("Slice", input, w.ints([-1] * n), w.ints([-(2**62)] * n), w.ints(at), w.ints([-1] * n)) if n else input
 

@@ -254,7 +254,7 @@ def _resize(
     more: dict[str, Any] = {} if mode == "nearest" else {"align_corners": where == "align_corners"}
     if antialias:
         more["antialias"] = True
-    if sizes is not None and sizes.numel():
+    if len(ints(sizes)):
         return functional.interpolate(x, tuple(ints(sizes)[2:]), mode=kind, **more)
     factors = [float(s) for s in scales.tolist()]
     if factors[:2] != [1.0, 1.0]:
