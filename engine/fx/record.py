@@ -46,8 +46,10 @@ CREATORS = frozenset(
      "new_zeros", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"]
 )  # fmt: skip
 # functions that are no ops, and all that is noted of writes or sizes by whom
-_ALWAYS = CREATORS | {"copy_", "fill_", "zero_", "reshape", "view_as", "expand_as", "reshape_as", "narrow", "flatten",
-                      "unflatten", "chunk", "broadcast_to", "repeat_interleave", "view", "tile", "tensor_split"}  # fmt: skip
+_ALWAYS = CREATORS | {
+    "broadcast_to", "chunk", "copy_", "expand_as", "fill_", "flatten", "narrow", "repeat_interleave", "reshape",
+    "reshape_as", "tensor_split", "tile", "unflatten", "view", "view_as", "zero_",
+}  # fmt: skip
 
 
 class RecordError(RuntimeError):
@@ -114,8 +116,8 @@ class _Recorder(Trace):
 
             self.warned.add(name)
             warnings.warn(
-                f"Tensor.{name} reads the values of a tensor in Python: what follows from them is fixed in the recorded "
-                "program as it is for these inputs",
+                f"Tensor.{name} reads the values of a tensor in Python: what follows from them is fixed in the "
+                "recorded program as it is for these inputs",
                 TracerWarning,
                 stacklevel=3,
             )
@@ -195,7 +197,9 @@ def _whole(trace: _Recorder) -> Iterator[None]:
     try:
         for function in trace.leaves:
             code = _compiled(function)
-            own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+            own = FunctionType(
+                code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+            )
             own.__kwdefaults__ = function.__kwdefaults__
             trace.others[function] = own
             step = trace.wrapped(function)
@@ -309,7 +313,9 @@ class _Builder:
         for call in self.calls:
             self.add(call)
         self.graph.output(mapped(self.trace.result, lambda r: self.value(r.index), Ref))
-        self.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or node.meta.get("writes", False))
+        self.graph.eliminate_dead_code(
+            lambda node: node.op in ("placeholder", "output") or node.meta.get("writes", False)
+        )
         name = type(self.function).__name__ if isinstance(self.function, Module) else "Recorded"
         made = GraphModule(self.root, self.graph, name)
         return made.eval() if not getattr(self.function, "training", False) else made
@@ -431,4 +437,3 @@ def _meta(tensor: Tensor) -> TensorMetadata:
     return TensorMetadata(
         Size(int(n) for n in tensor.shape), tensor.dtype, tensor.requires_grad, tuple(tensor.stride()), None, False, {}
     )
-

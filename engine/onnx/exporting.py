@@ -3,9 +3,9 @@
 Note [Sizes that vary]
 An exported graph must hold for every size that `dynamic_axes` leaves open, and one run shows only one size.  So the
 program is recorded again with other sizes (twice and three times as large, or one more), and the recordings must be the
-same program: the same operators, the same numbers.  A size that differs between them varies and is computed in the graph,
-one that does not is a constant.  A number that differs and is no size of an input (Python computed it: a float, a length
-of a list, a branch) was baked in: the export is refused, and says where.
+same program: the same operators, the same numbers.  A size that differs between them varies and is computed in the
+graph, one that does not is a constant.  A number that differs and is no size of an input (Python computed it: a float,
+a length of a list, a branch) was baked in: the export is refused, and says where.
 """
 
 from __future__ import annotations
@@ -167,15 +167,15 @@ def export(
             model.train(was_training)
     made = _written(model, programs, opset, names, labels, list(output_names or ()))
     if verbose:
-        print(programs[0].graph)  # noqa: T201
+        print(programs[0].graph)
     if f is not None:
         made.save(f, external_data=external_data)
     return made
 
 
 _SILENT = frozenset(
-    ["do_constant_folding", "dynamo", "optimize", "verify", "profile", "report", "dump_exported_program", "artifacts_dir",
-     "fallback", "autograd_inlining", "operator_export_type", "example_outputs", "strip_doc_string",
+    ["do_constant_folding", "dynamo", "optimize", "verify", "profile", "report", "dump_exported_program",
+     "artifacts_dir", "fallback", "autograd_inlining", "operator_export_type", "example_outputs", "strip_doc_string",
      "use_external_data_format", "enable_onnx_checker", "_retain_param_name"]
 )  # fmt: skip
 
@@ -209,9 +209,7 @@ def _parameters(model: Any) -> list[str]:
         return []
 
 
-def input_names(
-    model: Any, args: tuple, kwargs: dict[str, Any], given: Sequence[str] | None = None
-) -> list[str]:
+def input_names(model: Any, args: tuple, kwargs: dict[str, Any], given: Sequence[str] | None = None) -> list[str]:
     """A name for each input tensor: those given, then forward's parameters."""
     found: dict[int, str] = {}
     known = _parameters(model)
@@ -483,7 +481,9 @@ def _input_labels(value: Value, labels: dict[str, dict[int, str]]) -> dict[int, 
     return {d % rank: label for d, label in labels.get(value.name, {}).items()}
 
 
-def _output_labels(value: Value, node: Node, labels: dict[str, dict[int, str]], known: dict[tuple, str]) -> dict[int, str]:
+def _output_labels(
+    value: Value, node: Node, labels: dict[str, dict[int, str]], known: dict[tuple, str]
+) -> dict[int, str]:
     own = {d % max(1, value.rank): label for d, label in labels.get(value.name, {}).items()}
     for d, n in enumerate(value.shape or ()):
         if n is None and d not in own:
@@ -494,5 +494,7 @@ def _output_labels(value: Value, node: Node, labels: dict[str, dict[int, str]], 
 def _info(value: Value, labels: dict[int, str]) -> dict[str, Any]:
     dims: list[dict[str, Any]] = []
     for d, n in enumerate(value.shape or ()):
-        dims.append({"dim_param": labels.get(d, f"{value.name}_dim_{d}")} if n is None or d in labels else {"dim_value": n})
+        dims.append(
+            {"dim_param": labels.get(d, f"{value.name}_dim_{d}")} if n is None or d in labels else {"dim_value": n}
+        )
     return {"name": value.name, "type": {"tensor_type": {"elem_type": code_of(value.dtype), "shape": {"dim": dims}}}}

@@ -1,12 +1,12 @@
 """`load`: an ONNX file as a module of engine ops.
 
 Note [Loaded models]
-A `Model` runs a GraphModule of one `call_function` node an ONNX node, on the functions of `engine/onnx/functions`; weights
-are its parameters under their own names where these can be attributes, so `state_dict`, `.to` and training work, and so do
-plans: shapes are computed from the inputs' sizes, which a plan knows.
+A `Model` runs a GraphModule of one `call_function` node an ONNX node, on the functions of `engine/onnx/functions`.
+Weights are its parameters under their own names where these can be attributes: `state_dict`, `.to` and training work,
+and so do plans: shapes are computed from the inputs' sizes, which a plan knows.
 
-A file is not trusted.  Loading computes nothing: it decodes (Note [ONNX bytes]), copies the weights, and checks that every
-value is made once and before it is read.  No text of the file becomes Python text: names go through `_attribute_name`.
+A file is not trusted.  Loading computes nothing: it decodes (Note [ONNX bytes]), copies the weights, and checks that
+every value is made once and before it is read.  No text of the file becomes Python text: names go through `_Names`.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def describe(path: Any) -> dict[str, Any]:
         "inputs": [_told(i) for i in graph.get("input", []) if i.get("name", "") not in names],
         "outputs": [_told(o) for o in graph.get("output", [])],
         "parameters": sum(max(0, math.prod(w.get("dims", []))) for w in weights),
-        "operators": [{"name": name, "count": count} for name, count in sorted(counts.items())],
-        "unsupported": sorted(name for name in counts if name not in FUNCTIONS),
+        "operators": [
+            {"name": name, "count": count, "supported": name in FUNCTIONS} for name, count in sorted(counts.items())
+        ],
         "metadata": {e.get("key", ""): e.get("value", "") for e in model.get("metadata_props", [])},
     }
 
@@ -360,7 +361,9 @@ class _Names:
 
     def attribute(self, name: str) -> str:
         parts = name.split(".")
-        plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", p) and p not in _TAKEN and not keyword.iskeyword(p) for p in parts)
+        plain = all(
+            re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", p) and p not in _TAKEN and not keyword.iskeyword(p) for p in parts
+        )
         if not plain or len(parts) > 32 or len(name) > 1000 or not self.free(name):
             base = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:80] or "constant"
             base = base if not plain else base.rstrip("0123456789")

@@ -2,9 +2,9 @@
 
 Note [Writes in ONNX]
 ONNX has no memory: a node gives a new value.  The translation keeps, for each tensor of the program, its value of the
-moment.  An in-place op gives the tensor a new one; where the tensor is a view, the write goes on to what it views (by the
-view's inverse: a reshape back, a permutation back, a scatter), and other views of the same memory are read anew, by the
-view's own op, when they are read next.  What nobody reads afterwards falls away with the nodes that no output needs.
+moment.  An in-place op gives the tensor a new one; where the tensor is a view, the write goes on to what it views (by
+the view's inverse: a reshape back, a permutation back, a scatter), and other views of the same memory are made anew, by
+the view's own op, when they are read next.  What nobody reads falls away with the nodes that no output needs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from engine import dtypes
 from engine.fx.node import Node, map_arg
 from engine.fx.record import leaf_name
-from engine.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from engine.onnx.builders import BUILDERS
 from engine.onnx.builders.indexing import write_at
+from engine.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from engine.onnx.writer import Value, Writer
 from engine.tensor import raw_array
 
@@ -218,7 +218,7 @@ class Translation:
 
     def bound(self, node: Node, instead: dict[Any, Any]) -> dict[str, Any]:
         """The arguments of a call by the names of its parameters; what has its default is there too."""
-        read = lambda n: instead[n] if n in instead else self.read(n)  # noqa: E731
+        read = lambda n: instead[n] if n in instead else self.read(n)
         args, kwargs = map_arg(node.args, read), map_arg(node.kwargs, read)
         record = getattr(node.target, "op", None)
         if record is None:
@@ -278,4 +278,3 @@ def key_of(target: Any) -> str:
     record = getattr(target, "op", None)
     name = record.name if record is not None else leaf_name(target) or getattr(target, "__name__", repr(target))
     return str(name)
-

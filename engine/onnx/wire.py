@@ -5,8 +5,8 @@ A message is a dict: a repeated field a list, a message a dict again, `bytes` fi
 absent.  `MESSAGES` says the fields by number, as onnx.proto does (https://github.com/onnx/onnx, IR version 3 to 13).
 
 Reading trusts nothing.  A file is bytes that name lengths: a length beyond what holds it, a number over ten bytes, a
-field of the wrong wire type or messages nested deeper than `DEPTH` are refused with the place.  What is made is linear in
-the file: fields that are not in the table are skipped, and nothing is allocated for a length that is only claimed.
+field of the wrong wire type or messages nested deeper than `DEPTH` are refused with the place.  What is made is linear
+in the file: fields that are not in the table are skipped, and nothing is allocated for a length that is only claimed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
     "AttributeProto": {
         1: ("name", "str"), 2: ("f", "float"), 3: ("i", "int"), 4: ("s", "bytes"), 5: ("t", "TensorProto"),
         6: ("g", "GraphProto"), 7: ("floats", "float*"), 8: ("ints", "int*"), 9: ("strings", "bytes*"),
-        10: ("tensors", "TensorProto*"), 11: ("graphs", "GraphProto*"), 20: ("type", "int"), 21: ("ref_attr_name", "str"),
+        10: ("tensors", "TensorProto*"), 11: ("graphs", "GraphProto*"), 20: ("type", "int"),
+        21: ("ref_attr_name", "str"),
     },
     "TensorProto": {
         1: ("dims", "int*"), 2: ("data_type", "int"), 4: ("float_data", "float*"), 5: ("int32_data", "int*"),
@@ -107,7 +108,11 @@ def _write(pieces: list[Any], message: str, value: dict[str, Any]) -> None:
         single = kind.rstrip("*")
         if kind[-1] == "*" and single in ("int", "float", "double"):  # packed
             if field:
-                packed = b"".join(map(_varint, field)) if single == "int" else np.asarray(field, _FORMAT[single][2]).tobytes()
+                packed = (
+                    b"".join(map(_varint, field))
+                    if single == "int"
+                    else np.asarray(field, _FORMAT[single][2]).tobytes()
+                )
                 pieces += [_varint(number << 3 | 2), _varint(len(packed)), packed]
             continue
         for one in field if kind[-1] == "*" else [field]:

@@ -32,7 +32,9 @@ class Value:
     def static(self) -> tuple[int, ...]:
         """The shape where no dim varies.  OnnxExporterError otherwise."""
         if self.shape is None or None in self.shape:
-            raise OnnxExporterError(f"a size of {self.name} varies ({list(self.shape or ())}), and its ONNX form fixes it")
+            raise OnnxExporterError(
+                f"a size of {self.name} varies ({list(self.shape or ())}), and its ONNX form fixes it"
+            )
         return tuple(n for n in self.shape if n is not None)
 
     def dim(self, d: int) -> int:

@@ -154,7 +154,10 @@ MODULES: dict[str, tuple[str, str]] = {
         "processes are not bound to nodes of memory",
         "AffinityMode(NODE SOCKET EXCLUSIVE CORE_COMPLEX) NumaOptions",
     ),
-    "onnx.symbolic_helper": (_SYMBOLIC, "_get_const _get_tensor_sizes cast_pytorch_to_onnx parse_args~ quantized_args~"),
+    "onnx.symbolic_helper": (
+        _SYMBOLIC,
+        "_get_const _get_tensor_sizes cast_pytorch_to_onnx parse_args~ quantized_args~",
+    ),
     **dict.fromkeys(
         [f"onnx.symbolic_opset{number}" for number in range(7, 21)],
         (_SYMBOLIC, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),

@@ -18,13 +18,18 @@ from hubcli.errors import ExitStatus, UsageError
 @_options.entrypoint_arguments
 @click.option("--format", "form", type=click.Choice(("onnx",)), default="onnx", help="What to write.")
 @click.option(
-    "-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write."
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The file to write.",
 )
 @click.option("--input-shape", "shapes", multiple=True, metavar="N,C,H,W[:DTYPE]",
               help="A random example input; once for each input of the model.")  # fmt: skip
 @click.option("--input", "source", metavar="FILE", help="An example input: .npy, .npz or a picture.")
 @click.option("--dynamic", multiple=True, metavar="NAME",
-              help="A size that may vary: batch (the first of every input), or INPUT:DIM[=NAME].  Repeatable.")  # fmt: skip
+              help="A size that may vary: batch (the first of each input), or INPUT:DIM[=NAME].")  # fmt: skip
 @click.option("--opset", type=click.IntRange(17, 23), default=18, show_default=True, help="Version of the operators.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @_options.select

@@ -73,6 +73,6 @@ def _file_table(document: dict[str, Any]) -> str:
     for kind in ("inputs", "outputs"):
         shown[kind] = ports(document[kind])
     shown["operators"] = ", ".join(f"{one['name']} ({one['count']})" for one in document["operators"])
-    shown["unsupported"] = ", ".join(document["unsupported"])
+    shown["unsupported"] = ", ".join(one["name"] for one in document["operators"] if not one["supported"])
     shown["metadata"] = ", ".join(f"{key}={value}" for key, value in document["metadata"].items())
     return output.table([(key, str(value or "-")) for key, value in shown.items()])

@@ -17,7 +17,7 @@ TOLERANCE = 1e-4  # of the largest value of an output
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: ports as name, dtype and shape; the runtime that ran it and by how much it differed, or None."""
+    """What was written: ports as name, dtype and shape; the runtime that ran it and how far it differed, or None."""
 
     bytes: int
     opset: int
@@ -101,7 +101,7 @@ def _axes(dynamic: Sequence[str], names: Sequence[str], tensors: Sequence[Any]) 
         if name not in ranks or not dim.isdigit() or int(dim) >= ranks[name]:
             raise UsageError(
                 f"--dynamic {text!r} is no dim of an input",
-                hint=f"e.g. --dynamic batch, or --dynamic {next(iter(names), 'x')}:0=batch (inputs: {', '.join(names)})",
+                hint=f"e.g. --dynamic batch, or --dynamic {names[0]}:0=batch (inputs: {', '.join(names)})",
             )
         found.setdefault(name, {})[int(dim)] = label or f"{name}_{dim}"
     return found

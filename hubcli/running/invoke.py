@@ -385,11 +385,12 @@ def hosts(checkout: Checkout) -> frozenset[str]:
     return behalf.hosts(checkout.url) if checkout.url and checkout.kind != "local" else frozenset()
 
 
-def _class_name(value: object, namespace: Namespace) -> str:
+def _class_name(value: object, namespace: Namespace | None) -> str:
     """The class as the repository's code names it."""
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    return name.removeprefix(namespace.prefix + ".").removeprefix("builtins.")
+    prefix = "" if namespace is None else namespace.prefix + "."
+    return name.removeprefix(prefix).removeprefix("builtins.")
 
 
 def _warn(text: str, command: bool) -> None:

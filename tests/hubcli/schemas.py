@@ -130,7 +130,7 @@ SCHEMAS: dict[str, Schema] = {
         seconds=NUMBER,
         weights=each(record(**WEIGHT)),
     ),
-    "hub show FILE.onnx": document(
+    "hub show FILE": document(
         path=TEXT,
         format={"const": "onnx"},
         size=COUNT,
@@ -140,8 +140,7 @@ SCHEMAS: dict[str, Schema] = {
         inputs=each(PORT),
         outputs=each(PORT),
         parameters=COUNT,
-        operators=each(record(name=TEXT, count=COUNT)),
-        unsupported=each(TEXT),
+        operators=each(record(name=TEXT, count=COUNT, supported=FLAG)),
         metadata={"type": "object", "additionalProperties": {"type": "string"}},
     ),
     "hub export SPEC ENTRYPOINT": document(

@@ -48,7 +48,7 @@ COMMANDS = {
     "hub export SPEC ENTRYPOINT": [
         "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
     ],
-    "hub show FILE.onnx": ["show", "{dir}/net.onnx"],
+    "hub show FILE": ["show", "{dir}/net.onnx"],
     "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
     "hub lock SPEC...": ["lock", "o/m:v1", "o/m", "-o", "{dir}/hub.lock"],
     "hub sync": ["sync", "--locked", "--lock-file", "{dir}/hub.lock"],

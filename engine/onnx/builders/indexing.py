@@ -23,7 +23,8 @@ def _plain(index: Any, rank: int) -> list[Any]:
     """The index as a list with an entry for each dim of the input, None where a dim is added."""
     items = list(index) if isinstance(index, tuple) else [index]
     taken = sum(
-        0 if i is None or i is Ellipsis else i.rank if isinstance(i, Value) and i.dtype is dtypes.bool else 1 for i in items
+        0 if i is None or i is Ellipsis else i.rank if isinstance(i, Value) and i.dtype is dtypes.bool else 1
+        for i in items
     )
     for at, item in enumerate(items):
         if item is Ellipsis:
@@ -251,7 +252,9 @@ def _scatter_value(w: Writer, input: Any, dim: Any, index: Any, value: Any) -> A
 
 @builds("scatter_add")
 def _scatter_add(w: Writer, input: Any, dim: Any, index: Any, src: Any) -> Any:
-    return w.op("ScatterElements", input, index, _as_large(w, src, index, input.dtype), axis=along(input, dim), reduction="add")
+    return w.op(
+        "ScatterElements", input, index, _as_large(w, src, index, input.dtype), axis=along(input, dim), reduction="add"
+    )
 
 
 @builds("nonzero_rows")

@@ -90,7 +90,9 @@ def _local_response_norm(w: Writer, input: Any, size: Any, alpha: Any, beta: Any
     if size % 2 == 0:
         raise OnnxExporterError("an even size is centred otherwise in ONNX")
     if input.rank == 3:
-        made = w.op("LRN", w.op("Unsqueeze", input, w.ints([3])), size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
+        made = w.op(
+            "LRN", w.op("Unsqueeze", input, w.ints([3])), size=size, alpha=float(alpha), beta=float(beta), bias=float(k)
+        )
         return w.op("Squeeze", made, w.ints([3]))
     return w.op("LRN", input, size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
 
@@ -174,7 +176,9 @@ def _adaptive(n: int) -> None:
         else:
             sizes = [x.dim(i - n) for i in range(n)]
             wanted = [size if s is None else s for s, size in zip(wanted, sizes)]
-            made = _regular(w, x, kind, sizes, wanted) if _divides(sizes, wanted) else _windows(w, x, kind, sizes, wanted)
+            made = (
+                _regular(w, x, kind, sizes, wanted) if _divides(sizes, wanted) else _windows(w, x, kind, sizes, wanted)
+            )
         return w.op("Squeeze", made, w.ints([0])) if added else made
 
     def largest(w: Writer, input: Any, output_size: Any, result: Any, return_indices: Any = False) -> Any:
@@ -285,7 +289,9 @@ def _interpolate(
     if kind == "cubic":
         more["cubic_coeff_a"] = -0.75
     if scale_factor is not None and not recompute_scale_factor:
-        factors = [float(scale_factor)] * n if isinstance(scale_factor, int | float) else [float(s) for s in scale_factor]
+        factors = (
+            [float(scale_factor)] * n if isinstance(scale_factor, int | float) else [float(s) for s in scale_factor]
+        )
         scales = w.const(np.asarray([1.0, 1.0, *factors], np.float32))
         return w.op("Resize", input, None, scales, **more)
     given = [size] * n if isinstance(size, int | Value) else list(size or result.shape[2:])
@@ -312,14 +318,12 @@ def _grid_sample(w: Writer, input: Any, grid: Any, mode: Any, padding_mode: Any,
 
 
 @builds("col2im")
-def _col2im(
-    w: Writer, input: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any
-) -> Any:
+def _col2im(w: Writer, input: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     if w.opset < 18:
         raise OnnxExporterError("fold needs opset 18")
     x, added = _spatial(w, input, 1)
-    made = w.op("Col2Im", x, w.ints(expanded(output_size, 2)), w.ints(expanded(kernel_size, 2)),
-                dilations=expanded(dilation, 2), pads=expanded(padding, 2) * 2, strides=expanded(stride, 2))  # fmt: skip
+    sides = dict(dilations=expanded(dilation, 2), pads=expanded(padding, 2) * 2, strides=expanded(stride, 2))
+    made = w.op("Col2Im", x, w.ints(expanded(output_size, 2)), w.ints(expanded(kernel_size, 2)), **sides)
     return w.op("Squeeze", made, w.ints([0])) if added else made
 
 
@@ -329,9 +333,7 @@ def _im2col(w: Writer, input: Any, kernel_size: Any, dilation: Any, padding: Any
     kernel, dil, pad, step = (expanded(v, 2) for v in (kernel_size, dilation, padding, stride))
     value = _padded(w, x, (pad[1], pad[1], pad[0], pad[0]), "constant", 0) if any(pad) else x
     count = [(x.dim(2 + i) + 2 * pad[i] - dil[i] * (kernel[i] - 1) - 1) // step[i] + 1 for i in (0, 1)]
-    rows, columns = (
-        w.const(np.arange(kernel[i])[:, None] * dil[i] + np.arange(count[i]) * step[i]) for i in (0, 1)
-    )
+    rows, columns = (w.const(np.arange(kernel[i])[:, None] * dil[i] + np.arange(count[i]) * step[i]) for i in (0, 1))
     made = w.op("Gather", w.op("Gather", value, rows, axis=2), columns, axis=4)  # (N, C, kH, H', kW, W')
     made = w.op("Transpose", made, perm=[0, 1, 2, 4, 3, 5])
     made = w.op("Reshape", made, w.ints([-1, x.dim(1) * kernel[0] * kernel[1], count[0] * count[1]]))

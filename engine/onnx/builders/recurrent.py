@@ -58,11 +58,11 @@ def _layers(w: Writer, kind: str, args: tuple, activation: str | None) -> Any:
     size = weights[1].static[1]
     last: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
-        own = [weights[(layer * directions + d) * each : (layer * directions + d + 1) * each] for d in range(directions)]
-        begin, end = layer * directions, (layer + 1) * directions
-        first = [
-            s if layers == 1 else w.op("Slice", s, w.ints([begin]), w.ints([end]), w.ints([0])) for s in states
+        own = [
+            weights[(layer * directions + d) * each : (layer * directions + d + 1) * each] for d in range(directions)
         ]
+        begin, end = layer * directions, (layer + 1) * directions
+        first = [s if layers == 1 else w.op("Slice", s, w.ints([begin]), w.ints([end]), w.ints([0])) for s in states]
         given: dict[str, Any] = dict(hidden_size=size, direction="bidirectional" if both else "forward")
         if kind == "GRU":
             given["linear_before_reset"] = 1

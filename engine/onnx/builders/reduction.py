@@ -135,7 +135,9 @@ def _argument(name: str, kind: str) -> None:
         if dim is None:
             if keepdim:
                 raise OnnxExporterError("keepdim without dim has no ONNX form")
-            return w.op("Squeeze", w.op(kind, w.op("Reshape", x, w.ints([-1])), axis=0, keepdims=False), dtype=dtypes.int64)
+            return w.op(
+                "Squeeze", w.op(kind, w.op("Reshape", x, w.ints([-1])), axis=0, keepdims=False), dtype=dtypes.int64
+            )
         return w.op(kind, x, axis=along(x, dim), keepdims=bool(keepdim))
 
     builds(name)(build)
@@ -166,7 +168,9 @@ def _cumsum(w: Writer, input: Any, dim: Any, dtype: Any, result: Any) -> Any:
 @builds("topk")
 def _topk(w: Writer, input: Any, k: Any, dim: Any, largest: Any, sorted: Any) -> Any:
     count = w.sizes([k])
-    made = w.op("TopK", numeric(w, input), count, axis=along(input, dim), largest=bool(largest), sorted=bool(sorted), outputs=2)
+    made = w.op(
+        "TopK", numeric(w, input), count, axis=along(input, dim), largest=bool(largest), sorted=bool(sorted), outputs=2
+    )
     made[1].dtype = dtypes.int64
     return made
 

@@ -58,7 +58,9 @@ def _flatten(w: Writer, input: Any, start_dim: Any, end_dim: Any, result: Any) -
     if made is not None:
         return made
     first, last = start_dim % input.rank, end_dim % input.rank
-    return w.reshape(input, [*(w.size(input, d) for d in range(first)), -1, *(w.size(input, d) for d in range(last + 1, input.rank))])
+    return w.reshape(
+        input, [*(w.size(input, d) for d in range(first)), -1, *(w.size(input, d) for d in range(last + 1, input.rank))]
+    )
 
 
 @builds("unflatten")

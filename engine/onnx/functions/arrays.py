@@ -67,7 +67,9 @@ def _concat(*xs: Tensor, axis: int) -> Any:
 
 
 @implements("Split")
-def _split(x: Tensor, given: Any = None, *, axis: int = 0, split: Any = None, num_outputs: Any = None, outputs: int) -> Any:
+def _split(
+    x: Tensor, given: Any = None, *, axis: int = 0, split: Any = None, num_outputs: Any = None, outputs: int
+) -> Any:
     sizes = ints(given if split is None else split)
     if not sizes:
         each = -(-int(x.shape[axis]) // (num_outputs or outputs))
@@ -221,7 +223,9 @@ def _gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
 
 
 def _combined(reduction: str, before: Tensor, update: Tensor) -> Any:
-    return {"add": engine.add, "mul": engine.mul, "max": engine.maximum, "min": engine.minimum}[reduction](before, update)
+    return {"add": engine.add, "mul": engine.mul, "max": engine.maximum, "min": engine.minimum}[reduction](
+        before, update
+    )
 
 
 @implements("ScatterND")

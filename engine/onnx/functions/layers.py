@@ -31,12 +31,12 @@ def _sides(
     return before, after
 
 
-def _padded(x: Tensor, before: list[int], after: list[int], value: float = 0.0) -> tuple[Tensor, list[int]]:
+def _padded(x: Tensor, before: list[int], after: list[int]) -> tuple[Tensor, list[int]]:
     """(the input, padding that is left): what is uneven is padded now."""
     if before == after:
         return x, before
     pairs = tuple(p for pair in zip(before[::-1], after[::-1]) for p in pair)
-    return functional.pad(x, pairs, value=value), [0] * len(before)
+    return functional.pad(x, pairs), [0] * len(before)
 
 
 _CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -93,7 +93,8 @@ def _max_pool(
     stride, dilation = ints(strides) or [1] * n, ints(dilations) or [1] * n
     before, after = _sides(x, auto_pad, pads, kernel, stride, dilation)
     if before != after or any(2 * p > k for p, k in zip(before, kernel)):
-        x, before = _padded(x, before, [a if before != after else a for a in after], -math.inf)
+        pairs = tuple(p for pair in zip(before[::-1], after[::-1]) for p in pair)
+        x, before = functional.pad(x, pairs, value=-math.inf), [0] * n
     return _MAX[n](x, tuple(kernel), tuple(stride), tuple(before), tuple(dilation), ceil_mode=bool(ceil_mode))
 
 
@@ -163,7 +164,14 @@ def _group_norm(
 
 @implements("LayerNormalization")
 def _layer_norm(
-    x: Tensor, scale: Tensor, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, outputs: int
+    x: Tensor,
+    scale: Tensor,
+    bias: Any = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int,
 ) -> Any:
     del stash_type
     if outputs > 1:
@@ -220,9 +228,7 @@ def _grid_sample(
 
 
 @implements("Col2Im")
-def _col2im(
-    x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
-) -> Any:
+def _col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None) -> Any:
     size, kernel = tuple(ints(image)), tuple(ints(block))
     given = ints(pads) or [0] * (2 * len(size))
     if given[: len(size)] != given[len(size) :]:
@@ -245,9 +251,12 @@ def _resize(
     if mode == "nearest":
         kind = nearest.get((where, nearest_mode))
     else:
-        kind = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}.get(
-            (mode, n)
-        )
+        kind = {
+            ("linear", 1): "linear",
+            ("linear", 2): "bilinear",
+            ("linear", 3): "trilinear",
+            ("cubic", 2): "bicubic",
+        }.get((mode, n))
         kind = kind if where in ("align_corners", "half_pixel", "pytorch_half_pixel") else None
     if kind is None or axes or exclude_outside or keep_aspect_ratio_policy != "stretch":
         raise NotImplementedError(f"ONNX Resize({mode}, {where}, {nearest_mode}) is not supported")
@@ -303,8 +312,8 @@ def _recurrent(
 @implements("LSTM")
 def _lstm(
     x: Tensor, weight: Tensor, recurrent: Tensor, bias: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    peepholes: Any = None, *, direction: str = "forward", hidden_size: Any = None, layout: int = 0, input_forget: int = 0,
-    activations: Any = None, outputs: int,
+    peepholes: Any = None, *, direction: str = "forward", hidden_size: Any = None, layout: int = 0,
+    input_forget: int = 0, activations: Any = None, outputs: int,
 ) -> Any:  # fmt: skip
     usual = [b"Sigmoid", b"Tanh", b"Tanh"]
     if peepholes is not None or input_forget or list(activations or usual)[:3] != usual:
@@ -333,6 +342,6 @@ def _rnn(
     functions = {b"Tanh": engine.rnn_tanh, b"Relu": engine.rnn_relu}
     if len(kinds) != 1 or not kinds <= set(functions):
         raise NotImplementedError("ONNX RNN is supported with Tanh or Relu")
-    return _recurrent("RNN", x, weight, recurrent, bias, lengths, [h], direction, functions[kinds.pop()], layout, outputs)
-
-
+    return _recurrent(
+        "RNN", x, weight, recurrent, bias, lengths, [h], direction, functions[kinds.pop()], layout, outputs
+    )

@@ -1,4 +1,4 @@
-"""The tier of `make test-onnx`: what is exported passes ONNX's checker and gives the engine's numbers in onnxruntime."""
+"""`make test-onnx`: what is exported passes ONNX's checker and gives the engine's numbers in onnxruntime."""
 
 from __future__ import annotations
 

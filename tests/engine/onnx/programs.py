@@ -17,6 +17,7 @@ from engine.onnx.builders import BUILDERS
 from engine.tensor import Tensor, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
 
+
 def sampled() -> list[Case]:
     """Samples with tensors, none of them complex, that the operator takes in float32."""
     found = []

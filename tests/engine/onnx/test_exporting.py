@@ -91,7 +91,9 @@ def test_arithmetic_of_sizes_is_computed_in_the_graph() -> None:
         n, m = x.shape
         half = (n + 1) // 2
         padded = F.pad(x, (0, -m % 4))
-        return engine.cat([padded[:half], padded[half:]], 0).reshape(n * padded.shape[1]) + engine.ones(1).new_full((1,), 2)
+        return engine.cat([padded[:half], padded[half:]], 0).reshape(n * padded.shape[1]) + engine.ones(1).new_full(
+            (1,), 2
+        )
 
     made = program(function, (wrap(np.random.default_rng(0).random((6, 5), np.float32)),), dynamic_axes={"x": [0, 1]})
     for shape in ((6, 5), (7, 8), (3, 2)):
@@ -165,7 +167,9 @@ def test_weights_beside_the_file(tmp_path) -> None:
 
 
 def test_dynamic_shapes_of_torch_export() -> None:
-    made = onnx.export(lambda x, y: x + y, (engine.ones(2, 3), engine.ones(2, 3)), dynamic_shapes={"x": {0: "n"}, "y": {0: "n"}})
+    made = onnx.export(
+        lambda x, y: x + y, (engine.ones(2, 3), engine.ones(2, 3)), dynamic_shapes={"x": {0: "n"}, "y": {0: "n"}}
+    )
     assert onnx.load(bytes(made)).outputs[0].shape == ("n", 3)
 
 

@@ -119,7 +119,9 @@ def test_forms_that_the_exporter_does_not_write() -> None:
         1, -2, -1, 1
     ]  # fmt: skip
     assert run("OneHot", np.array([0, -1]), np.array(3), np.array([0.0, 5.0]))[0].tolist() == [[5, 0, 0], [0, 0, 5]]
-    assert run("ArgMax", np.array([[1.0, 3.0, 3.0]]).astype(np.float32), axis=1, select_last_index=1)[0].tolist() == [[2]]
+    assert run("ArgMax", np.array([[1.0, 3.0, 3.0]]).astype(np.float32), axis=1, select_last_index=1)[0].tolist() == [
+        [2]
+    ]
     assert run("CumSum", np.float32([1, 2, 3]), np.array(0), exclusive=1, reverse=1)[0].tolist() == [5, 3, 0]
     assert run("Mod", np.array([-7, 7]), np.array([3, -3]))[0].tolist() == [2, -2]
     assert run("Div", np.array([-7, 7]), np.array([2, 2]))[0].tolist() == [-3, 3]
@@ -174,7 +176,8 @@ def test_refused(name: str) -> None:
 
 
 HOSTILE = (
-    "forward", "training", "__class__", "_parameters", "a.forward", "x):\n import os\ndef f(", '"); os.system("x', "", ".",
+    "forward", "training", "__class__", "_parameters", "a.forward", "x):\n import os\ndef f(", '"); os.system("x', "",
+    ".",
     "a..b", "a" * 5000, "a.a.a", "if", "é", "0", "program",
 )  # fmt: skip
 
@@ -210,7 +213,9 @@ def test_damaged_files_are_refused_or_read() -> None:
 
 
 def test_describe_tells_without_loading(tmp_path) -> None:
-    (tmp_path / "m.onnx").write_bytes(file([("Loop", ["x"], ["y"], {})], weights=[("w", np.ones((2, 3)))], shape=[1, 2]))
+    (tmp_path / "m.onnx").write_bytes(
+        file([("Loop", ["x"], ["y"], {})], weights=[("w", np.ones((2, 3)))], shape=[1, 2])
+    )
     told = importing.describe(tmp_path / "m.onnx")
-    assert told["unsupported"] == ["Loop"] and told["parameters"] == 6
+    assert told["operators"] == [{"name": "Loop", "count": 1, "supported": False}] and told["parameters"] == 6
     assert told["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 2]}]

@@ -106,7 +106,9 @@ def test_any_damage_is_refused_or_read() -> None:
 # --- tensors
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool", "complex64"]
+)
 def test_arrays_read_back(dtype: str) -> None:
     array = (np.arange(6).reshape(2, 3) - 2).astype(dtype)
     for one in (array, array.T, array[:0], array[0, 0]):
