@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-numpy test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
+.PHONY: demo test test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ test: $(STAMP)  ## the fast tier
 
 test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a machine that lacks it
 	ENGINE_ONEDNN=0 $(BIN)/python -m pytest tests/engine -n auto --dist worksteal -rs
+
+test-onnx: $(VENV)/.onnx  ## what is exported, in ONNX's checker and in onnxruntime
+	$(BIN)/python -m pytest tests/engine/onnx/in_onnxruntime.py -n auto --dist worksteal -rs -q
 
 test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-512 and without AVX, VARIANTS="sse41 avx2 ..."
 	$(BIN)/python scripts/processors.py $(VARIANTS)

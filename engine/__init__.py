@@ -64,8 +64,8 @@ _SUBPACKAGES = frozenset(
     [
         "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
         "compiler", "cuda", "distributed", "distributions", "fft", "func", "fx", "jit", "library", "linalg",
-        "multiprocessing", "nn", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse",
-        "special", "storage", "testing", "utils", "version",
+        "multiprocessing", "nn", "onnx", "optim", "profiler", "random", "return_types", "serialization", "signal",
+        "sparse", "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]
 )  # fmt: skip

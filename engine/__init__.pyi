@@ -24,6 +24,7 @@ from engine import library as library
 from engine import linalg as linalg
 from engine import multiprocessing as multiprocessing
 from engine import nn as nn
+from engine import onnx as onnx
 from engine import optim as optim
 from engine import profiler as profiler
 from engine import random as random
@@ -70,7 +71,6 @@ from engine.torch_names import futures as futures
 from engine.torch_names import mps as mps
 from engine.torch_names import mtia as mtia
 from engine.torch_names import nested as nested
-from engine.torch_names import onnx as onnx
 from engine.torch_names import overrides as overrides
 from engine.torch_names import quantization as quantization
 from engine.torch_names import types as types

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "hubcli.commands.convert:convert",
         "Rewrite a checkpoint in another format, safely.",
     ),
+    "export": ("hubcli.commands.export:export", "Write a model as an ONNX file."),
     "lock": ("hubcli.commands.lock:lock", "Pin commits, digests and weights in hub.lock."),
     "sync": ("hubcli.commands.sync:sync", "Fetch exactly what hub.lock says."),
     "outdated": ("hubcli.commands.outdated:outdated", "Show what has moved since it was locked."),

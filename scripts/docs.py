@@ -33,7 +33,8 @@ from hubcli import cli  # noqa: E402
 GUIDES = {
     "Publishing a repository": "docs/publishing.md", "An example repository": "sample_hubconf/README.md",
     "JSON documents": "docs/json.md", "Running in a sandbox": "docs/sandbox.md", "Profiling": "docs/profiling.md",
-    "Speed": "docs/performance.md", "Several processes": "docs/scaling.md", "NVIDIA GPUs": "docs/gpu.md",
+    "ONNX": "docs/onnx.md", "Speed": "docs/performance.md", "Several processes": "docs/scaling.md",
+    "NVIDIA GPUs": "docs/gpu.md",
     "Differences from torch": "docs/deviations.md", "What is missing": "docs/gaps.md",
     "Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md",
 }  # fmt: skip

@@ -45,7 +45,7 @@ LAYERS = (
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx", "jit"),
+    ("torch_names", "torch_alias", "fx", "jit", "onnx"),
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define
@@ -88,6 +88,8 @@ MAY_USE_THE_ENGINE = (
     "hubcli.running.isolation",
     "hubcli.running.child_site.sitecustomize",
     "hubcli.running.files",
+    "hubcli.running.modelfile",
+    "hubcli.running.exporting",
     "hubcli.confined.jobs",
     "hubcli.running.profiling",
     "hubcli.commands.convert",

@@ -73,6 +73,9 @@ STANDS_FOR = {
     "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",
     "engine/fx/experimental/*": NAMES,
     "engine/jit/*": "engine/jit/test_archive.py engine/jit/test_hostile.py",
+    "engine/onnx/*": "engine/onnx/test_wire.py engine/onnx/test_exporting.py engine/onnx/test_importing.py",
+    "engine/onnx/builders/*": "engine/onnx/test_builders.py",
+    "engine/onnx/functions/*": "engine/onnx/test_importing.py engine/onnx/test_builders.py",
     "engine/signal/*": NAMES,
     "engine/multiprocessing/__init__.py": "engine/multiprocessing/test_reductions.py",
     # a Tensor's own parts, by subject

@@ -50,6 +50,16 @@ class _SetItem:
     defaults: dict[str, Any] = {}
 
 
+class _Whole(_SetItem):
+    """The record of a function that is no op and is noted as one."""
+
+    name = ""
+
+
+def _record_of(function: Any) -> Any:
+    return getattr(function, "op", _SetItem if function is _setitem else _Whole)
+
+
 class Call:
     """One op: `function(*args, **kwargs)` with tensors as Refs; `outputs` the numbers of the tensors it returned."""
 
@@ -61,7 +71,7 @@ class Call:
 
     @property
     def op(self) -> Op:
-        found: Op = getattr(self.function, "op", _SetItem)
+        found: Op = _record_of(self.function)
         return found
 
     @property
@@ -136,7 +146,7 @@ class Trace:
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         self.calls: list[Call] = []
         self.values: list[Tensor] = []
-        self.numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}  # the latest of each tensor by its id
         self.constants: list[int] = []
         self.derived: list[bool] = []  # whether a value depends on the inputs
         self.inputs = [self._add(t, True) for t in inputs]
@@ -146,10 +156,12 @@ class Trace:
         self.versions: list[tuple[Tensor, int]] = []  # of the constants, when they were met
         self.created: set[int] = set()  # ids of tensors that came up during the run, and not out of an op
         self.held: list[Tensor] = []
-        self.originals: dict[Any, Any] = {_setitem: _setitem}  # op functions as they are without a trace
+        self.others: dict[Any, Any] = {_setitem: _setitem}  # what is noted and no op function, as it is without a trace
+        self.originals: dict[Any, Any] = {}  # the same of op functions
         self.expected: dict[int, int] = {}  # id of a version counter -> the version after the last call
         self.fresh: dict[int, Any] = {}  # number of such a constant -> its elements when it was met
         self.failure: Unsupported | None = None
+        self.reads: list[str] = []  # how the values of derived tensors were read in Python
 
     def _add(self, tensor: Tensor, derived: bool) -> int:
         number = len(self.values)
@@ -165,7 +177,8 @@ class Trace:
             array = raw_array(tensor)
             for i in range(len(self.values) - 1, -1, -1):
                 if raw_array(self.values[i]) is array:
-                    self.numbers[id(tensor)] = number = i
+                    number = self.numbers[id(self.values[i])]  # which may be an alias itself
+                    self.numbers[id(tensor)] = number
                     self.values.append(tensor)
                     self.derived.append(self.derived[i])
                     return Ref(number)
@@ -179,7 +192,7 @@ class Trace:
 
     def note(self, function: FunctionType, args: tuple, kwargs: dict, result: Any) -> None:
         """Add one call."""
-        op: Any = getattr(function, "op", _SetItem)
+        op = _record_of(function)
         name = function.__name__
         if not op.deterministic:
             raise Unsupported(f"{name} draws random numbers")
@@ -216,19 +229,27 @@ class Trace:
             if self.expected.setdefault(id(tensor._vc), version) != version:
                 raise Unsupported("a tensor is written to in a way that no op shows")
 
+    def given(self, value: Any) -> Any:
+        """The arguments of a call, or its keywords, as the op takes them."""
+        return value
+
+    def read(self, name: str) -> None:
+        """Values were read in Python by the method `name`."""
+        self.reads.append(name)
+
     def wrapped(self, function: FunctionType) -> Callable[..., Any]:
         """What stands in for an op function meanwhile."""
 
         def traced(*args: Any, **kwargs: Any) -> Any:
-            original = self.originals.get(function)
+            original = self.others.get(function) or self.originals.get(function)
             if original is None:
                 original = self.originals[function] = _original(function)
             if self.inside or self.failure or threading.get_ident() != self.owner:
-                return original(*args, **kwargs)
+                return original(*self.given(args), **self.given(kwargs))
             self.inside = True
             try:
                 self.attempt(self.see, (args, kwargs))
-                result = original(*args, **kwargs)
+                result = original(*self.given(args), **self.given(kwargs))
             finally:
                 self.inside = False
             given = args[0] if function is _setitem else result
@@ -274,14 +295,13 @@ def _equal(first: Tensor, second: Tensor) -> bool:
     return bool((first._array == second._array).all())
 
 
-def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any]:
+def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None = None) -> tuple[Trace, Any]:
     """Call `run()` and note what it does with `inputs`: (the trace, what it returned).
 
     Why the trace cannot be replayed stands in its `failure`; `run` is not disturbed by it.
     """
     import_lazy()  # all op functions there are
-    trace = Trace(inputs)
-    reads: list[str] = []
+    trace = Trace(inputs) if trace is None else trace
     kept = {name: getattr(Tensor, name) for name in _READS}
     make, seed = wrap.__code__, default_generator.get_state()
     made = FunctionType(make, wrap.__globals__, "wrap")
@@ -289,7 +309,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
 
     def begin() -> None:
         laying()  # writes some of the functions anew
-        trace.originals = {_setitem: _setitem}
+        trace.originals = {}
         _watch(trace)
 
     def wrapped(array: Any) -> Tensor:
@@ -304,7 +324,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
             if threading.get_ident() == trace.owner and not trace.inside:
                 number = trace.numbers.get(id(tensor))
                 if number is not None and trace.derived[number]:
-                    reads.append(name)
+                    trace.read(name)
             return kept[name](tensor, *args, **kwargs)
 
         return read
@@ -332,8 +352,8 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor]) -> tuple[Trace, Any
                 namespace.pop("_traced_", None)
             for name in _READS:
                 setattr(Tensor, name, kept[name])
-    if trace.failure is None and reads:
-        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{reads[0]})")
+    if trace.failure is None and trace.reads:
+        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{trace.reads[0]})")
     if trace.failure is None and not _equal(seed, default_generator.get_state()):
         trace.failure = Unsupported("it draws random numbers")
     if trace.failure is None and any(t._vc[0] != version for t, version in trace.versions):

@@ -18,6 +18,7 @@ __all__ = ["ALSO", "MODULES", "PARENTS", "function", "has", "kind", "module", "n
 
 _ONE = "the engine runs in one process"
 _PROGRAM = "the engine records no program of a module"
+_SYMBOLIC = "the exporter has a table of its own, engine/onnx/builders"
 _COMPILER = "the engine compiles no Python"
 
 # module -> (why, names)
@@ -150,13 +151,15 @@ MODULES: dict[str, tuple[str, str]] = {
         "processes are not bound to nodes of memory",
         "AffinityMode(NODE SOCKET EXCLUSIVE CORE_COMPLEX) NumaOptions",
     ),
-    "onnx.symbolic_helper": (_PROGRAM, "_get_const _get_tensor_sizes cast_pytorch_to_onnx parse_args~ quantized_args~"),
+    "onnx.symbolic_helper": (
+        _SYMBOLIC,
+        "_get_const _get_tensor_sizes cast_pytorch_to_onnx parse_args~ quantized_args~",
+    ),
     **dict.fromkeys(
         [f"onnx.symbolic_opset{number}" for number in range(7, 21)],
-        (_PROGRAM, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),
+        (_SYMBOLIC, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),
     ),
-    "onnx.utils": (_PROGRAM, "export"),
-    "onnx.operators": (_PROGRAM, "reshape_from_tensor_shape shape_as_tensor"),
+    "onnx.operators": (_SYMBOLIC, "reshape_from_tensor_shape shape_as_tensor"),
     "package": (
         "archives that carry code are not written or read",
         "EmptyMatchError Importer ObjMismatchError ObjNotFoundError OrderedImporter PackageExporter PackageImporter "

@@ -75,7 +75,7 @@ def run(
     max_memory: int | None,
     **options: Any,
 ) -> None:
-    """Run a forward pass of ENTRYPOINT of SPEC on each input file.
+    """Run a forward pass of ENTRYPOINT of SPEC, or of an ONNX file, on each input file.
 
     SPEC may be a TorchScript archive (model.pt): ENTRYPOINT is then the method, forward by default, and
     -k and --args go to it beside the inputs.  It needs no trust.
@@ -92,7 +92,7 @@ def run(
         raise UsageError("--labels names the classes of --top", hint="add --top 5")
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    from hubcli.running import archives, files, inference, invoke, select, transforms
+    from hubcli.running import archives, files, inference, invoke, modelfile, select, transforms
 
     told = gray or any(one is not None for one in (preset, resize, crop, mean, std))
     if told and transform not in (None, transforms.NONE):
@@ -102,11 +102,14 @@ def run(
     inputs = files.expanded(sources)
     first = inference.read_inputs(inputs[0], picture)  # what is wrong with it is found before anything runs
     inference.check_target(target, force)
-    archive = archives.find(spec)
-    if archive is None:
-        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
-    else:
+    file = modelfile.named(spec, entrypoint)
+    archive = archives.find(spec) if file is None else None
+    if file is not None and execution.sandbox not in (None, "off"):
+        raise UsageError("an ONNX file holds no code that a sandbox would confine", hint="leave out --sandbox")
+    if archive is not None:
         checkout = archives.checkout_of(archive)
+    elif file is None:
+        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
 
     def read() -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
         for number, file in enumerate(inputs):
@@ -118,13 +121,19 @@ def run(
             raise UsageError("archives run on the engine, not with --framework torch")
         wanted["archive"] = str(archive.resolve())
     bounded = timeout is not None or max_memory is not None
-    confined = _repository.confined("run", checkout, entrypoint or "", given, execution, bounded, **wanted)
+    confined = None
+    if file is None:
+        confined = _repository.confined("run", checkout, entrypoint or "", given, execution, bounded, **wanted)
+    elif bounded:
+        raise UsageError("--timeout and --max-memory are for code and archives, not for ONNX files")
     if confined is not None:
         from hubcli.confined import jobs
 
         passed = jobs.run_each(*confined, list(read()), timeout, max_memory)
     else:
-        if archive is not None:
+        if file is not None:
+            whole = modelfile.opened(file, execution.framework)
+        elif archive is not None:
             whole = archives.load(archive, entrypoint, given.args, given.kwargs)
         else:
             whole = _repository.call(checkout, str(entrypoint), given, execution)

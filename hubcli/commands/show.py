@@ -20,9 +20,15 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
     """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust.
 
     Of a TorchScript archive (model.pt): its methods with their types, its modules, its parameters.
+    Of an ONNX file: its inputs, outputs, operators and size.
     """
-    from hubcli.running import archives
+    from hubcli.running import archives, modelfile
 
+    file = modelfile.named(spec)
+    if file is not None:
+        told = modelfile.described(file)
+        output.Output.current().result(told, lambda: output.printable(_file_table(told)))
+        return
     archive = archives.find(spec)
     if archive is not None:
         told = archives.document(archive)
@@ -73,3 +79,17 @@ def _archive(document: dict[str, Any]) -> str:
         rows = [(f"  {one['name']}", one["class"], str(one["parameters"] or "")) for one in document["modules"]]
         lines += ["", "modules", output.table(rows)]
     return output.printable("\n".join(lines))
+
+
+def _file_table(document: dict[str, Any]) -> str:
+    from hubcli.commands.export import ports
+
+    shown = dict(document)
+    shown["size"] = output.size(document["size"])
+    shown["parameters"] = f"{document['parameters']:,}"
+    for kind in ("inputs", "outputs"):
+        shown[kind] = ports(document[kind])
+    shown["operators"] = ", ".join(f"{one['name']} ({one['count']})" for one in document["operators"])
+    shown["unsupported"] = ", ".join(one["name"] for one in document["operators"] if not one["supported"])
+    shown["metadata"] = ", ".join(f"{key}={value}" for key, value in document["metadata"].items())
+    return output.table([(key, str(value or "-")) for key, value in shown.items()])

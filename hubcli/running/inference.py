@@ -343,7 +343,18 @@ def _parameter_dtype(model: Any) -> Any:
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 return parameter.dtype
+    for port in getattr(model, "inputs", ()):  # of an ONNX file
+        if port.dtype.is_floating_point:
+            return port.dtype
     return None
+
+
+def example_tensors(result: Result, inputs: Sequence[Input]) -> Iterator[tuple[Input, Any]]:
+    """The tensors of an input file as `forward` gives them to the model."""
+    framework = isolation.import_framework(result.framework)
+    dtype = _parameter_dtype(result.value)
+    for one in inputs:
+        yield one, _tensor(framework, one.array, dtype, None)
 
 
 def _tensor(framework: Any, array: Array, dtype: Any, device: str | None) -> Any:

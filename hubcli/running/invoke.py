@@ -44,7 +44,7 @@ class Result:
     framework: str
     seconds: float
     weights: tuple[Weight, ...]
-    namespace: Namespace
+    namespace: Namespace | None  # None: a model file, which has no code
     caller: Caller | None = None
     call: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
 
@@ -206,6 +206,10 @@ def _require_module(result: Result, what: str) -> None:
 @contextlib.contextmanager
 def running(result: Result, *, command: bool = False) -> Iterator[None]:
     """Go on running the model's code, a forward pass for instance, under the same rules."""
+    if result.namespace is None:
+        with _reported(result):
+            yield
+        return
     token = weights.caller.set(result.caller)
     named = frozenset() if result.caller is None else result.caller.hosts
     try:
@@ -213,6 +217,17 @@ def running(result: Result, *, command: bool = False) -> Iterator[None]:
             yield
     finally:
         weights.caller.reset(token)
+
+
+@contextlib.contextmanager
+def _reported(result: Result) -> Iterator[None]:
+    try:
+        yield
+    except (HubError, MemoryError):
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise RepositoryCodeError(f"{result.entrypoint}: {text or type(error).__name__}", spec=result.spec) from error
 
 
 @contextlib.contextmanager
@@ -376,11 +391,12 @@ def hosts(checkout: Checkout) -> frozenset[str]:
     return behalf.hosts(checkout.url) if checkout.url and checkout.kind != "local" else frozenset()
 
 
-def _class_name(value: object, namespace: Namespace) -> str:
+def _class_name(value: object, namespace: Namespace | None) -> str:
     """The class as the repository's code names it."""
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    return name.removeprefix(namespace.prefix + ".").removeprefix("builtins.")
+    prefix = "" if namespace is None else namespace.prefix + "."
+    return name.removeprefix(prefix).removeprefix("builtins.")
 
 
 def _warn(text: str, command: bool) -> None:

@@ -102,7 +102,7 @@ def test_decorators_return_the_function() -> None:
     "call",
     [
         lambda: engine.jit.trace(None, None),
-        lambda: engine.onnx.export(None),
+        lambda: engine.onnx.dynamo_export(None),
         lambda: engine.distributed.split_group(),
         lambda: engine.distributed.all_reduce_coalesced([]),
         lambda: engine.cuda.comm.broadcast(None),

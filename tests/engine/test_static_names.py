@@ -20,7 +20,7 @@ ANY_NAME = {
     "engine.classes",
     "engine.ops",
     "engine.torch_names.functional",
-    "engine.torch_names.onnx",
+    "engine.onnx",
     "hubcli.torch_hub",
 }
 EXEMPT = {"engine": {"torch"}, "engine.backends": {"Lease"}, "engine.ops": {"products"}}

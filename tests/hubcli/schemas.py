@@ -70,6 +70,7 @@ LOCK = document(
 SCOPE = {"enum": ["commit", "repo"]}
 TRUST = document(trusted=each(record(spec=TEXT, url=TEXT, commit=maybe(COMMIT), scope=SCOPE, when=WHEN)))
 
+PORT = record(name=TEXT, dtype=TEXT, shape=maybe(each({"type": ["integer", "string", "null"]})))
 SCHEMAS: dict[str, Schema] = {
     "error": document(error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))),
     "hub pull SPEC": document(
@@ -112,7 +113,7 @@ SCHEMAS: dict[str, Schema] = {
         weights=each(record(**WEIGHT)),
         trust={"enum": ["local", "repo", "commit", "untrusted"]},
     ),
-    "hub show FILE": document(
+    "hub show ARCHIVE": document(
         **{"class": TEXT},
         file=TEXT,
         format={"enum": ["torchscript"]},
@@ -140,6 +141,29 @@ SCHEMAS: dict[str, Schema] = {
         device=maybe(TEXT),
         seconds=NUMBER,
         weights=each(record(**WEIGHT)),
+    ),
+    "hub show FILE": document(
+        path=TEXT,
+        format={"const": "onnx"},
+        size=COUNT,
+        producer={"type": "string"},
+        opset=COUNT,
+        ir_version=COUNT,
+        inputs=each(PORT),
+        outputs=each(PORT),
+        parameters=COUNT,
+        operators=each(record(name=TEXT, count=COUNT, supported=FLAG)),
+        metadata={"type": "object", "additionalProperties": {"type": "string"}},
+    ),
+    "hub export SPEC ENTRYPOINT": document(
+        path=TEXT,
+        format={"const": "onnx"},
+        bytes=COUNT,
+        opset=COUNT,
+        inputs=each(PORT),
+        outputs=each(PORT),
+        runtime=maybe(TEXT),
+        difference=maybe({"type": "number", "minimum": 0}),
     ),
     "hub run SPEC ENTRYPOINT": document(
         inputs=each(record(file=maybe(TEXT), name=maybe(TEXT), shape=SHAPE, dtype=TEXT)),

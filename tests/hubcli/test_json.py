@@ -47,7 +47,11 @@ COMMANDS = {
     "hub profile SPEC ENTRYPOINT": ["profile", "o/m:v1", "net", "--input-shape", "1,2"],
     "hub new DIR": ["new", "{dir}/new"],
     "hub show SPEC": ["show", "o/m:v1"],
-    "hub show FILE": ["show", "tests/engine/jit/archives/2.13.0/convnet.pt"],
+    "hub show ARCHIVE": ["show", "tests/engine/jit/archives/2.13.0/convnet.pt"],
+    "hub export SPEC ENTRYPOINT": [
+        "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
+    ],
+    "hub show FILE": ["show", "{dir}/net.onnx"],
     "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
     "hub lock SPEC...": ["lock", "o/m:v1", "o/m", "-o", "{dir}/hub.lock"],
     "hub sync": ["sync", "--locked", "--lock-file", "{dir}/hub.lock"],

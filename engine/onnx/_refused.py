@@ -15,7 +15,7 @@ def refusing(module: str) -> Callable[[str], Any]:
 
         def function(*args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError(
-                f"torch.onnx.{module}.{name} is not supported: the engine records no program to export"
+                f"torch.onnx.{module}.{name} is not supported: the exporter has its own table, engine/onnx/builders"
             )
 
         function.__name__ = function.__qualname__ = name

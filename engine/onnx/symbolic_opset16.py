@@ -1,5 +1,5 @@
 """torch.onnx.symbolic_opset16: named at import by what registers symbolic functions; each raises when called."""
 
-from engine.torch_names.onnx._refused import refusing
+from engine.onnx._refused import refusing
 
 __getattr__ = refusing("symbolic_opset16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.torch_names.onnx._refused import refusing
+from engine.onnx._refused import refusing
 
 __all__ = ["parse_args", "quantized_args"]
 

@@ -1,0 +1,6 @@
+"""How each of the engine's operators is written as ONNX nodes: one table, `registry.BUILDERS`."""
+
+from engine.onnx.builders import indexing, nn, pointwise, recurrent, reduction, shape
+from engine.onnx.builders.registry import BUILDERS
+
+__all__ = ["BUILDERS", "indexing", "nn", "pointwise", "recurrent", "reduction", "shape"]

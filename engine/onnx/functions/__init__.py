@@ -1,0 +1,6 @@
+"""What each ONNX operator is in the engine: one table, `registry.FUNCTIONS`."""
+
+from engine.onnx.functions import arrays, layers, math
+from engine.onnx.functions.registry import FUNCTIONS
+
+__all__ = ["FUNCTIONS", "arrays", "layers", "math"]

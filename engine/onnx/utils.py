@@ -1,0 +1,5 @@
+"""torch.onnx.utils: where older code finds `export`."""
+
+from engine.onnx.exporting import export
+
+__all__ = ["export"]
