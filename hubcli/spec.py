@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -242,3 +243,23 @@ def _default_is_none(ref: str) -> str | None:
 
 def _without_userinfo(text: str) -> str:
     return re.sub(r"://[^/@]*@", "://***@", text)
+
+
+def newest_tag(name: str, tags: Collection[str]) -> str | None:
+    """The tag with the highest version above that of tag `name`; None where there is none, or `name` is no version.
+
+    Versions before a release count only where `name` is one.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    def version(tag: str) -> Version | None:
+        try:
+            return Version(tag.removeprefix("v"))
+        except InvalidVersion:
+            return None
+
+    own = version(name)
+    if own is None:
+        return None
+    newer = [(v, tag) for tag in tags if (v := version(tag)) and v > own and (own.is_prerelease or not v.is_prerelease)]
+    return max(newer)[1] if newer else None

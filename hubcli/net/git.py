@@ -34,6 +34,7 @@ from hubcli.net.database import disarm
 from hubcli.net.failures import failure, last_line
 from hubcli.net.failures import public as public
 from hubcli.output import Progress, message, size
+from hubcli.spec import newest_tag
 
 if TYPE_CHECKING:
     from git import Git
@@ -188,27 +189,9 @@ class Remote:
         raise NotFoundError(f"no branch or tag {short!r} in {public(self.url)}", hint=self._similar(short))
 
     def newest_tag(self, name: str) -> str | None:
-        """The tag with the highest version above that of tag `name`; None where there is none, or `name` is no version.
-
-        Versions before a release count only where `name` is one.
-        """
-        from packaging.version import InvalidVersion, Version
-
-        def version(tag: str) -> Version | None:
-            try:
-                return Version(tag.removeprefix("v"))
-            except InvalidVersion:
-                return None
-
-        own = version(name)
-        if own is None:
-            return None
+        """The tag with the highest version above that of tag `name`: `spec.newest_tag`."""
         found, _ = self.refs("refs/tags/*")
-        tags = {full.removeprefix("refs/tags/").removesuffix("^{}") for full in found}
-        newer = [
-            (v, tag) for tag in tags if (v := version(tag)) and v > own and (own.is_prerelease or not v.is_prerelease)
-        ]
-        return max(newer)[1] if newer else None
+        return newest_tag(name, {full.removeprefix("refs/tags/").removesuffix("^{}") for full in found})
 
     def _default(self) -> Resolved:
         found, head = self.refs("HEAD", "refs/heads/master", "refs/heads/main")

@@ -145,7 +145,7 @@ def test_the_sentence_of_torch_hub():
          "python -m pip install PyYAML huggingface-hub safetensors numpy Pillow && "
          "python -m pip install --no-deps timm==0.4.12 torchvision==0.29.2"),
         (["fvcore"], "engine", "python -m pip install fvcore==0.1.5.post20221221"),
-        (["fairseq", "six"], "engine", "python -m pip install six"),
+        (["fairseq", "prettytable"], "engine", "python -m pip install prettytable"),
         (["lpips"], "torch", "python -m pip install lpips"),
         (["fairseq"], "engine", None),
         (["nope; rm -rf ~"], "engine", None),
