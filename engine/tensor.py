@@ -29,6 +29,12 @@ def raw_array(tensor: Any) -> Any:
     return tensor._array if converted is None else converted
 
 
+def _scalar(array: Any) -> Any:
+    """The one element of an array as a Python number."""
+    value = array.item() if type(array) is np.ndarray else backends.of_array(array).item(array)
+    return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
+
+
 class Size(tuple[int, ...]):
     """A shape: a tuple of ints with `numel()`."""
 
@@ -455,8 +461,7 @@ class Tensor(metaclass=_TensorMeta):
         array = self._array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-        value = array.item() if type(array) is np.ndarray else backends.of_array(array).to_host(array).item()
-        return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
+        return _scalar(array)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-dim tensor."""
@@ -474,24 +479,24 @@ class Tensor(metaclass=_TensorMeta):
     def __bool__(self) -> bool:
         size = self._array.size
         if size == 1:
-            return bool(self.item())
+            return bool(_scalar(self._array))
         if size == 0:
             raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
     def __int__(self) -> int:
-        return int(single(self._array.size) and self.item())
+        return int(single(self._array.size) and _scalar(self._array))
 
     def __float__(self) -> float:
-        return float(single(self._array.size) and self.item())
+        return float(single(self._array.size) and _scalar(self._array))
 
     def __complex__(self) -> complex:
-        return complex(single(self._array.size) and self.item())
+        return complex(single(self._array.size) and _scalar(self._array))
 
     def __index__(self) -> int:
         if self._array.size != 1 or self._array.dtype.kind not in "iub":
             raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.item())
+        return int(_scalar(self._array))
 
     def __hash__(self) -> int:
         return id(self)

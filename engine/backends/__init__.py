@@ -56,6 +56,10 @@ class Backend:
         """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
 
+    def item(self, array: Any) -> Any:
+        """The one element of an array as a Python number."""
+        return self.to_host(array).item()
+
     def xp_at(self, array: Any) -> Any:
         """The array module whose new arrays are on the device of `array`."""
         return self.xp

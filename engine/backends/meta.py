@@ -227,10 +227,13 @@ class Meta(Backend):
     def device_of(self, array: Any) -> device:
         return META
 
-    def from_host(self, array: np.ndarray, where: device) -> MetaArray:
+    def from_host(self, array: np.ndarray, where: device, non_blocking: bool = False) -> MetaArray:
         return MetaArray(_hollow(array.shape, array.dtype))
 
-    def to_host(self, array: MetaArray) -> np.ndarray:
+    def item(self, array: MetaArray) -> Any:
+        return array.item()
+
+    def to_host(self, array: MetaArray, non_blocking: bool = False) -> np.ndarray:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
 
     def pointer(self, array: MetaArray) -> int:

@@ -285,7 +285,7 @@ def _row(name: str, off: set[str]) -> Row:
     own = [op for op in ops if op in OPS and "cuda" in OPS[op].kernels]
     routes = {op for op in ops if op not in OPS} - runtime().state.off
     if own or routes:
-        kept = {op: OPS[op].kernels.pop("cuda") for op in own}
+        kept = {op: _taken(op) for op in own}
         runtime().state.off |= routes
         try:
             plain = _difference(function("cuda"), wanted)
@@ -298,7 +298,14 @@ def _row(name: str, off: set[str]) -> Row:
         runtime().state.off -= routes
         for op, kernel in kept.items():
             OPS[op].kernels["cuda"] = kernel
+            OPS[op].chosen.pop("cuda", None)
     return Row(name, "failed" if why else "differs", error, took, why)
+
+
+def _taken(op: str) -> Any:
+    """Take an op's own CUDA kernel away; None if it had none."""
+    OPS[op].chosen.pop("cuda", None)
+    return OPS[op].kernels.pop("cuda", None)
 
 
 def run(names: list[str] | None = None) -> list[Row]:
@@ -361,7 +368,7 @@ def apply_verdict() -> list[str]:
     """Switch off the kernels that a kept verdict found wrong, with one warning; their ops."""
     found = verdict()
     named = [] if found is None else [op for op in found["off"] if isinstance(op, str)]
-    off = [op for op in named if op in OPS and OPS[op].kernels.pop("cuda", None) is not None]
+    off = [op for op in named if op in OPS and _taken(op) is not None]
     routes = [op for op in named if op == "gemm"]
     runtime().state.off.update(routes)
     off += routes

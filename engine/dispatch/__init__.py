@@ -314,11 +314,11 @@ class Op:
 
     def choose(self, kind: str) -> Callable[..., Any]:
         """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what that leaves."""
+        if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
+            own: Callable[..., Any] = self.kernel
+            return own
         found = self.chosen.get(kind)
         if found is None:
-            if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
-                own: Callable[..., Any] = self.kernel
-                return own
             found = self.chosen[kind] = self._choose(kind)
         return found
 

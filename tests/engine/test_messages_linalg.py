@@ -57,5 +57,5 @@ def test_the_error_is_torchs(call: str, kind: str, sentence: str) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(Exception) as caught:
             eval(call, names())
-    assert type(caught.value).__name__ == kind
+    assert type(caught.value).__name__.lstrip("_") == kind  # _LinAlgError
     assert str(caught.value).split("\n")[0] == sentence

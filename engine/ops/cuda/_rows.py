@@ -63,7 +63,7 @@ def _prepare(
     return call, grid, block, told, scalar(by_row.count, "index", wide), wide
 
 
-def split(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def parted(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The strides of an array's other dims (rows) and of `axes` (places).  Raises Unfit."""
     own = strides_of(array)
     return tuple([s for d, s in enumerate(own) if d not in axes]), tuple([own[d] for d in axes])
@@ -84,7 +84,7 @@ def reduce(
     place_shape = tuple([shape[d] for d in axes])
     if not prod(shape):
         raise Unfit("nothing to reduce")
-    strides = [split(a, axes) for a in arrays]
+    strides = [parted(a, axes) for a in arrays]
     rows, width = prod(row_shape), prod(place_shape)
     if not whole and rows < FEW_ROWS and width >= LONG:
         return _in_parts(xp, name, by, code, after, arrays, row_shape, place_shape, strides, results, key)
@@ -131,7 +131,7 @@ def _in_parts(
     counted = lambda xp, count, *reduced: after(xp, _constant(xp, width), *reduced)
     _reduce(
         name + "_whole", by, same, counted, partial, made, row_shape, (parts + (rest > 0),),
-        [split(p, (p.ndim - 1,)) for p in partial], (key, width),
+        [parted(p, (p.ndim - 1,)) for p in partial], (key, width),
     )  # fmt: skip
     return made
 

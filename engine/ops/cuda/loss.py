@@ -48,9 +48,9 @@ def _forward(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int, r
     more = [xp.empty(shape, wide)] if smoothing else []
     given = [] if weight is None else [weight]
     none = (0,)
-    strides = [_rows.split(input, (dim,)), (strides_of(target), none)]
+    strides = [_rows.parted(input, (dim,)), (strides_of(target), none)]
     strides += [((0,) * len(shape), strides_of(a)) for a in given]
-    strides += [_rows.split(p, (dim,)), *[(strides_of(a), none) for a in (losses, weights, bad, *more)]]
+    strides += [_rows.parted(p, (dim,)), *[(strides_of(a), none) for a in (losses, weights, bad, *more)]]
     flags = bool(given), bool(smoothing)
     _rows.run(
         "cross_entropy", lambda r: rows.softmax_losses(r, *flags),
@@ -102,9 +102,9 @@ def _backward(
     made = xp.empty(output.shape, output.dtype)
     given = [] if weight is None else [weight]
     none = (0,)
-    strides = [_rows.split(output, (dim,)), (strides_of(each), none), (strides_of(target), none)]
+    strides = [_rows.parted(output, (dim,)), (strides_of(each), none), (strides_of(target), none)]
     strides += [((0,) * len(shape), strides_of(a)) for a in given]
-    strides += [_rows.split(made, (dim,))]
+    strides += [_rows.parted(made, (dim,))]
     flags = bool(given), bool(smoothing)
     numbers = [("int64", ignore_index), (wide.name, 1 - smoothing), (wide.name, smoothing / classes)]
     _rows.run(

@@ -41,7 +41,7 @@ def _split(arrays: Any, dim: int) -> tuple[Any, ...]:
         raise Unfit("shapes")
     axis = wrap_dim(dim, first.ndim)
     own = contiguous_strides(first.shape)
-    split = [*[_rows.split(a, (axis,)) for a in arrays], (own[:axis] + own[axis + 1 :], own[axis : axis + 1])]
+    split = [*[_rows.parted(a, (axis,)) for a in arrays], (own[:axis] + own[axis + 1 :], own[axis : axis + 1])]
     return tuple([n for d, n in enumerate(first.shape) if d != axis]), (first.shape[axis],), tuple(split)
 
 

@@ -49,7 +49,7 @@ def test_ddp_and_sync_batch_norm_equal_one_process(transport: str, tmp_path: Pat
     print("equal")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path, transport=transport))).split() == ["equal"] * 2
+    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("equal") == 2
 
 
 def test_no_sync_unused_parameters_and_ignored_ones(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_no_sync_unused_parameters_and_ignored_ones(tmp_path: Path) -> None:
         print("told")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path))).split() == ["told"] * 2
+    assert "".join(well(job(body, 2, tmp_path))).count("told") == 2
 
 
 def test_modules_that_differ_are_refused(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_zero_redundancy_optimizer_equals_its_optimizer(tmp_path: Path) -> None:
     print("equal")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path))).split() == ["equal"] * 2
+    assert "".join(well(job(body, 2, tmp_path))).count("equal") == 2
 
 
 def test_gradients_go_through_collective_calls(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_gradients_go_through_collective_calls(tmp_path: Path) -> None:
         assert x.grad.tolist() == [2.0 * 10**rank] * 2
         print("right")
     """
-    assert "".join(well(job(body, 2, tmp_path))).split() == ["right"] * 2
+    assert "".join(well(job(body, 2, tmp_path))).count("right") == 2
 
 
 def test_samplers_share_the_data(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_samplers_share_the_data(tmp_path: Path) -> None:
         assert sorted(i for part in found for i in part) == list(range(10))
         print("shared")
     """
-    assert "".join(well(job(body, 2, tmp_path))).split() == ["shared"] * 2
+    assert "".join(well(job(body, 2, tmp_path))).count("shared") == 2
 
 
 def test_before_init() -> None:

@@ -230,6 +230,7 @@ def test_a_killed_manager_and_an_orderly_end_leave_nothing() -> None:
     holder = _Holder()
     [manager] = _managers(holder.folder)
     os.kill(manager, 9)
+    assert _within(5, lambda: not _managers(holder.folder))
     holder.end()
     assert _gone(holder.process.pid)
     assert _within(10, lambda: not Path(holder.folder).exists())

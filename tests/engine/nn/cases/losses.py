@@ -314,7 +314,6 @@ def cases(T, nn, F, r):
             "gqa",
             lambda: (F.scaled_dot_product_attention(qq, kg, vg, enable_gqa=True), [qq, kg, vg]),
         )
-        yield "sdpae", lambda: F.scaled_dot_product_attention(qq, kk, vv, mk, is_causal=True)
     yield "norm", lambda: (F.normalize(x), [x])
     yield "norm1", lambda: (F.normalize(xm, 1, (2, 3)), [xm])
     yield "cos", lambda: (F.cosine_similarity(x, y), [x, y])
