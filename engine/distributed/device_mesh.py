@@ -11,4 +11,4 @@ __all__ = ["DeviceMesh", "init_device_mesh"]
 
 def init_device_mesh(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
-    raise NotImplementedError("torch.distributed.init_device_mesh is not supported: the engine runs in one process")
+    raise NotImplementedError("torch.distributed.init_device_mesh is not supported: use DistributedDataParallel")

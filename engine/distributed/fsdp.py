@@ -51,7 +51,7 @@ class OptimStateKeyType(Enum):
 
 
 def _refuse() -> Any:
-    raise NotImplementedError("torch.distributed.fsdp is not supported: the engine runs in one process")
+    raise NotImplementedError("torch.distributed.fsdp is not supported: use DistributedDataParallel")
 
 
 def fully_shard(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ class FullyShardedDataParallel(Module):
     LocalStateDictConfig, MixedPrecision, MixedPrecisionPolicy, OffloadPolicy, OptimStateDictConfig,
     ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictConfig, StateDictSettings, UnshardHandle,
 ) = (
-    refused.kind("distributed.fsdp", name, "the engine runs in one process") for name in (
+    refused.kind("distributed.fsdp", name, "use DistributedDataParallel") for name in (
         "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullOptimStateDictConfig", "FullStateDictConfig",
         "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy",
         "OptimStateDictConfig", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "StateDictConfig",

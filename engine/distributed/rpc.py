@@ -14,7 +14,7 @@ def is_available() -> bool:
 
 def init_rpc(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
-    raise NotImplementedError("torch.distributed.rpc is not supported: the engine runs in one process")
+    raise NotImplementedError("torch.distributed.rpc is not supported: use DistributedDataParallel")
 
 
 rpc_sync = rpc_async = remote = shutdown = init_rpc

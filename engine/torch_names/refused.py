@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["ALSO", "MODULES", "PARENTS", "function", "has", "kind", "module", "names"]
 
-_ONE = "the engine runs in one process"
+_ONE = "use DistributedDataParallel"
 _PROGRAM = "the engine records no program of a module"
 _SYMBOLIC = "the exporter has a table of its own, engine/onnx/builders"
 _COMPILER = "the engine compiles no Python"

@@ -48,7 +48,7 @@ class _StridedShard(Shard):
 
 def distribute_tensor(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
-    raise NotImplementedError("torch.distributed.tensor is not supported: the engine runs in one process")
+    raise NotImplementedError("torch.distributed.tensor is not supported: use DistributedDataParallel")
 
 
 distribute_module = empty = full = ones = rand = randn = zeros = distribute_tensor
