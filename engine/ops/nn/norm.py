@@ -506,11 +506,10 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
 
 
 def _update(running, value, momentum):
-    """running = (1 - momentum) running + momentum value, in place and without history."""
+    """running = (1 - momentum) running + momentum value, in place and without history; no version shows it yet."""
     array = running._array
     array *= 1 - momentum
     array += (value * momentum).astype(array.dtype, copy=False)
-    running._vc[0] += 1
 
 
 @composite(method=False)
@@ -540,12 +539,15 @@ def batch_norm(
 
 
 def _track(running_mean, running_var, mean, var, size, momentum):
+    """Move the statistics, leaving their versions as torch does: a module may be called twice before one backward."""
     if not size:
         return
     if running_mean is not None:
         _update(running_mean, mean._array, momentum)
+        running_mean._replaced += 1
     if running_var is not None:
         _update(running_var, var._array * (size / builtins.max(1, size - 1)), momentum)
+        running_var._replaced += 1
 
 
 @composite(method=False)

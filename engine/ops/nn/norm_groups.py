@@ -208,8 +208,10 @@ def instance_norm(
             rows = input.detach().reshape(input.shape[0], input.shape[1], -1)
             if running_mean is not None:
                 _update(running_mean, rows.mean((0, 2))._array, momentum)
+                running_mean._vc[0] += 1
             if running_var is not None:
                 _update(running_var, rows.var(2).mean(0)._array, momentum)
+                running_var._vc[0] += 1
     weight = None if weight is None else own(weight)  # torch repeats it: it may be written to
     result = normalize_groups(input, input.shape[1], weight, bias, eps)[0]
     return name_node(result, "ViewBackward0")  # of a batch normalization, in torch

@@ -17,21 +17,17 @@ def cases(T, nn, F, r):
                 p.copy_(r.arr(np.asarray(v), False))
         return m
 
+    def leaves(v):
+        if isinstance(v, T.Tensor):
+            return [v]
+        return [t for q in v for t in leaves(q)] if isinstance(v, (list, tuple)) else []
+
     def mod(ctor, *inp, ev=False, **kw):
         def f():
             m = fill(ctor())
             if ev:
                 m.eval()
-            y = m(*inp, **kw)
-            flat = []
-
-            def walk(v):
-                if isinstance(v, T.Tensor):
-                    flat.append(v)
-                elif isinstance(v, (list, tuple)):
-                    [walk(q) for q in v]
-
-            walk(y)
+            flat = leaves(m(*inp, **kw))
             ps = [p for p in m.parameters()] + [i for i in inp if isinstance(i, T.Tensor) and i.requires_grad]
             rr = np.random.RandomState(1)
             outs = [q for q in flat if q.requires_grad]
@@ -40,6 +36,21 @@ def cases(T, nn, F, r):
                 tot = sum((q * r.arr(np.asarray(rr.randn(*tuple(q.shape))), False)).sum() for q in outs)
                 g = list(T.autograd.grad(tot, ps, allow_unused=True))
             return [repr(m), list(m.state_dict().keys()), flat, g, [b for b in m.buffers()]]
+
+        return f
+
+    def twice(ctor, *inp):
+        """Two calls before one backward, as siamese networks and GANs do it; the versions of what the calls write to."""
+
+        def f():
+            m = fill(ctor())
+            outs = [q for _ in range(2) for q in leaves(m(*inp)) if q.requires_grad]
+            ps = [p for p in m.parameters()] + [i for i in inp if isinstance(i, T.Tensor) and i.requires_grad]
+            before = [b._version for b in m.buffers()]
+            m(*inp)
+            moved = [b._version - v for b, v in zip(m.buffers(), before)]
+            g = T.autograd.grad(sum((q * q).sum() for q in outs), ps, allow_unused=True) if outs and ps else []
+            return [list(g), moved]
 
         return f
 
@@ -203,6 +214,7 @@ def cases(T, nn, F, r):
         i = i if isinstance(i, tuple) else (i,)
         yield n, mod(c, *i)
         yield n + "_ev", mod(c, *i, ev=True)
+        yield n + "_twice", twice(c, *i)
 
     def packed(ctor, enforce):
         def f():
