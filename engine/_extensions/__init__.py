@@ -1,4 +1,4 @@
-"""The operators of compiled extensions of other packages, built in: a module for each namespace of `torch.ops`.
+"""Operators beside aten's, built in (those of other packages' compiled extensions): a module for each namespace.
 
 Each module defines schemas with `define(namespace, schema, function)`; it comes when its namespace is first
 asked.
@@ -12,7 +12,13 @@ from typing import Any
 __all__ = ["LIBRARIES", "NAMESPACES", "define", "known", "packages"]
 
 # namespace of torch.ops -> the module here that defines it
-NAMESPACES = {"torchvision": "torchvision", "image": "image", "torchaudio": "torchaudio", "_torchaudio": "torchaudio"}
+NAMESPACES = {
+    "torchvision": "torchvision",
+    "image": "image",
+    "torchaudio": "torchaudio",
+    "_torchaudio": "torchaudio",
+    "profiler": "profiler",
+}
 # package -> stems of its compiled files that need not be loaded
 LIBRARIES = {
     "torchvision": ("_C", "_C_stable", "image", "image_stable"),

@@ -40,7 +40,7 @@ def cases(T, nn, F, r):
         return f
 
     def twice(ctor, *inp):
-        """Two calls before one backward, as siamese networks and GANs do it; the versions of what the calls write to."""
+        """Two calls before one backward, as siamese networks do it; the versions of what the calls write to."""
 
         def f():
             m = fill(ctor())
