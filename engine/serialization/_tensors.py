@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import engine
 from engine import backends, dtypes
 from engine.device import CPU, device
 from engine.storage import Memory, Storage, UntypedStorage, strided
@@ -241,6 +242,8 @@ def rename(module: str, name: str) -> tuple[str, str]:
     """Where real torch keeps a class or function of the engine: `engine.nn.modules.conv` is `torch.nn.modules.conv`."""
     if module != "engine" and not module.startswith("engine."):
         return module, name
+    if module.startswith(("engine.nn._functional", "engine.ops.")):  # functions, which a model keeps as activations
+        return ("torch" if module[7:10] == "ops" and hasattr(engine, name) else "torch.nn.functional"), name
     for package in ("nn.modules", "nn.functional", "nn", "optim"):
         if module == f"engine.{package}" or module.startswith(f"engine.{package}."):
             return (f"torch{module[6:]}" if package == "nn.modules" else f"torch.{package}"), name

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from engine.dispatch import OPS, PUBLIC
+
 __all__ = [
     "BLOCKED_MODULES", "AllowList", "add_safe_globals", "clear_safe_globals", "engine_twin", "get_safe_globals",
     "safe_globals",
@@ -75,11 +77,17 @@ def engine_twin(path: str) -> Any:
     """The engine's class for a class of torch.nn or torch.optim (`torch.nn.modules.conv.Conv2d`), or None.
 
     torch's files name the module that defines a class; the engine is laid out otherwise, so the last part of
-    the path is looked up in engine.nn, engine.nn.functional or engine.optim.
+    the path is looked up in engine.nn, engine.nn.functional or engine.optim.  Functions of ops (`torch.relu`,
+    `torch._C._nn.gelu`), which a model keeps as its activations, are looked up in the op registry.
     """
+    module, _, name = path.rpartition(".")
+    if module in ("torch", "torch._C._nn"):
+        import engine
+
+        found = getattr(engine if module == "torch" else engine.nn.functional, name, None)  # may define the op
+        return found if name in OPS or name in PUBLIC else None
     if not path.startswith(("torch.nn.", "torch.optim.")) or path.startswith("torch.nn.parameter."):
         return None
-    name = path.rpartition(".")[2]
     if name.startswith("_"):
         return None
     if path.startswith("torch.optim."):

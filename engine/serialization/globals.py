@@ -107,6 +107,7 @@ _UNSUPPORTED = {
 _TENSOR_NAMES = {
     name.replace("Storage", "Tensor"): element for name, element in STORAGE_NAMES.items() if element in ELEMENT_TYPES
 }
+_BUILTIN_FUNCTIONS = "torch._C._VariableFunctionsClass"
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -208,6 +209,14 @@ def _bytearray(r: SafeResolver, u: Unpickler, content: Any = b"", encoding: Any 
 @_function("builtins.bytes")
 def _bytes(r: SafeResolver, u: Unpickler, content: Any = b"", encoding: Any = None) -> bytes:
     return bytes(_bytearray(r, u, content, encoding))
+
+
+@_function("builtins.getattr")
+def _getattr(r: SafeResolver, u: Unpickler, owner: Any, name: Any) -> Any:
+    """A function of torch written in C, as Python pickles it: a name of `torch._C._VariableFunctionsClass`."""
+    if getattr(owner, "path", None) != _BUILTIN_FUNCTIONS or not isinstance(name, str):
+        raise UnpicklingError("Unsupported global: builtins.getattr was refused, but of torch's own functions")
+    return r.find_global(u, "torch", name)
 
 
 @_function("torch.Size")
@@ -452,6 +461,8 @@ def named(path: str) -> Any:
     run = _FUNCTIONS.get(path)
     if run is not None:
         return Function(path, run)
+    if path == _BUILTIN_FUNCTIONS:
+        return _Named(path)
     if path in _FACTORIES:
         return _FACTORIES[path]
     module, _, name = path.rpartition(".")

@@ -82,6 +82,17 @@ def test_classes_of_the_package_are_built():
         assert type(load(io.BytesIO(zipped(body)), allow=["pkg.*"])).__module__ == "pkg.inner"
 
 
+def test_functions_that_torch_writes_as_attributes_of_a_class():
+    owner = b"ctorch._C\n_VariableFunctionsClass\n"
+    body = b"\x80\x02cbuiltins\ngetattr\n%sX\x04\x00\x00\x00relu\x86R."
+    assert load(io.BytesIO(zipped(body % owner)), allow=["torch.relu"]) is importlib.import_module("engine").relu
+    with pytest.raises(UnpicklingError, match=r"Unsupported global: torch\.relu"):
+        load(io.BytesIO(zipped(body % owner)))
+    for other in (b"cbuiltins\nobject\n", b"ctorch\nSize\n", b"N", b"X\x01\x00\x00\x00x"):
+        with pytest.raises(UnpicklingError, match=r"Unsupported global: builtins\.getattr was refused"):
+            load(io.BytesIO(zipped(body % other)), allow=["torch.*"])
+
+
 def test_functions_of_the_engine_are_values_under_a_wildcard():
     functional = importlib.import_module("engine.nn.functional")
     body = b"\x80\x02ctorch.nn.functional\nrelu\n."

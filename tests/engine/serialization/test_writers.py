@@ -186,6 +186,26 @@ def test_save_arguments(tmp_path):
     assert load(tmp_path / "s.pth") == [1]
 
 
+def test_functions_kept_as_attributes_have_torchs_names():
+    """What torch 2.13 reads back: a model keeps its activations."""
+    import engine
+    from engine.nn import functional
+
+    kept = {"a": functional.relu, "b": engine.relu, "c": functional.gelu, "d": functional.conv2d}
+    file = io.BytesIO()
+    engine.save(kept, file)
+    data = zipfile.ZipFile(file).read("archive/data.pkl")
+    for name in (b"ctorch.nn.functional\nrelu\n", b"ctorch\nrelu\n", b"ctorch.nn.functional\ngelu\n"):
+        assert name in data
+    file.seek(0)
+    assert engine.load(file, weights_only=False) == kept
+    file.seek(0)
+    assert engine.load(file, weights_only=True, allow=list(kept.values())) == kept
+    with pytest.raises(UnpicklingError, match="Unsupported global: torch"):
+        file.seek(0)
+        engine.load(file)
+
+
 def test_names_of_classes_of_the_engine():
     from engine.serialization._tensors import rename
 
