@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import runpy
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -172,16 +173,37 @@ def _follow_into_children() -> None:
     spawn.get_preparation_data = get_preparation_data
 
 
+_USAGE = "usage: python -m engine.torch_alias (SCRIPT | -m MODULE | -c CODE) [ARG...]"
+
+
 def main(arguments: list[str]) -> int:
-    """Run a script with the alias installed.  Exit status 2 without a script."""
+    """Run a script, a module or code, as `python` does, with the alias installed.  Exit status 2 without one."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: python -m engine.torch_alias SCRIPT [ARG...]", file=sys.stderr)
+        print(_USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
+    first, *rest = arguments
+    if first in ("-m", "-c"):
+        if not rest:
+            print(f"{_USAGE}\n{first} needs what to run", file=sys.stderr)
+            return 2
+        what, *rest = rest
+        sys.path[0] = ""
+    else:
+        if not Path(first).exists():
+            print(f"python -m engine.torch_alias: there is no file {first}", file=sys.stderr)
+            return 2
+        what = first
+        sys.path[0] = str(Path(first).resolve().parent)
     # this module runs as __main__: the finder that counts is the importable module's
     importlib.import_module("engine.torch_alias").install()
-    sys.argv[:] = arguments
-    sys.path[0] = str(Path(arguments[0]).resolve().parent)
-    runpy.run_path(arguments[0], run_name="__main__")
+    sys.argv[:] = [first if first == "-c" else what, *rest]
+    if first == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        exec(compile(what, "<string>", "exec"), vars(module))
+    else:
+        runpy.run_path(what, run_name="__main__")
     return 0
 
 

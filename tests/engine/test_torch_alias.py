@@ -13,13 +13,15 @@ ROOT = Path(__file__).parents[2]
 INSTALL = "import engine.torch_alias\nengine.torch_alias.install()\n"
 
 
-def run(code: str, *arguments: str, ok: bool = True, script: bool = False) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, *arguments: str, ok: bool = True, script: bool = False, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     command = [*arguments] if script else ["-c", textwrap.dedent(code), *arguments]
     done = subprocess.run(
         [sys.executable, "-W", "error", *command],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=cwd,
         timeout=120,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "HOME": "/tmp"},
     )
@@ -104,7 +106,26 @@ def test_a_script(tmp_path: Path) -> None:
 
 def test_without_a_script_says_how() -> None:
     done = run("", "-m", "engine.torch_alias", ok=False, script=True)
-    assert done.returncode == 2 and done.stderr.startswith("usage: python -m engine.torch_alias SCRIPT")
+    assert done.returncode == 2 and done.stderr.startswith("usage: python -m engine.torch_alias (SCRIPT | -m MODULE")
+
+
+def test_a_module_and_code(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(
+        "import sys, torch\nif __name__ == '__main__': print(sys.argv[1:], torch.ones(2))"
+    )
+    done = run("", "-m", "engine.torch_alias", "-m", "beside", "a", "-m", script=True, cwd=tmp_path)
+    assert done.stdout == "['a', '-m'] tensor([1., 1.])\n"
+    code = "import sys, torch, __main__; x = torch.ones(3); print(sys.argv, __main__.x.sum())"
+    done = run("", "-m", "engine.torch_alias", "-c", code, "b", script=True)
+    assert done.stdout == "['-c', 'b'] tensor(3.)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["-m"], "-m needs what to run"), (["none.py"], "there is no file none.py")]
+)
+def test_nothing_to_run(arguments: list[str], said: str) -> None:
+    done = run("", "-m", "engine.torch_alias", *arguments, ok=False, script=True)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
