@@ -70,7 +70,7 @@ class _Job:
     def __init__(self, options: Any, count: int, port: int, attempt: int, run_id: str) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.threads: list[threading.Thread] = []
-        command = [] if options.no_python else [sys.executable, "-u"]
+        command = [] if options.no_python else [sys.executable, "-u", "-m", "engine.torch_alias"]
         command += ["-m", options.script] if options.module else [options.script]
         for rank in range(count):
             environment = {

@@ -31,6 +31,12 @@ def test_ranks_meet(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[rank{r}]: {r} 2.0 {r} True ['--lr', '1']" for r in range(2)]
 
 
+def test_scripts_that_import_torch(tmp_path: Path) -> None:
+    script = MEET.replace("import engine, engine.distributed as dist", "import torch as engine, torch.distributed as dist")
+    done = _run(script, tmp_path, "--standalone", "--nproc-per-node=2")
+    assert sorted(done.stdout.splitlines()) == [f"[rank{r}]: {r} 2.0 {r} True []" for r in range(2)], done.stderr
+
+
 def test_logs_go_to_a_file_a_rank(tmp_path: Path) -> None:
     done = _run(MEET, tmp_path, "--nproc_per_node", "2", "--log-dir", "logs")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
