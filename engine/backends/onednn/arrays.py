@@ -29,7 +29,8 @@ from engine.backends.onednn.primitives import (
 
 
 def _desc(array: np.ndarray) -> Desc:
-    return desc_of(array.shape, strides_of(array))
+    element = _abi.F32 if array.itemsize == 4 else _abi.F16 if array.dtype.kind == "f" else _abi.BF16
+    return Desc(array.shape, strides_of(array), element)
 
 
 def reorder(source: np.ndarray, target: np.ndarray) -> bool:
@@ -83,8 +84,11 @@ def column_sums(rows: np.ndarray, out: np.ndarray) -> bool:
 
 
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | None = None, post: tuple = ()) -> bool:
-    """out = a @ b (+ bias) for arrays of one rank; batch dims of size 1 broadcast.  (..., n, k), (..., k, m)."""
-    key = ("matmul", a.shape, a.strides, b.shape, b.strides, out.strides,
+    """out = a @ b (+ bias) for arrays of one rank; batch dims of size 1 broadcast.  (..., n, k), (..., k, m).
+
+    float32, or all of one 16-bit type.
+    """
+    key = ("matmul", a.dtype.char, a.shape, a.strides, b.shape, b.strides, out.strides,
            None if bias is None else (bias.shape, bias.strides), post)  # fmt: skip
 
     def make() -> Primitive:
@@ -108,8 +112,10 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | Non
     found = primitive(key, make)
     if found is None:
         return False
-    more = [] if bias is None else [address(bias)]
-    found(address(a), address(b), address(out), *more)
+    given = [a, b, out] if bias is None else [a, b, out, bias]
+    if a.itemsize == 2:
+        given = [x.view(np.uint16) for x in given]  # whose memory cffi can see
+    found(*map(address, given))
     return True
 
 

@@ -82,17 +82,17 @@ def _create(name: str, *args: Any) -> Any:
 
 
 class Desc:
-    """A memory descriptor: sizes, element strides (None: the layout is oneDNN's choice) and type float32."""
+    """A memory descriptor: sizes, element strides (None: the layout is oneDNN's choice) and element type."""
 
     __slots__ = ("count", "handle", "owned")
 
-    def __init__(self, shape: Sequence[int], strides: Sequence[int] | None) -> None:
+    def __init__(self, shape: Sequence[int], strides: Sequence[int] | None, element: int = _abi.F32) -> None:
         self.count = prod(shape)
         if strides is None:
-            self.handle = _create("dnnl_memory_desc_create_with_tag", len(shape), list(shape), _abi.F32, _abi.ANY)
+            self.handle = _create("dnnl_memory_desc_create_with_tag", len(shape), list(shape), element, _abi.ANY)
         else:
             self.handle = _create(
-                "dnnl_memory_desc_create_with_strides", len(shape), list(shape), _abi.F32, list(strides)
+                "dnnl_memory_desc_create_with_strides", len(shape), list(shape), element, list(strides)
             )  # fmt: skip
         self.owned = True
 

@@ -22,6 +22,7 @@ from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
+_FEW = 1 << 12  # elements of 16 bits below which numpy's own conversion is as fast
 _BLAS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
 
 
@@ -50,11 +51,20 @@ def product(xp: Any, a: Any, b: Any) -> Any:
         return found
     dtype = a.dtype
     if dtype.itemsize == 2 and dtype.kind in "fV":
-        return xp.matmul(a.astype(_F32), b.astype(_F32)).astype(dtype)
+        return wide_product(xp, a, b).astype(dtype)
     a, b = straight(xp, a), straight(xp, b)
     if dtype in _BLAS and a.ndim < 3 and b.ndim < 3:
         return a.dot(b)  # numpy comes to the same BLAS call in half the time
     return xp.matmul(a, b)
+
+
+def wide_product(xp: Any, a: Any, b: Any) -> Any:
+    """`a @ b` of 16-bit floats, in float32."""
+    if a.ndim == b.ndim == 2 and a.size + b.size > _FEW and type(a) is np.ndarray is type(b):
+        from engine.backends.cpu.halves import product
+
+        return product(a, b)
+    return xp.matmul(*widened(a, b))
 
 
 def straight(xp: Any, a: Any) -> Any:
@@ -87,9 +97,13 @@ def expandable(array: Any, shape: tuple[int, ...]) -> None:
 def widened(*arrays: Any) -> tuple[Any, ...]:
     """16-bit floats as float32, others as they are."""
     dtype = arrays[0].dtype
-    if dtype.itemsize == 2 and dtype.kind in "fV":
-        return tuple(a.astype(_F32) for a in arrays)
-    return arrays
+    if dtype.itemsize != 2 or dtype.kind not in "fV":
+        return arrays
+    if max([a.size for a in arrays]) > _FEW:
+        from engine.backends.cpu.halves import widen
+
+        return tuple([widen(a) for a in arrays])
+    return tuple([a.astype(_F32) for a in arrays])
 
 
 def check_matrices(a: Any, b: Any) -> None:
@@ -521,8 +535,7 @@ def linear(xp, input, weight, bias=None):
             result += bias
     else:
         refuse_dtype(input, "addmm_impl_cpu_")
-        wide, turned = widened(rows, turned)
-        result = xp.matmul(wide, turned)
+        result = wide_product(xp, rows, turned) if dtype.itemsize == 2 else xp.matmul(rows, turned)
         if bias is not None and bias.ndim < 2:
             result += bias
         result = result.astype(dtype, copy=False)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from engine._checks import broadcast_shapes
-from engine.backends.cpu import empty
+from engine.backends.cpu import empty, halves
 from engine.backends.onednn import arrays
-from engine.backends.onednn.primitives import usable
+from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
 from engine.ops.linalg import products, products_add
 
@@ -32,10 +32,32 @@ def _gemm(a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bo
     return arrays.sgemm(products.straight(np, a), products.straight(np, b), out, alpha, beta)
 
 
+def _multiply(a: Any, b: Any, out: Any) -> None:
+    if not arrays.sgemm(a, b, out):
+        np.matmul(a, b, out=out)
+
+
+def _halves(a: Any, b: Any, bias: Any = None) -> Any:
+    """a @ b (+ bias) of 16-bit matrices: by oneDNN where it has instructions for them, else in float32."""
+    given = (a, b) if bias is None else (a, b, bias)
+    if not a.size or not b.size or any(x.dtype != a.dtype for x in given) or a.dtype.kind not in "fV" or not ready():
+        return NotImplemented
+    made = empty((a.shape[0], b.shape[1]), a.dtype)
+    row = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, (1, b.shape[1])))
+    if a.flags.forc and b.flags.forc and arrays.matmul(a, b, made, row):
+        return made
+    wide = halves.product(a, b, _multiply)
+    if bias is not None:
+        wide += halves.widen(bias)
+    return wide.astype(a.dtype)
+
+
 @kernel(products.mm, "onednn")
 def _mm(xp, input, mat2):
     if input.ndim != 2 or mat2.ndim != 2 or input.shape[1] != mat2.shape[0]:
         return NotImplemented
+    if input.dtype.itemsize == 2:
+        return _halves(input, mat2)
     if not _worth(*input.shape, mat2.shape[1]) or not usable(input, mat2):
         return NotImplemented
     made = empty((input.shape[0], mat2.shape[1]), input.dtype)
@@ -49,9 +71,12 @@ def _linear(xp, input, weight, bias=None):
     outputs, width = weight.shape
     if bias is not None and bias.shape not in ((outputs,), (1,), ()):
         return NotImplemented
+    rows = input if input.ndim == 2 else input.reshape(-1, width)
+    if input.dtype.itemsize == 2:
+        found = _halves(rows, weight.T, bias)
+        return found if input.ndim == 2 or found is NotImplemented else found.reshape(*input.shape[:-1], outputs)
     if not _worth(input.size // max(1, width), width, outputs) or not usable(input, weight, bias):
         return NotImplemented
-    rows = input if input.ndim == 2 else input.reshape(-1, width)
     made = empty((rows.shape[0], outputs), input.dtype)
     if rows.shape[0] in _BATCH and rows.flags.c_contiguous and weight.flags.c_contiguous:
         row = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, (1, outputs)))
