@@ -91,7 +91,11 @@ def _linear(xp, input, weight, bias=None):
 
 def _batches(a: Any, b: Any) -> Any:
     """a @ b for batches: one call for all where both are dense enough, NotImplemented otherwise."""
-    if a.ndim < 3 or a.shape[-1] != b.shape[-2] or not usable(a, b):
+    if a.ndim < 3 or a.shape[-1] != b.shape[-2]:
+        return NotImplemented
+    if a.dtype.itemsize == 2:
+        return _half_batches(a, b)
+    if not usable(a, b):
         return NotImplemented
     if b.ndim == 2:
         if not _worth(prod(a.shape[:-1]), *b.shape):
@@ -110,6 +114,17 @@ def _batches(a: Any, b: Any) -> Any:
     a, b = (_folded(products.straight(np, x), lead, count) for x in (a, b))
     served = arrays.matmul(a, b, made.reshape(count, *made.shape[-2:]))
     return made if served else NotImplemented
+
+
+def _half_batches(a: Any, b: Any) -> Any:
+    """Batches of 16-bit floats, where oneDNN has instructions for them."""
+    if b.ndim == 2:
+        found = _halves(a.reshape(-1, a.shape[-1]), b)
+        return found if found is NotImplemented else found.reshape(*a.shape[:-1], b.shape[1])
+    if a.ndim != b.ndim or a.dtype != b.dtype or not a.size or not b.size or a.dtype.kind not in "fV" or not ready():
+        return NotImplemented
+    made = empty((*broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
+    return made if arrays.matmul(a, b, made) else NotImplemented
 
 
 def _folded(array: Any, lead: tuple[int, ...], count: int) -> Any:

@@ -60,3 +60,20 @@ def test_infinite_weights() -> None:
     w[5, 7], w[9, 2] = float("inf"), float("nan")
     made = engine.nn.functional.linear(x, w)
     assert made[0, 5].item() == float("inf") and made[1, 9].isnan().item() and made.isfinite().sum().item() == 596
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_batches(dtype: str, turned: bool) -> None:
+    kind = getattr(engine, dtype)
+    rng = np.random.default_rng(2)
+    a, b = (engine.from_numpy(rng.standard_normal(s).astype("float32")).to(kind) for s in ((6, 50, 64), (6, 64, 40)))
+    if turned:
+        b = b.transpose(1, 2).contiguous().transpose(1, 2)
+    exact = a.double() @ b.double()
+    step = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+    allowed = step * 1.01 * exact.abs() + 1e-4
+    for made in (engine.bmm(a, b), a @ b, (a.reshape(2, 3, 50, 64) @ b.reshape(2, 3, 64, 40)).reshape(6, 50, 40)):
+        assert bool(((made.double() - exact).abs() <= allowed).all())
+    one = (a @ b[:1]).double() - a.double() @ b[:1].double()
+    assert bool((one.abs() <= step * 1.01 * (a.double() @ b[:1].double()).abs() + 1e-4).all())
