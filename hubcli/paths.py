@@ -19,7 +19,7 @@ from hubcli import settings
 from hubcli.errors import HubError
 
 CACHE_VERSION = 1
-_UNIQUE = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])")
+_UNIQUE = r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])"
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This file marks a cache folder of hub (https://bford.info/cachedir/).\n"
@@ -249,7 +249,7 @@ def abandoned(name: str) -> bool:
 
     Of other machines, containers and boots nothing is known: they share no process numbers.
     """
-    match = _UNIQUE.search(name)
+    match = re.search(_UNIQUE, name)
     if match is None or match.group(1) != _machine() or os.name != "posix":
         return False
     try:
@@ -263,7 +263,7 @@ def abandoned(name: str) -> bool:
 
 def of_this_boot(name: str) -> bool:
     """Whether `name` was made with `unique` on this machine since it started."""
-    match = _UNIQUE.search(name)
+    match = re.search(_UNIQUE, name)
     return match is not None and match.group(1) == _machine()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -199,6 +200,13 @@ def overriding(**values: Any) -> Iterator[None]:
 
 def config_file() -> Path:
     """Where config.toml is looked for: the user's config folder of this platform."""
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        # what platformdirs says in the plain cases; it would import a tenth of what `hub list` imports
+        folder, home = os.environ.get("XDG_CONFIG_HOME", ""), os.environ.get("HOME", "")
+        if folder[:1] == "/":
+            return Path(folder, "hubcli", "config.toml")
+        if home[:1] == "/":
+            return Path(home.rstrip("/") or "/", ".config", "hubcli", "config.toml")
     import platformdirs
 
     return platformdirs.user_config_path("hubcli", appauthor=False) / "config.toml"

@@ -25,8 +25,8 @@ Kind = Literal["branch", "tag", "commit", "local"]
 
 _SCHEMA = 1
 _PATIENCE = 5.0  # seconds; of a writer on another machine nobody knows whether it lives
-_KEY = re.compile(r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z")
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_KEY = r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z"
+_COMMIT = r"[0-9a-f]{40}\Z"
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,9 @@ def _parse(section: dict[str, Any]) -> Table:
     }
     for entry in entries.values():
         # they become part of a path
-        if not (_COMMIT.match(entry.commit) and isinstance(entry.generation, int)):
+        if not (re.match(_COMMIT, entry.commit) and isinstance(entry.generation, int)):
             raise ValueError(entry.commit)
-    if not _KEY.match(section["key"]) or ".." in section["key"].split("/"):
+    if not re.match(_KEY, section["key"]) or ".." in section["key"].split("/"):
         raise ValueError(section["key"])
     return Table(section["spec"], section["key"], section["default"], entries)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import NamedTuple, cast
 
 from hubcli import output, paths, settings
 from hubcli.cache import leases, publishing, reftable, trees, visible
@@ -25,9 +25,6 @@ from hubcli.errors import (
     RepositoryNotFoundError,
 )
 from hubcli.spec import RepoSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,7 @@ class CachedRepo:
     last_used: float
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(NamedTuple):
     """What `remove` took away, or would: the specs, the top-level paths, the bytes."""
 
     specs: tuple[str, ...]

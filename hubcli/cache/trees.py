@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +27,8 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
     if limit is not None and size > limit:
         why = f"the limit is {output.size(limit)}; raise --size-limit if you want it"
         raise IntegrityError(f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec))
+    import shutil  # with the compressors that it imports
+
     free = shutil.disk_usage(paths.hub_dir()).free
     if size > free:
         raise HubError(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -18,8 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _SANDBOX = ("on", "off", "best-effort")
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(NamedTuple):
     """How a command may run repository code.
 
     `trust` is the option alone, for `trust.require`, and so is `sandbox` (on, off, best-effort), for
@@ -32,8 +30,7 @@ class Execution:
     sandbox: str | None = None
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """What to pass to an entrypoint."""
 
     args: tuple[Any, ...]
