@@ -75,6 +75,7 @@ def fetch(
     expected: str | None = None,
     resumable: bool = False,
     headers: Mapping[str, str] | None = None,
+    pinned: bool = False,
 ) -> Fetched:
     """Download `url` into a temporary file, synced to disk.
 
@@ -84,13 +85,13 @@ def fetch(
     `headers` go to that server, too;
     `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
     fetched whole; the caller compares); where it is the whole of it, the mirror is asked first.
-    Under a lock file only what that names is fetched.  Raises
+    Under a lock file only what that names is fetched, or what has its digest from there (`pinned`).  Raises
     OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
     """
     refuse_credentials(url)
-    lock = settings.current().lock
-    pinned = None if lock is None else lock.weight(url, public(url)).sha256
-    expected = pinned or expected
+    lock = None if pinned else settings.current().lock
+    pin = None if lock is None else lock.weight(url, public(url)).sha256
+    expected = pin or expected
     if settings.current().offline:
         raise OfflineError(
             f"{public(url)} is not in the cache, and hub is offline",
@@ -106,10 +107,10 @@ def fetch(
     secrets: _Secrets = "all" if token else "none"
     request = _Request(target, secrets, refuse_html, progress, expected is not None, headers or {})
     fetched = _download(request, url, beside, expected, resumable)
-    if pinned not in (None, fetched.sha256):
+    if pin not in (None, fetched.sha256):
         fetched.release()
         raise LockMismatchError(
-            f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
+            f"{public(url)} is not what the lock file says: sha256 must be {pin}, is {fetched.sha256}",
             hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
         )
     return fetched
