@@ -22,7 +22,8 @@ def import_torch_hub(dry_run: bool) -> None:
     made = migration.run(dry_run=dry_run)
     if made.trusted_list is not None:
         output.message(f"whom torch.hub trusts: hub trust import {shlex.quote(str(made.trusted_list))}")
-    folders = ", ".join(dict.fromkeys(str(one.path.parent) for one in (*made.weights, *made.checkouts)))
+    found = [*(one.path for one in made.weights), *(one.path for one in made.checkouts)]
+    folders = ", ".join(dict.fromkeys(str(path.parent) for path in found))
     if folders and dry_run:
         output.message(f"found in {folders}")
     elif folders:
