@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hubcli import settings
-from hubcli.errors import HubError
+from hubcli.errors import HubError, UsageError
 
 CACHE_VERSION = 1
 _UNIQUE = r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])"
@@ -33,8 +33,10 @@ def hub_dir() -> Path:
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Use folder `d` as the cache from now on in this process; `~` is expanded."""
-    settings.override(hub_dir=Path(d).expanduser())
+    """Use folder `d` as the cache from now on in this process; `~` is expanded.  UsageError for an empty name."""
+    if not os.fspath(d):  # which Path takes for the working folder
+        raise UsageError("the cache folder has an empty name", hint="give --hub-dir a folder, or leave it out")
+    settings.override(hub_dir=settings.expanded(d))
 
 
 def config_file() -> Path:
@@ -44,7 +46,7 @@ def config_file() -> Path:
 
 def absolute(path: str | os.PathLike[str]) -> Path:
     """`path` with `~` expanded and made absolute, symlinks kept as they are."""
-    return Path(os.path.abspath(Path(path).expanduser()))
+    return Path(os.path.abspath(settings.expanded(path)))
 
 
 def ensure_root(root: Path | None = None) -> Path:

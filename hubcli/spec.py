@@ -70,7 +70,7 @@ class RepoSpec:
 
     @classmethod
     def _local(cls, text: str) -> Self:
-        path = Path(os.path.abspath(Path(text).expanduser()))
+        path = Path(os.path.abspath(settings.expanded(text)))
         name = path.name or "root"
         return cls(text, "local", "", "", name, None, path.as_uri(), path, str(path))
 

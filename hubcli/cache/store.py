@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -486,7 +487,8 @@ def _local(spec: RepoSpec) -> Checkout:
     path = cast(Path, spec.path)
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "does not exist"
-        raise NotFoundError(f"{path} {what}", spec=str(spec))
+        hint = f"its folder is written {shlex.quote(os.path.dirname(spec.text))}" if path.name == "hubconf.py" else None
+        raise NotFoundError(f"{path} {what}", hint=hint if path.exists() else None, spec=str(spec))
     return Checkout(spec, spec.url, None, "local", None, None, 0, path, True, None, None)
 
 

@@ -211,7 +211,7 @@ def read_inputs(source: str, picture: Picture | None) -> tuple[Input, ...]:
         return (Input(None, _npy(io.BytesIO(sys.stdin.buffer.read()), "stdin")),)
     path = Path(source)
     if not path.is_file():
-        raise UsageError(f"--input {source!r}: no such file")
+        raise UsageError(f"--input {source!r} {files.missing(path)}")
     kind = path.suffix.lower()
     if kind == ".npy":
         return (Input(None, _npy(path, source)),)
