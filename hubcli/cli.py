@@ -262,6 +262,8 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
         from hubcli import refusals
 
         return ExitStatus.FAILURE, "os", *refusals.described(error), None
+    if isinstance(error, MemoryError):
+        return ExitStatus.FAILURE, "memory", f"memory does not suffice: {error}".rstrip(": "), None, None
     message = f"{type(error).__name__}: {error}"
     hint = "this is a fault of hub; HUB_DEBUG=1 shows where"
     return ExitStatus.FAILURE, "internal", message, hint, None

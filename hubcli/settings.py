@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ def _homeless(what: str) -> UsageError:
 
 
 def _folder(value: Any, where: str) -> Path:
+    if not value:  # which Path takes for the working folder
+        raise UsageError(f"{where} is empty")
     return expanded(_text(value, where))
 
 
@@ -235,6 +238,8 @@ def _read_config(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     unknown = sorted(set(document) - set(_SOURCES))
     if unknown:
         raise UsageError(f"{path}: no setting named {unknown[0]!r}", hint=f"known: {', '.join(_SOURCES)}")
@@ -249,7 +254,11 @@ def current() -> Settings:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError, UsageError):  # without a home there is no such file
         path = Path("config.toml")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     else:
+        if not stat.S_ISREG(status.st_mode):  # a pipe would keep us waiting
+            raise UsageError(f"{path} is no plain file", hint="remove it, or write settings into it")
         config = _read_config(path, status.st_mtime_ns, status.st_size)
     values = dict(_overrides)
     for name, (variable, parse) in _SOURCES.items():

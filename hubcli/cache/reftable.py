@@ -7,9 +7,11 @@ published trees.  Readers need no lock: a file is always replaced as a whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -108,6 +110,8 @@ def load(file: Path) -> dict[str, Table]:
     A file that a later version of hub has written is a HubError: nothing may be written over it.
     """
     try:
+        if not stat.S_ISREG(file.stat().st_mode):  # somebody's pipe would keep every look-up waiting
+            raise ValueError(f"{file} is no plain file")
         document = json.loads(file.read_bytes())
         schema = document["schema"]
         if isinstance(schema, int) and schema > _SCHEMA:
@@ -120,6 +124,10 @@ def load(file: Path) -> dict[str, Table]:
         return {url: _parse(section) for url, section in document["remotes"].items()}
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ValueError("it is a link to itself") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 

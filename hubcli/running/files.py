@@ -31,6 +31,8 @@ def expanded(sources: Sequence[str]) -> list[str]:
     """The files that `--input` names: files as they are, of a folder those in it, globs matched, each sorted."""
     found: list[str] = []
     for source in sources:
+        if not source:  # which Path takes for the working folder
+            raise UsageError("--input has an empty name")
         path = Path(source)
         if source == "-" or path.is_file():
             found.append(source)

@@ -415,11 +415,18 @@ def top(outputs: Sequence[Output], count: int, labels: Sequence[str]) -> list[Ra
     ]
 
 
+_MOST_LABELS = 64 << 20  # bytes
+
+
 def read_labels(path: Path | None) -> list[str]:
     """One name a line; empty lines at the end do not count."""
     if path is None:
         return []
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"--labels {path} is no plain file")
+        if path.stat().st_size > _MOST_LABELS:
+            raise UsageError(f"--labels {path} has more than {output.size(_MOST_LABELS)}")
         return path.read_text(encoding="utf-8").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--labels {path}: {error}") from None

@@ -144,3 +144,96 @@ def test_an_input_that_is_no_plain_file(folder):
     result = hub("run", "./repo", "net", "--input", "/dev/null")
     assert result.exit_code == 2 and "'/dev/null' is neither a file nor a folder" in result.stderr
     assert "no such file" in hub("run", "./repo", "net", "--input", "missing.npy").stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "0"])
+def test_a_time_that_no_clock_counts(folder, value):
+    for command in (["check", "./repo"], ["run", "./repo", "net", "--input", "x.npy"]):
+        result = hub(*command, "--timeout", value)
+        assert result.exit_code == 2 and "--timeout" in result.stderr, result.output
+
+
+def test_an_empty_input_is_not_the_working_folder(folder):
+    np.save("x.npy", np.ones((1, 2)))
+    result = hub("run", "./repo", "net", "--input", "")
+    assert result.exit_code == 2 and "--input has an empty name" in result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no devices")
+def test_labels_without_end(folder):
+    np.save("x.npy", np.ones((1, 2)))
+    result = hub("run", "./repo", "net", "--input", "x.npy", "--labels", "/dev/zero", "--top", "1")
+    assert result.exit_code == 2 and "/dev/zero is no plain file" in result.stderr
+    with open("labels.txt", "wb") as file:
+        file.truncate(1 << 31)
+    result = hub("run", "./repo", "net", "--input", "x.npy", "--labels", "labels.txt", "--top", "1")
+    assert result.exit_code == 2 and "labels.txt has more than" in result.stderr
+
+
+def test_too_little_memory_is_no_fault_of_hub(folder, monkeypatch):
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 3.73 GiB")
+
+    np.save("x.npy", np.ones((1, 2)))
+    monkeypatch.setattr("hubcli.running.inference.read_inputs", full)
+    result = hub("run", "./repo", "net", "--input", "x.npy")
+    assert result.exit_code == 1
+    assert result.stderr == "hub: memory does not suffice: Unable to allocate 3.73 GiB\n"
+
+
+# What is no plain file: a pipe in its place would be waited for without end
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.fixture(
+    params=[os.mkfifo if hasattr(os, "mkfifo") else _folder, _folder, _loop], ids=["pipe", "folder", "loop"]
+)
+def no_file(request):
+    return request.param
+
+
+def test_settings_that_are_no_file(folder, no_file):
+    path = paths.config_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    no_file(path)
+    for arguments in (["list", "./repo"], ["--json", "cache", "dir"]):
+        result = hub(*arguments)
+        assert result.exit_code == 2 and str(path) in result.output, result.output
+        assert "Traceback" not in result.output
+
+
+def test_a_record_of_trust_that_is_no_file(folder, no_file):
+    paths.trust_file().parent.mkdir(parents=True, exist_ok=True)
+    no_file(paths.trust_file())
+    result = hub("trust", "ls")
+    assert result.exit_code == 1 and str(paths.trust_file()) in result.stderr and "fault of hub" not in result.stderr
+
+
+def test_a_table_that_is_no_file(folder, no_file, hub_root):
+    table = hub_root / "refs" / "github.com" / "o" / "r.json"
+    table.parent.mkdir(parents=True)
+    no_file(table)
+    for arguments, status in ((["list"], 0), (["--offline", "list", "o/r"], 5), (["cache", "prune"], 0)):
+        result = hub(*arguments)
+        assert result.exit_code == status and f"{table} is damaged" in result.stderr, result.output
+
+
+def test_a_checkpoint_that_is_no_file(folder, no_file):
+    no_file(Path("x.pth"))
+    result = hub("convert", "x.pth", "y.safetensors")
+    assert result.exit_code == 2 and "x.pth" in result.stderr
+
+
+def test_an_empty_setting_is_not_the_working_folder(folder, monkeypatch):
+    monkeypatch.delenv("TORCH_HUB_DIR")
+    paths.config_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.config_file().write_text('hub_dir = ""\n')
+    result = hub("cache", "dir")
+    assert result.exit_code == 2 and "hub_dir is empty" in result.stderr
