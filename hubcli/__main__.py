@@ -4,9 +4,13 @@ import os
 import sys
 
 # Python puts the working folder first: nothing that lies there may stand in for what hub imports
-if not sys.flags.safe_path and sys.path[:1] in ([""], [os.getcwd()]):
+try:
+    cwd = os.getcwd()
+except OSError:  # it was removed: nothing lies there
+    cwd = ""
+if not sys.flags.safe_path and sys.path[:1] in ([""], [cwd]):
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.realpath(here) != os.path.realpath(os.getcwd()):
+    if not cwd or os.path.realpath(here) != os.path.realpath(cwd):
         del sys.path[0]
 
 from hubcli.cli import main

@@ -182,8 +182,9 @@ def _add_global_options(command: click.Command) -> None:
 def _obey(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     from hubcli import paths, settings
 
-    if value and option.name == "hub_dir":
-        paths.set_dir(value)
+    if option.name == "hub_dir":
+        if value is not None:
+            paths.set_dir(value)
     elif value:
         settings.override(**{"json" if option.name == "as_json" else str(option.name): True})
 
@@ -198,9 +199,7 @@ def _report(error: Exception, as_json: bool) -> int:
     from hubcli.errors import ExitStatus
 
     if isinstance(error, BrokenPipeError):
-        # the reader of stdout has gone: nothing to say, and nothing may be flushed at exit
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
+        _let_go_of_stdout()  # its reader has gone: nothing to say
         return ExitStatus.FAILURE
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -225,8 +224,12 @@ def _report(error: Exception, as_json: bool) -> int:
         body = {"code": code, "message": message, "hint": hint, "spec": spec}
         document = {"schema_version": 1, "error": body}
         text = json.dumps(document, ensure_ascii=False, indent=2)
-        sys.stdout.write(encodable(visible_json(text) + "\n", sys.stdout))
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(encodable(visible_json(text) + "\n", sys.stdout))
+            sys.stdout.flush()
+        except OSError as refused:  # nobody can be told on stdout
+            _let_go_of_stdout()
+            return _report(refused, False)
     else:
         from hubcli.output import indented
 
@@ -234,6 +237,12 @@ def _report(error: Exception, as_json: bool) -> int:
         if hint:
             _say(indented(f"hint: {hint}"))
     return status
+
+
+def _let_go_of_stdout() -> None:
+    """Have nothing flushed at exit: it would fail again."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
 
 
 def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
@@ -253,6 +262,8 @@ def _describe(error: Exception) -> tuple[int, str, str, str | None, str | None]:
         from hubcli import refusals
 
         return ExitStatus.FAILURE, "os", *refusals.described(error), None
+    if isinstance(error, MemoryError):
+        return ExitStatus.FAILURE, "memory", f"memory does not suffice: {error}".rstrip(": "), None, None
     message = f"{type(error).__name__}: {error}"
     hint = "this is a fault of hub; HUB_DEBUG=1 shows where"
     return ExitStatus.FAILURE, "internal", message, hint, None

@@ -32,7 +32,7 @@ class ExitStatus(IntEnum):
 
 
 _secrets: set[str] = set()  # what has been sent to some server: nobody's message may show it
-_AUTHORIZATION = re.compile(r"\b((?i:basic|bearer))\s+(?=\S*[0-9=])[A-Za-z0-9+/_=.~-]{12,}")
+_AUTHORIZATION = r"\b((?i:basic|bearer))\s+(?=\S*[0-9=])[A-Za-z0-9+/_=.~-]{12,}"
 
 
 def keep_secret(*values: str) -> None:
@@ -44,7 +44,7 @@ def masked(text: str) -> str:
     """`text` without what was sent as an authorization, and without what looks like one."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return _AUTHORIZATION.sub(r"\1 ***", text)
+    return re.sub(_AUTHORIZATION, r"\1 ***", text)
 
 
 class HubError(RuntimeError):

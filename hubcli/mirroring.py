@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from hubcli import lockfile, output, paths, settings
-from hubcli.cache import store
+from hubcli.cache import store, trees
 from hubcli.cache.reftable import Table
 from hubcli.cache.weights import Weight
 from hubcli.errors import IntegrityError
 from hubcli.lockfile import Lock, Repo, Weights
 from hubcli.net import mirror
+from hubcli.net.lfs import Pointer
 from hubcli.net.targets import INDEX, Target
 from hubcli.spec import RepoSpec
 
@@ -29,10 +30,19 @@ _PLACE = re.compile(r"git/[0-9a-f]{2}/[0-9a-f]{40}\.pack|sha256/[0-9a-f]{2}/[0-9
 
 
 @dataclass(frozen=True)
+class LargeFile:
+    """What a Git LFS pointer of a pinned commit stands for; `url` is the repository's."""
+
+    spec: str
+    url: str
+    pointer: Pointer
+
+
+@dataclass(frozen=True)
 class Item:
     """A file of the mirror: `pin` is what it holds, `size` in bytes, `written` by this run."""
 
-    pin: Repo | Weights
+    pin: Repo | Weights | LargeFile
     place: str
     size: int
     written: bool
@@ -40,16 +50,28 @@ class Item:
 
 @dataclass(frozen=True)
 class Mirrored:
-    """What a run has done: files of the lock file in its order, and how many others it removed."""
+    """What a run has done: files of the lock file in its order, and how many others it removed.
+
+    `pointers` counts the Git LFS files of those commits that were not asked for and are not there.
+    """
 
     target: str
     items: tuple[Item, ...]
     removed: int
+    pointers: int = 0
 
 
-def write(lock: Lock, target: Target, *, prune: bool = False) -> Mirrored:
+def name_of(pin: Repo | Weights | LargeFile) -> str:
+    """What people know it by: a spec, the name of a file, or a spec and the path of a file in it."""
+    if isinstance(pin, LargeFile):
+        return f"{pin.spec} {pin.pointer.path}"
+    return pin.spec if isinstance(pin, Repo) else pin.file
+
+
+def write(lock: Lock, target: Target, *, prune: bool = False, lfs: bool = False) -> Mirrored:
     """Fetch all that `lock` names, and bring what `target` lacks of it there; with `prune` take the rest away.
 
+    `lfs` adds what the Git LFS pointers of those commits stand for.
     Raises IntegrityError where an index lies that hub has not written.
     """
     index = _read_index(target)
@@ -57,6 +79,8 @@ def write(lock: Lock, target: Target, *, prune: bool = False) -> Mirrored:
     with settings.overriding(lock=lock), output.progress(f"mirroring to {target.name}", None) as bar:
         items = [_write_commit(target, pin, index, bar) for pin in lock.repos]
         items += [_write_weights(target, pin, weight, bar) for pin, weight in zip(lock.weights, fetched)]
+        large = [one for pin in lock.repos for one in _write_large(target, pin, lfs, index, bar)]
+        items += [one for one in large if one is not None]
     entries = {} if prune else dict(index)
     entries |= {place: _entry(place, items) for place in dict.fromkeys(item.place for item in items)}
     if entries != index:
@@ -65,7 +89,7 @@ def write(lock: Lock, target: Target, *, prune: bool = False) -> Mirrored:
     gone = sorted(set(index) - set(entries))
     for place in gone:
         target.delete(place)
-    return Mirrored(target.name, tuple(items), len(gone))
+    return Mirrored(target.name, tuple(items), len(gone), large.count(None))
 
 
 def _write_commit(target: Target, pin: Repo, index: Mapping[str, Any], bar: output.Progress) -> Item:
@@ -99,10 +123,32 @@ def _write_weights(target: Target, pin: Weights, weight: Weight, bar: output.Pro
     return Item(pin, place, pin.size, missing)
 
 
+def _write_large(
+    target: Target, pin: Repo, wanted: bool, index: Mapping[str, Any], bar: output.Progress
+) -> list[Item | None]:
+    """The files behind the Git LFS pointers of a commit; None for what is neither `wanted` nor in the index."""
+    checkout = store.ensure(RepoSpec.parse(pin.spec))
+    found = {one: mirror.place_of_digest(one.oid) for one in trees.pointers(checkout.path)}
+    lacking = {place for one, place in found.items() if target.size(place) != one.size}
+    if lacking and wanted and store.lacks_lfs(checkout):
+        with settings.overriding(lfs=True):
+            checkout = store.ensure(checkout.spec, force_reload=True)
+    items: list[Item | None] = []
+    for one, place in found.items():
+        missing = place in lacking
+        if missing and wanted:
+            target.put(place, checkout.path / one.path, one.oid)
+            lacking.discard(place)
+            bar.update(one.size)
+        there = wanted or (not missing and place in index)
+        items.append(Item(LargeFile(pin.spec, pin.url, one), place, one.size, missing) if there else None)
+    return items
+
+
 def _entry(place: str, items: list[Item]) -> dict[str, Any]:
     here = [item for item in items if item.place == place]
     urls = sorted({item.pin.url for item in here})
-    names = sorted({item.pin.spec if isinstance(item.pin, Repo) else item.pin.file for item in here})
+    names = sorted({name_of(item.pin) for item in here})
     return {"size": here[0].size, "urls": urls, "names": names}
 
 

@@ -10,8 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from hubcli import settings
 from hubcli.errors import HubError
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """How to print: as JSON or for people, and how much."""
 
     json: bool = False

@@ -28,6 +28,8 @@ _PAGES = ("tree", "blob", "src", "raw", "resolve", "commit", "commits", "release
 
 def understood(text: str) -> str:
     """`text` as a spec: as it is, unless it is an address or a name of the kinds above."""
+    if "://" not in text and re.fullmatch(r"[^/]+(/[^/]+)+/", text):
+        text = text[:-1]
     if text.startswith("git+"):
         text = text.removeprefix("git+").partition("#")[0]
     if prefixed := _PREFIXED.match(text):

@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hubcli import settings
-from hubcli.errors import HubError
+from hubcli.errors import HubError, UsageError
 
 CACHE_VERSION = 1
-_UNIQUE = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])")
+_UNIQUE = r"(?<![0-9a-f])([0-9a-f]{8})-([0-9a-f]+)-[0-9a-f]{12}(?![0-9a-f])"
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This file marks a cache folder of hub (https://bford.info/cachedir/).\n"
@@ -33,8 +33,10 @@ def hub_dir() -> Path:
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Use folder `d` as the cache from now on in this process; `~` is expanded."""
-    settings.override(hub_dir=Path(d).expanduser())
+    """Use folder `d` as the cache from now on in this process; `~` is expanded.  UsageError for an empty name."""
+    if not os.fspath(d):  # which Path takes for the working folder
+        raise UsageError("the cache folder has an empty name", hint="give --hub-dir a folder, or leave it out")
+    settings.override(hub_dir=settings.expanded(d))
 
 
 def config_file() -> Path:
@@ -44,7 +46,7 @@ def config_file() -> Path:
 
 def absolute(path: str | os.PathLike[str]) -> Path:
     """`path` with `~` expanded and made absolute, symlinks kept as they are."""
-    return Path(os.path.abspath(Path(path).expanduser()))
+    return Path(os.path.abspath(settings.expanded(path)))
 
 
 def ensure_root(root: Path | None = None) -> Path:
@@ -249,7 +251,7 @@ def abandoned(name: str) -> bool:
 
     Of other machines, containers and boots nothing is known: they share no process numbers.
     """
-    match = _UNIQUE.search(name)
+    match = re.search(_UNIQUE, name)
     if match is None or match.group(1) != _machine() or os.name != "posix":
         return False
     try:
@@ -263,7 +265,7 @@ def abandoned(name: str) -> bool:
 
 def of_this_boot(name: str) -> bool:
     """Whether `name` was made with `unique` on this machine since it started."""
-    match = _UNIQUE.search(name)
+    match = re.search(_UNIQUE, name)
     return match is not None and match.group(1) == _machine()
 
 

@@ -18,6 +18,8 @@ _TEMPORARY = re.compile(r"\.?(.+?)\.(?:[0-9a-f]{8}-[0-9a-f]+-[0-9a-f]{12}\.tmp|[
 def described(error: OSError) -> tuple[str, str | None]:
     """Message and hint: the file that was meant, not the temporary one that becomes it."""
     what = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_lost():
+        return "the working folder is gone", "go to one that exists: cd"
     if not isinstance(error.filename, str | os.PathLike):
         return what, "make room, or write to another place" if error.errno in _FULL else None
     place, cached = _meant(os.fspath(error.filename))
@@ -31,6 +33,15 @@ def described(error: OSError) -> tuple[str, str | None]:
     elif error.errno in _FORBIDDEN:
         hint = f"see who may read and write {os.path.dirname(place) or '.'}, or choose another place"
     return f"{what}: {place}", hint
+
+
+def _is_lost() -> bool:
+    """Whether the folder in which hub was started was removed."""
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
 
 
 def _meant(name: str) -> tuple[str, bool]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,8 +65,22 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """`path` with `~` expanded; UsageError where this user has no home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise _homeless(f"{os.fspath(path)} is nowhere") from None
+
+
+def _homeless(what: str) -> UsageError:
+    return UsageError(f"{what}: this user has no home folder", hint="set HOME to a folder of your own")
+
+
 def _folder(value: Any, where: str) -> Path:
-    return Path(_text(value, where)).expanduser()
+    if not value:  # which Path takes for the working folder
+        raise UsageError(f"{where} is empty")
+    return expanded(_text(value, where))
 
 
 def _flag(value: Any, where: str) -> bool:
@@ -130,7 +146,7 @@ def mirror_address(value: Any, where: str) -> str:
     text = _text(value, where).strip().rstrip("/")
     scheme, separator, rest = text.partition("://")
     if not separator and (os.path.isabs(text) or text.startswith("~")):
-        return Path(text).expanduser().as_uri()
+        return expanded(text).as_uri()
     host = rest.partition("/")[0]
     if scheme not in MIRRORS or not (host or scheme == "file") or not text.isprintable() or "?" in text or "#" in text:
         raise UsageError(
@@ -198,10 +214,20 @@ def overriding(**values: Any) -> Iterator[None]:
 
 
 def config_file() -> Path:
-    """Where config.toml is looked for: the user's config folder of this platform."""
+    """Where config.toml is looked for: the user's config folder of this platform.  UsageError without a home."""
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        # what platformdirs says in the plain cases; it would import a tenth of what `hub list` imports
+        folder, home = os.environ.get("XDG_CONFIG_HOME", ""), os.environ.get("HOME", "")
+        if folder[:1] == "/":
+            return Path(folder, "hubcli", "config.toml")
+        if home[:1] == "/":
+            return Path(home.rstrip("/") or "/", ".config", "hubcli", "config.toml")
     import platformdirs
 
-    return platformdirs.user_config_path("hubcli", appauthor=False) / "config.toml"
+    try:
+        return platformdirs.user_config_path("hubcli", appauthor=False) / "config.toml"
+    except RuntimeError:
+        raise _homeless("there is no place for settings") from None
 
 
 @lru_cache(maxsize=4)
@@ -212,6 +238,8 @@ def _read_config(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     unknown = sorted(set(document) - set(_SOURCES))
     if unknown:
         raise UsageError(f"{path}: no setting named {unknown[0]!r}", hint=f"known: {', '.join(_SOURCES)}")
@@ -220,10 +248,17 @@ def _read_config(path: Path, mtime_ns: int, size: int) -> Mapping[str, Any]:
 
 def current() -> Settings:
     """The settings as they are now."""
-    path = config_file()
     config: Mapping[str, Any] = {}
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    try:
+        path = config_file()
         status = path.stat()
+    except (FileNotFoundError, NotADirectoryError, UsageError):  # without a home there is no such file
+        path = Path("config.toml")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    else:
+        if not stat.S_ISREG(status.st_mode):  # a pipe would keep us waiting
+            raise UsageError(f"{path} is no plain file", hint="remove it, or write settings into it")
         config = _read_config(path, status.st_mtime_ns, status.st_size)
     values = dict(_overrides)
     for name, (variable, parse) in _SOURCES.items():

@@ -17,16 +17,17 @@ from hubcli import settings
 from hubcli.errors import UsageError
 
 _HINT = "write owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir"
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?\Z")
-_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}\Z")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_URL_PATH = re.compile(r"[A-Za-z0-9_.~%/+-]+\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[^@]*)?\Z")
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+# patterns are compiled where they are used: no command needs them all
+_HOST = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?\Z"
+_NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}\Z"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z"
+_URL = r"([A-Za-z][A-Za-z0-9+.-]*)://"
+_URL_PATH = r"[A-Za-z0-9_.~%/+-]+\Z"
+_PLAIN = r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[^@]*)?\Z"
+_COMMIT = r"[0-9a-f]{40}\Z"
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _PORTS = {"https": "443", "http": "80", "ssh": "22"}
-_NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
+_NOT_IN_REF = r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//"
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ class RepoSpec:
             raise UsageError(f"spec {text!r} contains spaces or control characters", hint=_HINT)
         if text[0] in "./~" or ("/" not in text and ":" not in text and os.path.isdir(text)):
             return cls._local(text)
-        if not _PLAIN.match(text):
+        if not re.match(_PLAIN, text):
             from hubcli import pasted
 
             text = pasted.understood(text)
-        if match := _URL.match(text):
+        if match := re.match(_URL, text):
             return cls._from_url(text, match.group(1).lower())
         return cls._short(text)
 
     @classmethod
     def _local(cls, text: str) -> Self:
-        path = Path(os.path.abspath(Path(text).expanduser()))
+        path = Path(os.path.abspath(settings.expanded(text)))
         name = path.name or "root"
         return cls(text, "local", "", "", name, None, path.as_uri(), path, str(path))
 
@@ -145,7 +146,7 @@ class RepoSpec:
             host = "localhost"
         _check(_HOST, host, "host", text)
         segments = path.rstrip("/").split("/")
-        if not slash or not _URL_PATH.match(path) or not segments[-1]:
+        if not slash or not re.match(_URL_PATH, path) or not segments[-1]:
             raise UsageError(f"spec {text!r}: {path!r} is no repository path", hint=_HINT, spec=text)
         names = [unquote(segment) for segment in segments]
         for name in names:
@@ -190,7 +191,7 @@ class RepoSpec:
     @property
     def is_commit(self) -> bool:
         """Whether the ref is a full commit id."""
-        return self.ref is not None and _COMMIT.match(self.ref) is not None
+        return self.ref is not None and re.match(_COMMIT, self.ref) is not None
 
     @property
     def repository(self) -> str:
@@ -208,10 +209,10 @@ class RepoSpec:
         return f"{self.base}{'@' if '://' in self.base else ':'}{self.ref}"
 
 
-def _check(pattern: re.Pattern[str], value: str, part: str, text: str) -> None:
+def _check(pattern: str, value: str, part: str, text: str) -> None:
     if not value:
         raise UsageError(f"spec {text!r}: the {part} is empty", hint=_HINT, spec=text)
-    if not pattern.match(value) or value in (".", "..") or value.lower() == ".git":
+    if not re.match(pattern, value) or value in (".", "..") or value.lower() == ".git":
         raise UsageError(f"spec {text!r}: {value!r} is not a valid {part}", hint=_HINT, spec=text)
 
 
@@ -220,7 +221,7 @@ def _check_ref(ref: str, text: str) -> None:
     if not ref:
         raise UsageError(f"spec {text!r}: the ref is empty", hint=_HINT, spec=text)
     bad = (
-        _NOT_IN_REF.search(ref) is not None
+        re.search(_NOT_IN_REF, ref) is not None
         or ref[0] in "-/"
         or ref[-1] in "./"
         or ref == "@"

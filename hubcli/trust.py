@@ -60,13 +60,15 @@ def entries() -> tuple[Trusted, ...]:
             output.warning(f"{what}: who may execute is not read from there")
         return ()
     try:
+        if file.exists() and not file.is_file():  # a pipe would keep us waiting
+            raise ValueError("it is no plain file")
         document = json.loads(file.read_bytes())
         if document["version"] != _VERSION:
             raise ValueError(f"version {document['version']!r}")
         return tuple(Trusted(**entry) for entry in document["trusted"])
     except FileNotFoundError:
         return ()
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise HubError(f"{file} cannot be read: {error}", hint="remove it; every consent is asked for again") from None
 
 

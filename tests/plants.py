@@ -44,16 +44,16 @@ def copied_blob() -> None:
 
 def no_if_range() -> None:
     """What is resumed may belong to another file: no If-Range, and nothing compared."""
-    from hubcli.net import http
+    from hubcli.net import answers
 
-    answer = http._content_range
+    answer = answers._content_range
 
     def trusting(response: Any, partial: Any, wanted: int) -> Any:
-        with contextlib.suppress(http._StartAnew):
+        with contextlib.suppress(answers.StartAnew):
             return answer(response, partial, wanted)
         return wanted, partial.origin.total
 
-    http._content_range = trusting
+    answers._content_range = trusting
     import requests
 
     get = requests.Session.get
@@ -67,7 +67,7 @@ def no_if_range() -> None:
 
 def truncated() -> None:
     """A body that breaks off is taken for the whole."""
-    from hubcli.net import http
+    from hubcli.net import answers, http
 
     whole = http._open
 
@@ -75,11 +75,11 @@ def truncated() -> None:
         return dataclasses.replace(whole(url, request, partial, stack), length=None, framed=True)
 
     def parts(response: Any) -> Any:
-        with contextlib.suppress(http._TryAgain):
+        with contextlib.suppress(answers.TryAgain):
             yield from body(response)
 
-    body = http._body
-    http._open, http._body = shorter, parts
+    body = answers.parts_of
+    http._open, answers.parts_of = shorter, parts
 
 
 def no_digest() -> None:

@@ -70,14 +70,14 @@ HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 
 # top-level package: the modules that may import it
 ONLY_IN = {
-    "git": ("hubcli.net.git",),
-    "requests": ("hubcli.net.http", "hubcli.net.wire", "hubcli.net.credentials"),
+    "git": ("hubcli.net.started",),
+    "requests": ("hubcli.net.http", "hubcli.net.answers", "hubcli.net.wire", "hubcli.net.credentials"),
     "fsspec": ("hubcli.net.objects",),
     "s3fs": ("hubcli.net.objects",),
     # the engine's are Unix sockets between processes of one machine, and the store of engine.distributed
     "socket": ("hubcli.net.http", "engine.multiprocessing", "engine.distributed", "engine.utils.data._utils.segments"),
     "urllib.request": ("hubcli.net.http",),
-    "http.client": ("hubcli.net.http", "hubcli.net.wire"),
+    "http.client": ("hubcli.net.answers", "hubcli.net.wire"),
     "cupy": ("engine.backends.cuda",),
     "cffi": ("engine.backends.onednn",),
 }

@@ -33,9 +33,12 @@ def test_options_that_print(option: str) -> None:
     assert not {name for name in modules if name.startswith("hubcli.commands")}
 
 
-def test_a_cached_list_loads_neither_git_nor_network() -> None:
-    modules = loaded("-m", "hubcli", "list")
+@pytest.mark.parametrize("spec", [(), ("./sample_hubconf",)])
+def test_a_list_loads_neither_git_nor_network_nor_what_costs_as_much_as_it_does(spec: tuple[str, ...]) -> None:
+    modules = loaded("-m", "hubcli", "list", *spec)
     assert not modules.intersection({"numpy", "engine", "git", "requests", "rich", "filelock"})
+    if sys.platform == "linux":
+        assert not modules.intersection({"platformdirs", "tempfile", "shutil", "bz2", "hashlib", "random"})
 
 
 def test_the_package_itself_is_light() -> None:

@@ -27,6 +27,8 @@ def install(hub: Path) -> None:
             writes = set(mode or "") & set("wxa+") or (not mode and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
             if writes and _place(root, path):
                 _say(f"{path} is written in place")
+            if writes and _of_another(root, path):
+                _say(f"{path} is a download of another process")
         elif event == "shutil.copyfile" and _place(root, arguments[1]):
             _say(f"{arguments[1]} is copied in place")
         elif event == "os.rename" and _TREE.search(os.fspath(arguments[1])) and _place(root, arguments[1]):
@@ -43,6 +45,15 @@ def _place(root: str, path: Any) -> bool:
         return False
     name = os.path.abspath(os.fsdecode(os.fspath(path)))
     return name.startswith(f"{root}{os.sep}") and name[len(root) + 1 :].split(os.sep)[0] not in _FREE
+
+
+def _of_another(root: str, path: Any) -> bool:
+    """Whether `path` is the body of a download whose folder has another process's number in its name."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
+    above, own = os.path.split(folder)
+    return name == "body" and above == os.path.join(root, "partial") and f"-{os.getpid():x}-" not in own
 
 
 def _say(what: str) -> None:

@@ -23,7 +23,7 @@ from hubcli.cache import leases, records, reftable, store, trees
 from hubcli.cache.records import Record
 from hubcli.cache.reftable import Published, Table
 from hubcli.errors import HubError, NotFoundError
-from hubcli.net import git
+from hubcli.net import database, git
 from hubcli.spec import RepoSpec
 
 GRACE = 86400.0
@@ -155,7 +155,7 @@ class _Pruning:
             if not tables and not any(_children(folder)) and self.idle(db, _SETTLED):
                 self.drop(db)
             elif not self.dry_run:
-                git.sweep(db)
+                database.sweep(db)
         if not self.dry_run:
             for path in (folder, db.parent):
                 self.remove_empty(path)

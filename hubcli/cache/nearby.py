@@ -14,6 +14,8 @@ def like(spec: RepoSpec) -> str | None:
     """The folder of that name, else other cached refs of the repository, else a cached one with a like name."""
     if spec.text[:1] not in "./~" and "://" not in spec.text and os.path.isfile(os.path.join(spec.text, "hubconf.py")):
         return f"the folder here is written {shlex.quote(f'./{spec.text}')}"
+    if spec.text.endswith("/hubconf.py") and "://" not in spec.text and os.path.isfile(spec.text):
+        return f"the folder here is written {shlex.quote(f'./{os.path.dirname(spec.text)}')}"
     known = store.repos()
     same = [one.spec for one in known if one.url == spec.url]
     if same:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hubcli import output, paths
+from hubcli import output, paths, settings
+from hubcli.errors import UsageError
 
 
 def caches() -> Iterator[Path]:
     """The folders in which torch.hub has its own: TORCH_HOME, else the cache folder of the user."""
     home = os.environ.get("TORCH_HOME")
     if home:
-        yield Path(home).expanduser()
-    yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "torch"
+        yield settings.expanded(home)
+    yield settings.expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
 
 
 def checkpoints() -> Iterator[Path]:
@@ -24,7 +26,7 @@ def checkpoints() -> Iterator[Path]:
         yield base / "hub" / "checkpoints"
         yield base / "checkpoints"
         yield base / "models"
-    yield Path("~/.torch/models").expanduser()
+    yield settings.expanded("~/.torch/models")
 
 
 def weights() -> Iterator[Path]:
@@ -57,6 +59,8 @@ def say_at_first_use() -> None:
     """Name `hub import-torch-hub` where the cache is about to be made and torch.hub has one already."""
     if (paths.hub_dir() / "VERSION").exists():
         return
-    found = next((path.parent for path in (*weights(), *checkouts())), None)
+    found = None
+    with contextlib.suppress(UsageError):  # nobody without a home has used torch.hub
+        found = next((path.parent for path in (*weights(), *checkouts())), None)
     if found is not None:
         output.message(f"torch.hub has downloads in {found}: `hub import-torch-hub` takes them over")

@@ -7,9 +7,11 @@ published trees.  Readers need no lock: a file is always replaced as a whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,8 +27,8 @@ Kind = Literal["branch", "tag", "commit", "local"]
 
 _SCHEMA = 1
 _PATIENCE = 5.0  # seconds; of a writer on another machine nobody knows whether it lives
-_KEY = re.compile(r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z")
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_KEY = r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z"
+_COMMIT = r"[0-9a-f]{40}\Z"
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ def load(file: Path) -> dict[str, Table]:
     A file that a later version of hub has written is a HubError: nothing may be written over it.
     """
     try:
+        if not stat.S_ISREG(file.stat().st_mode):  # somebody's pipe would keep every look-up waiting
+            raise ValueError(f"{file} is no plain file")
         document = json.loads(file.read_bytes())
         schema = document["schema"]
         if isinstance(schema, int) and schema > _SCHEMA:
@@ -120,6 +124,10 @@ def load(file: Path) -> dict[str, Table]:
         return {url: _parse(section) for url, section in document["remotes"].items()}
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ValueError("it is a link to itself") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
@@ -188,9 +196,9 @@ def _parse(section: dict[str, Any]) -> Table:
     }
     for entry in entries.values():
         # they become part of a path
-        if not (_COMMIT.match(entry.commit) and isinstance(entry.generation, int)):
+        if not (re.match(_COMMIT, entry.commit) and isinstance(entry.generation, int)):
             raise ValueError(entry.commit)
-    if not _KEY.match(section["key"]) or ".." in section["key"].split("/"):
+    if not re.match(_KEY, section["key"]) or ".." in section["key"].split("/"):
         raise ValueError(section["key"])
     return Table(section["spec"], section["key"], section["default"], entries)
 

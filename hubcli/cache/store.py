@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import NamedTuple, cast
 
 from hubcli import output, paths, settings
 from hubcli.cache import leases, publishing, reftable, trees, visible
@@ -25,9 +26,6 @@ from hubcli.errors import (
     RepositoryNotFoundError,
 )
 from hubcli.spec import RepoSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,7 @@ class CachedRepo:
     last_used: float
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(NamedTuple):
     """What `remove` took away, or would: the specs, the top-level paths, the bytes."""
 
     specs: tuple[str, ...]
@@ -490,7 +487,8 @@ def _local(spec: RepoSpec) -> Checkout:
     path = cast(Path, spec.path)
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "does not exist"
-        raise NotFoundError(f"{path} {what}", spec=str(spec))
+        hint = f"its folder is written {shlex.quote(os.path.dirname(spec.text))}" if path.name == "hubconf.py" else None
+        raise NotFoundError(f"{path} {what}", hint=hint if path.exists() else None, spec=str(spec))
     return Checkout(spec, spec.url, None, "local", None, None, 0, path, True, None, None)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
     from hubcli.cache.store import Checkout
-    from hubcli.net import git
+    from hubcli.net import git, lfs
 
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
 
@@ -28,6 +27,8 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
     if limit is not None and size > limit:
         why = f"the limit is {output.size(limit)}; raise --size-limit if you want it"
         raise IntegrityError(f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec))
+    import shutil  # with the compressors that it imports
+
     free = shutil.disk_usage(paths.hub_dir()).free
     if size > free:
         raise HubError(
@@ -180,6 +181,17 @@ def lfs_pointers(folder: Path) -> dict[str, str]:
         marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
         return dict(marker.get("lfs") or {})
     return {}
+
+
+def pointers(folder: Path) -> list[lfs.Pointer]:
+    """The Git LFS pointers of the commit in a published tree, whether their contents have come or not, by path."""
+    from hubcli.net import lfs
+
+    marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
+    texts = {path: str(text).encode() for path, text in (marker.get("lfs") or {}).items()}
+    texts |= {path: (folder / path).read_bytes() for path in marker.get("pointers") or ()}
+    found = (lfs.parse(path, text) for path, text in sorted(texts.items()))
+    return [one for one in found if one is not None]
 
 
 def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:

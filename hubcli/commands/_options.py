@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -18,8 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _SANDBOX = ("on", "off", "best-effort")
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(NamedTuple):
     """How a command may run repository code.
 
     `trust` is the option alone, for `trust.require`, and so is `sandbox` (on, off, best-effort), for
@@ -32,8 +32,7 @@ class Execution:
     sandbox: str | None = None
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """What to pass to an entrypoint."""
 
     args: tuple[Any, ...]
@@ -56,7 +55,28 @@ class Executing(click.Command):
                     choices = ", ".join(map(repr, _SANDBOX))
                     raise click.BadParameter(f"{value!r} is not one of {choices}", ctx)
                 args = [*args[:index], f"{name}-{value}", *args[index + 1 :]]
-        return super().parse_args(ctx, args)
+        words = list(args)  # the parser takes them away
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            hint = _as_an_argument(error, words) if any(one.name == "keywords" for one in self.params) else None
+            if hint is None:
+                raise
+            raise UsageError(error.format_message(), hint=hint) from None
+
+
+def _as_an_argument(error: click.UsageError, args: list[str]) -> str | None:
+    """How what is no option, or one word too many, is given to the entrypoint."""
+    if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
+        name = error.option_name.removeprefix("--").replace("-", "_")
+        written = next((word for word in args if word.startswith(f"{error.option_name}=")), "=VALUE")
+        value = shlex.quote(written.partition("=")[2])
+        return f"an argument of the entrypoint is written -k {name}={value}" if name.isidentifier() else None
+    extra = re.match(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
+    if extra is None:
+        return None
+    given = shlex.quote(json.dumps([_json_or_text(word) for word in extra.group(1).split()]))
+    return f"arguments of the entrypoint go by -k KEY=VALUE or --args {given}"
 
 
 def sandboxed(command: Command) -> Command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -44,6 +45,18 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]
         return int(number) if self.kind == "size" else number
 
 
+class _Seconds(click.FloatRange):
+    """A number of seconds that a clock can count."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse; neither nan nor inf is a time."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return number
+
+
+SECONDS = _Seconds(0.1, 1e9)
 SIZE = _Quantity("size")
 DURATION = _Quantity("time")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubcli import output, paths
-from hubcli.commands import _options, _repository
+from hubcli.commands import _options, _quantities, _repository
 from hubcli.errors import ExitStatus, RepositoryCodeError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "needs-
 @click.option("--backward", is_flag=True, help="Also run backward.")
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML.")
-@click.option("--timeout", type=click.FloatRange(0.1), default=300.0, show_default=True,
+@click.option("--timeout", type=_quantities.SECONDS, default=300.0, show_default=True,
               metavar="S", help="Seconds an entrypoint may take, downloads not counted.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one a core).")
 @_options.executing

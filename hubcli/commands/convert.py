@@ -32,6 +32,8 @@ def convert(source: str, target: Path, form: str | None, key: str | None, force:
     IN is a zip .pth, a legacy or tar file of older releases, or safetensors, whatever its name; of a
     TorchScript archive the parameters and buffers are written, its program is left behind.
     """
+    if not Path(source).is_file():  # a pipe would keep us waiting
+        raise UsageError(f"{source} is no plain file")
     if target.exists() and not force:
         raise UsageError(f"{target} exists", hint="--force replaces it")
     if not target.parent.is_dir():

@@ -7,6 +7,7 @@ import shlex
 import click
 
 from hubcli import migration, output
+from hubcli.cache import older
 from hubcli.migration import Copy, File
 
 
@@ -21,8 +22,13 @@ def import_torch_hub(dry_run: bool) -> None:
     made = migration.run(dry_run=dry_run)
     if made.trusted_list is not None:
         output.message(f"whom torch.hub trusts: hub trust import {shlex.quote(str(made.trusted_list))}")
-    if not dry_run and any(one.status != "refused" for one in made.weights):
-        output.message(f"torch.hub's own weights stay where they are ({migration.freed(made)})")
+    found = [*(one.path for one in made.weights), *(one.path for one in made.checkouts)]
+    folders = ", ".join(dict.fromkeys(str(path.parent) for path in found))
+    if folders and dry_run:
+        output.message(f"found in {folders}")
+    elif folders:
+        size = migration.freed(made)
+        output.message(f"imported from {folders}; torch.hub's own files stay there" + f" ({size})" * bool(made.weights))
     output.Output.current().result(
         {
             "dry_run": dry_run,
@@ -50,7 +56,7 @@ def import_torch_hub(dry_run: bool) -> None:
         },
         lambda: (
             output.table([_weights(one, dry_run) for one in made.weights] + [_checkout(one) for one in made.checkouts])
-            or "torch.hub has nothing here"
+            or f"torch.hub has nothing here: neither in {' nor in '.join(dict.fromkeys(map(str, older.caches())))}"
         ),
     )
 

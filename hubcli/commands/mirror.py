@@ -8,7 +8,6 @@ import click
 
 from hubcli import lockfile, mirroring, output
 from hubcli.commands import _options
-from hubcli.lockfile import Repo
 from hubcli.mirroring import Item, Mirrored
 from hubcli.net import targets
 
@@ -16,12 +15,13 @@ from hubcli.net import targets
 @click.command()
 @click.argument("target", metavar="DIR|s3://...|https://...", type=click.Path())
 @click.option("--prune", is_flag=True, help="Remove from the mirror what this lock file does not name.")
+@click.option("--lfs", is_flag=True, help="Also write what Git LFS pointers in the code stand for.")
 @click.option(
     "--lock-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Another lock file than ./hub.lock.",
 )
-def mirror(target: str, prune: bool, lock_file: Path | None) -> None:
+def mirror(target: str, prune: bool, lfs: bool, lock_file: Path | None) -> None:
     """Write the code and weights that the lock file pins as a tree of static files.
 
     Any web server or bucket serves it.  Clients that set HUB_MIRROR to its address ask it first for what a
@@ -29,11 +29,13 @@ def mirror(target: str, prune: bool, lock_file: Path | None) -> None:
     s3:// needs the extra `mirror`; https:// is written with PUT.
     """
     lock = lockfile.require(_options.lock_path(lock_file))
-    made = mirroring.write(lock, targets.of(target), prune=prune)
+    made = mirroring.write(lock, targets.of(target), prune=prune, lfs=lfs)
     written = sum(item.size for item in made.items if item.written)
     output.message(
         f"written: {output.size(written)}; HUB_MIRROR with the address of {made.target} makes clients use it"
     )
+    if made.pointers:
+        output.message(f"{made.pointers} Git LFS files are not in the mirror; --lfs writes them")
     output.Output.current().result(
         {
             "target": made.target,
@@ -55,7 +57,7 @@ def mirror(target: str, prune: bool, lock_file: Path | None) -> None:
 
 
 def _name(item: Item) -> str:
-    return item.pin.spec if isinstance(item.pin, Repo) else item.pin.file
+    return mirroring.name_of(item.pin)
 
 
 def _table(made: Mirrored) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,7 +59,7 @@ def pull(
         if settings.current().lock is not None:
             raise UsageError("--accept-changed and --locked exclude each other")
         settings.override(accept_changed=True)
-        execution = replace(execution, force_reload=True)
+        execution = execution._replace(force_reload=True)
     given = _options.arguments(keywords, positional, pretrained)
     if entrypoint is None and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")

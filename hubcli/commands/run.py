@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Names of the classes, one a line.")  # fmt: skip
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
-@click.option("--timeout", type=click.FloatRange(0.1), metavar="S", help="End it after this many seconds.")
+@click.option("--timeout", type=_quantities.SECONDS, metavar="S", help="End it after this many seconds.")
 @click.option("--max-memory", type=_quantities.SIZE, metavar="SIZE", help="End it beyond this memory, e.g. 2GB.")
 @_options.executing
 def run(

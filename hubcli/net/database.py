@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hubcli.errors import HubError
+from hubcli import settings
+from hubcli.errors import HubError, IntegrityError
+from hubcli.output import size
 
 _FOREIGN = ("config.worktree", "commondir", "objects/info/alternates", "objects/info/http-alternates")
 CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
@@ -55,3 +59,43 @@ def disarm(db: Path) -> None:
         raise RepositoryError(
             f"{db} has a configuration that is not hub's, which cannot be replaced: {error.strerror}"
         ) from None
+
+
+@contextlib.contextmanager
+def growth_limited(db: Path) -> Iterator[Callable[[], bool] | None]:
+    """Asks whether `db` has grown by no more than --size-limit; IntegrityError at the end if it has.
+
+    git itself has no limit on what it receives.
+    """
+    limit = settings.current().size_limit
+    if limit is None:
+        yield None
+        return
+    before = _size(db)
+    try:
+        yield lambda: _size(db) - before <= limit
+    finally:
+        if _size(db) - before > limit:
+            sweep(db)
+            raise IntegrityError(
+                f"the repository is larger than the limit of {size(limit)}",
+                hint="raise --size-limit if you want it",
+            ) from None
+
+
+def sweep(db: Path) -> None:
+    """Delete what a git that was killed has left in `db`; whoever is fetching now begins anew."""
+    for pattern in ("objects/pack/tmp_*", "objects/*/tmp_obj_*", "**/*.lock"):
+        for path in db.glob(pattern):
+            with contextlib.suppress(OSError):
+                path.chmod(0o600)
+                path.unlink()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total

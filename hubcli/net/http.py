@@ -9,12 +9,10 @@ first URL's own server only.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import errno
 import json
 import os
 import random
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -33,24 +31,19 @@ from hubcli.errors import (
     NotFoundError,
     OfflineError,
     UsageError,
-    masked,
 )
-from hubcli.net import behalf, credentials, mirror
+from hubcli.net import answers, behalf, credentials, mirror
+from hubcli.net.answers import public as public
 from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
-    import requests
+    pass
 
-CHUNK = 1 << 20
 ATTEMPTS = 4
 CONNECT_TIMEOUT = 15.0
 READ_TIMEOUT = 60.0
 MAX_REDIRECTS = 10
-MAX_WAIT = 60.0
-MIN_RATE = 1000  # bytes in a second; whoever is slower
-PACE_SECONDS = 30.0  # for this long has stalled
 PROGRESS = 1 << 20  # an attempt that brings this much counts as none
-_RETRIED = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = (b"<!doctype html", b"<html")
 _Secrets = Literal["all", "netrc", "none"]
@@ -72,36 +65,6 @@ class Fetched:
         self._partial.discard_all()
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """An open body: its parts, the offset of the first byte, the whole file's length and ETag.
-
-    `validator` is what If-Range takes; `length` and `validator` None where the server says none;
-    `framed` says that a body which breaks off can be told from one that ends.
-    """
-
-    parts: Iterator[bytes]
-    start: int
-    length: int | None
-    etag: str | None
-    validator: str | None
-    html: bool
-    framed: bool = True
-    linked: str | None = None  # the sha256 that the first server gives for what it redirects to
-
-
-class _TryAgain(Exception):
-    """A failure that may pass; `wait` is what the server asks for, in seconds."""
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
-
-
-class _StartAnew(Exception):
-    """What is there does not belong to the file that the server has now."""
-
-
 def fetch(
     url: str,
     beside: Path,
@@ -112,6 +75,7 @@ def fetch(
     expected: str | None = None,
     resumable: bool = False,
     headers: Mapping[str, str] | None = None,
+    pinned: bool = False,
 ) -> Fetched:
     """Download `url` into a temporary file, synced to disk.
 
@@ -121,13 +85,13 @@ def fetch(
     `headers` go to that server, too;
     `expected` is the beginning of the sha256 where it is known (a resumed file that does not fit is
     fetched whole; the caller compares); where it is the whole of it, the mirror is asked first.
-    Under a lock file only what that names is fetched.  Raises
+    Under a lock file only what that names is fetched, or what has its digest from there (`pinned`).  Raises
     OfflineError, NotFoundError, NetworkError, IntegrityError, LockMismatchError or UsageError.
     """
     refuse_credentials(url)
-    lock = settings.current().lock
-    pinned = None if lock is None else lock.weight(url, public(url)).sha256
-    expected = pinned or expected
+    lock = None if pinned else settings.current().lock
+    pin = None if lock is None else lock.weight(url, public(url)).sha256
+    expected = pin or expected
     if settings.current().offline:
         raise OfflineError(
             f"{public(url)} is not in the cache, and hub is offline",
@@ -143,10 +107,10 @@ def fetch(
     secrets: _Secrets = "all" if token else "none"
     request = _Request(target, secrets, refuse_html, progress, expected is not None, headers or {})
     fetched = _download(request, url, beside, expected, resumable)
-    if pinned not in (None, fetched.sha256):
+    if pin not in (None, fetched.sha256):
         fetched.release()
         raise LockMismatchError(
-            f"{public(url)} is not what the lock file says: sha256 must be {pinned}, is {fetched.sha256}",
+            f"{public(url)} is not what the lock file says: sha256 must be {pin}, is {fetched.sha256}",
             hint="what the URL names has changed, or the lock file was changed by hand; hub lock pins anew",
         )
     return fetched
@@ -220,11 +184,11 @@ def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
         wait: float | None = None
         try:
             return _attempt(request, url, partial)
-        except _StartAnew as error:
+        except answers.StartAnew as error:
             reason, wait = str(error), 0.0
             partial.restart()
             left -= 1
-        except _TryAgain as error:
+        except answers.TryAgain as error:
             reason, wait = str(error), error.wait
             left = ATTEMPTS - 1 if partial.size >= best + PROGRESS else left - 1
             best = max(best, partial.size)
@@ -248,13 +212,6 @@ def refuse_credentials(url: str) -> None:
             f"{public(url)} carries credentials",
             hint="leave them out of the URL; set HUB_TOKEN, or use ~/.netrc or git's credential helper",
         )
-
-
-def public(url: str) -> str:
-    """`url` as it may be shown: without user, password and query (signed URLs carry keys there)."""
-    parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return shown + ("?..." if parts.query else "")
 
 
 def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
@@ -301,7 +258,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
                 check_size(target, partial.size)
             bar.update(len(part))
         if answer.length is not None and partial.size != answer.length:
-            raise _TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
+            raise answers.TryAgain(f"the connection broke off after {partial.size} of {answer.length} bytes")
         partial.sync()
     if answer.linked not in (None, partial.digest.hexdigest()):
         raise IntegrityError(
@@ -311,7 +268,7 @@ def _attempt(request: _Request, url: str, partial: Partial) -> Fetched:
     return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
 
-def _open(url: str, request: _Request, partial: Partial | None, stack: contextlib.ExitStack) -> _Answer:
+def _open(url: str, request: _Request, partial: Partial | None, stack: contextlib.ExitStack) -> answers.Answer:
     """Send the request, for the rest of `partial` if there is any; follow redirects; `stack` closes what was opened."""
     import requests
     import urllib3
@@ -345,16 +302,16 @@ def _open(url: str, request: _Request, partial: Partial | None, stack: contextli
             )
         except requests.exceptions.SSLError as error:
             raise NetworkError(
-                f"{public(url)}: the certificate was refused: {_reason(error)}",
+                f"{public(url)}: the certificate was refused: {answers.reason_of(error)}",
                 hint="set REQUESTS_CA_BUNDLE to your own authority's file if there is one",
             ) from None
         except (requests.ConnectionError, requests.Timeout) as error:
-            raise _TryAgain(_reason(error)) from None
+            raise answers.TryAgain(answers.reason_of(error)) from None
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise NetworkError(f"{public(url)}: {_reason(error)}") from None
+            raise NetworkError(f"{public(url)}: {answers.reason_of(error)}") from None
         stack.callback(response.close)
         if _origin(url) == _origin(first):
-            linked = _linked(response) or linked
+            linked = answers.announced(response) or linked
         location = response.headers.get("Location")
         if response.status_code in _REDIRECTS and location:
             url = _redirected(url, location)
@@ -366,7 +323,7 @@ def _open(url: str, request: _Request, partial: Partial | None, stack: contextli
             secret = credentials.from_helper(first)
             if secret:
                 continue
-        return replace(_answer(url, response, partial, range_start), linked=linked)
+        return replace(answers.read(url, response, partial, range_start), linked=linked)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
 
 
@@ -377,7 +334,7 @@ def length(url: str) -> int | None:
     with contextlib.ExitStack() as stack:
         try:
             answer = _open(request.target, request, None, stack)
-        except (HubError, _TryAgain):
+        except (HubError, answers.TryAgain):
             return None
         return None if answer.html else answer.length
 
@@ -395,10 +352,10 @@ def post_json(url: str, document: Any, media_type: str) -> Any:
     try:
         _, _, body = _exchange("POST", target, json.dumps(document).encode(), headers, secrets)
         return json.loads(body)
-    except _TryAgain as error:
+    except answers.TryAgain as error:
         raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
     except ValueError as error:
-        raise NetworkError(f"{public(target)}: {_reason(error)}") from None
+        raise NetworkError(f"{public(target)}: {answers.reason_of(error)}") from None
 
 
 def send(method: str, url: str, content: Path | bytes | None = None) -> tuple[int | None, bytes]:
@@ -413,11 +370,11 @@ def send(method: str, url: str, content: Path | bytes | None = None) -> tuple[in
             _, headers, body = _exchange(method, url, content, {}, "netrc")
             length = headers.get("Content-Length", "")
             return int(length) if length.isdecimal() else None, body
-        except _TryAgain as error:
+        except answers.TryAgain as error:
             if not left:
                 raise NetworkError(f"{public(url)}: {error} ({ATTEMPTS} attempts)", hint="try again later") from None
             output.message(f"{public(url)}: {error}; trying again")
-            time.sleep(min(error.wait or 2.0**-left, MAX_WAIT))
+            time.sleep(min(error.wait or 2.0**-left, answers.MAX_WAIT))
     raise AssertionError("unreachable")
 
 
@@ -450,50 +407,17 @@ def _exchange(
                         if secret:
                             continue
                     if response.status_code not in (201, 204):
-                        _check_status(url, response, ranged=False)
+                        answers.check_status(url, response, ranged=False)
                     body = b""
-                    for part in _body(response):
+                    for part in answers.parts_of(response):
                         body += part
                         if len(body) > 10_000_000:
                             raise NetworkError(f"{public(url)}: the answer is too long")
                     return response.status_code, response.headers, body
     except (requests.ConnectionError, requests.Timeout) as error:
-        raise _TryAgain(_reason(error)) from None
+        raise answers.TryAgain(answers.reason_of(error)) from None
     except requests.RequestException as error:
-        raise NetworkError(f"{public(url)}: {_reason(error)}") from None
-
-
-def _answer(url: str, response: requests.Response, partial: Partial | None, range_start: int | None) -> _Answer:
-    status = response.status_code
-    if status == 416 and range_start is not None:
-        raise _StartAnew("the server does not have the rest")
-    _check_status(url, response, ranged=range_start is not None)
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    if encoding not in ("", "identity"):
-        raise IntegrityError(
-            f"{public(url)}: the server sends the file as {encoding}, which was not asked for",
-            hint="a small answer could unpack to any size; tell whoever runs the server",
-        )
-    etag = response.headers.get("ETag")
-    start = 0
-    length = _length(response)
-    if status == 206 and partial is not None:
-        start, length = _content_range(response, partial, range_start or 0)
-    return _Answer(
-        _body(response),
-        start,
-        length,
-        etag,
-        _validator(response),
-        response.headers.get("Content-Type", "").partition(";")[0].strip() == "text/html",
-        length is not None or _chunked(response),
-    )
-
-
-def _linked(response: requests.Response) -> str | None:
-    """The sha256 in `X-Linked-Etag`, by which Hugging Face names a large file before it redirects to its store."""
-    value = response.headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"').lower()
-    return value if re.fullmatch(r"[0-9a-f]{64}", value) else None
+        raise NetworkError(f"{public(url)}: {answers.reason_of(error)}") from None
 
 
 def _range_start(partial: Partial) -> int | None:
@@ -501,41 +425,6 @@ def _range_start(partial: Partial) -> int | None:
     if not partial.size or partial.origin.validator is None:
         return None
     return partial.size - (partial.size == partial.origin.total)
-
-
-def _content_range(response: requests.Response, partial: Partial, wanted: int) -> tuple[int, int | None]:
-    """Start and whole length of a 206, which must be what was asked for of the same file."""
-    found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", response.headers.get("Content-Range", ""))
-    if found is None or int(found.group(1)) != wanted:
-        raise _StartAnew("the server answers with another range")
-    total = None if found.group(3) == "*" else int(found.group(3))
-    promised, announced = int(found.group(2)) + 1 - wanted, _length(response)
-    if promised <= 0 or announced not in (None, promised) or (total is not None and wanted + promised > total):
-        raise _StartAnew("the server's range and length contradict each other")
-    etag = response.headers.get("ETag")
-    known = partial.origin
-    strong = known.validator if (known.validator or "").startswith('"') else None
-    if (strong and etag and etag != strong) or (known.total and total and total != known.total):
-        raise _StartAnew("the file has changed")
-    if total is None and known.total is None:
-        raise _StartAnew("the server does not say how long the file is")
-    return wanted, known.total if total is None else total
-
-
-def _validator(response: requests.Response) -> str | None:
-    """What If-Range takes: a strong ETag, else a date that is surely older than any later change."""
-    etag = response.headers.get("ETag", "")
-    if re.fullmatch(r'"[\x21\x23-\x7e]{1,500}"', etag):
-        return etag
-    if etag:
-        return None  # a weak one says that bytes may differ
-    modified = response.headers.get("Last-Modified")
-    try:
-        changed = email.utils.parsedate_to_datetime(modified or "").timestamp()
-        now = email.utils.parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-    except (TypeError, ValueError):
-        return None
-    return modified if now - changed >= 60 else None
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -564,80 +453,21 @@ def _redirected(url: str, location: str) -> str:
     return target
 
 
-def _check_status(url: str, response: requests.Response, *, ranged: bool) -> None:
-    status = response.status_code
-    if status == 200 or (status == 206 and ranged):
-        return
-    reason = masked(f"the server answered {status} {response.reason or ''}".rstrip())
-    if status in _RETRIED:
-        raise _TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
-    if status in (401, 403, 404, 410):
-        private = "" if settings.current().token else ": set HUB_TOKEN if it is private"
-        raise NotFoundError(f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}")
-    raise NetworkError(f"{public(url)}: {reason}")
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds to wait, from a number or a date; None where the server does not say."""
-    if value is None:
-        return None
-    try:
-        wait = float(value)
-    except ValueError:
-        try:
-            wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (TypeError, ValueError):
-            return None
-    return min(max(wait, 0.0), MAX_WAIT) if wait == wait else None
-
-
-def _length(response: requests.Response) -> int | None:
-    text = response.headers.get("Content-Length", "")
-    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) and not _chunked(response) else None
-
-
-def _chunked(response: requests.Response) -> bool:
-    return "chunked" in response.headers.get("Transfer-Encoding", "").lower()
-
-
-def _body(response: requests.Response) -> Iterator[bytes]:
-    """The bytes as they come over the wire, whatever has arrived; not below MIN_RATE for long."""
-    from http.client import HTTPException
-
-    import urllib3
-
-    since, count = time.monotonic(), 0
-    while True:
-        try:
-            part = response.raw.read1(CHUNK, decode_content=False)
-        except (urllib3.exceptions.HTTPError, HTTPException, OSError) as error:
-            raise _TryAgain(_reason(error)) from None
-        if not part:
-            return
-        yield part
-        count += len(part)
-        elapsed = time.monotonic() - since
-        if elapsed >= PACE_SECONDS:
-            if count < MIN_RATE * elapsed:
-                raise _TryAgain(f"slower than {MIN_RATE} bytes/s for {elapsed:.0f} s")
-            since, count = time.monotonic(), 0
-
-
-def _open_file(url: str, stack: contextlib.ExitStack) -> _Answer:
+def _open_file(url: str, stack: contextlib.ExitStack) -> answers.Answer:
     path = Path(unquote(urlsplit(url).path))
     if not path.is_file():  # nor a pipe, which would keep us waiting
         raise NotFoundError(f"{url}: no such file", hint="check the path")
     file = stack.enter_context(path.open("rb"))
-    parts = iter(lambda: file.read(CHUNK), b"")
-    return _Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
+    parts = iter(lambda: file.read(answers.CHUNK), b"")
+    return answers.Answer(parts, 0, os.fstat(file.fileno()).st_size, None, None, False)
 
 
-def _open_object(url: str, partial: Partial) -> _Answer:
+def _open_object(url: str, partial: Partial) -> answers.Answer:
     from hubcli.net import objects
 
     size, etag = objects.info(url)
     start = partial.size if etag is not None and etag == partial.origin.validator and partial.size <= size else 0
-    return _Answer(objects.parts(url, start, size), start, size, etag, etag, False)
+    return answers.Answer(objects.parts(url, start, size), start, size, etag, etag, False)
 
 
 def check_size(url: str, size: int | None) -> None:
@@ -680,16 +510,3 @@ def _is_html(url: str) -> IntegrityError:
     if "/blob/" in url:
         hint = f"use the file's own address: {public(url).replace('/blob/', '/raw/')}"
     return IntegrityError(f"{public(url)} is a web page, not a file of weights", hint=hint)
-
-
-def _reason(error: Any) -> str:
-    """The innermost reason of a nested requests / urllib3 error, on one line."""
-    for _ in range(8):
-        inner = getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            inner = next((one for one in error.args if isinstance(one, BaseException)), None)
-        if inner is None:
-            break
-        error = inner
-    text = " ".join(str(error).split()).rpartition(">: ")[2] or type(error).__name__
-    return masked(re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text))[:200]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from hubcli import output, paths
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError
-from hubcli.net import http
+from hubcli.net import http, mirror
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _POINTER = re.compile(
@@ -49,22 +49,42 @@ def parse(path: str, text: bytes) -> Pointer | None:
 def fill(url: str, folder: Path, pointers: Sequence[Pointer]) -> None:
     """Put the contents in the place of the pointers below `folder`, read-only and synced.
 
-    `url` is the repository's clone URL.  Raises NotFoundError, NetworkError or IntegrityError.
+    `url` is the repository's clone URL.  The mirror is asked first, and the server for the rest.  Raises
+    NotFoundError, NetworkError or IntegrityError.
     """
+    wanted = {pointer.oid: pointer for pointer in reversed(pointers)}
+    fetched: dict[str, http.Fetched] = {}
+    try:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            for one in pool.map(_from_mirror, wanted.values()):
+                fetched.update(one)
+            rest = [pointer for oid, pointer in wanted.items() if oid not in fetched]
+            if rest:
+                _refuse_other_protocols(url)
+                fetched.update(pool.map(lambda found: _fetch(*found), _actions(url, rest)))
+        for pointer in pointers:
+            _place(fetched[pointer.oid].path, folder / pointer.path)
+    finally:
+        for done in fetched.values():
+            done.release()
+
+
+def _refuse_other_protocols(url: str) -> None:
     if urlsplit(url).scheme not in ("http", "https"):
         raise HubError(
             f"Git LFS over {urlsplit(url).scheme}:// is not supported",
             hint="name the repository by its https address, or leave --lfs out",
         )
-    wanted = {pointer.oid: pointer for pointer in reversed(pointers)}
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        fetched = dict(pool.map(lambda found: _fetch(*found), _actions(url, [*wanted.values()])))
-    try:
-        for pointer in pointers:
-            _place(fetched[pointer.oid].path, folder / pointer.path)
-    finally:
-        for one in fetched.values():
-            one.release()
+
+
+def _from_mirror(pointer: Pointer) -> dict[str, http.Fetched]:
+    """What the mirror has of it, by its digest."""
+    address = mirror.digest(pointer.oid)
+    if address is None:
+        return {}
+    beside = paths.partial() / pointer.oid
+    found = http.from_mirror(address, beside, address, expected=pointer.oid)
+    return {} if found is None else {pointer.oid: found}
 
 
 def _actions(url: str, pointers: list[Pointer]) -> Iterator[tuple[Pointer, str, dict[str, str]]]:
@@ -118,6 +138,7 @@ def _fetch(pointer: Pointer, href: str, headers: dict[str, str]) -> tuple[str, h
         expected=pointer.oid,
         resumable=True,
         headers=headers,
+        pinned=True,  # the commit has the pointer, which is a digest
     )
     if fetched.sha256 != pointer.oid or fetched.size != pointer.size:
         fetched.release()

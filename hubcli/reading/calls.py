@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hubcli.reading.externals import returns
@@ -72,14 +71,14 @@ class Calls:
         current = made
         for _ in range(16):
             if self.reader.methods(current.node).keys() & {"__call__", "forward"}:
-                return replace(made, instance=True)
+                return made.but(instance=True)
             bases = [base for base in current.node.bases if last_name(_bare(base)) not in _PLAIN_BASES]
             if not bases:
                 return Data(node)
             base = self.reader.resolve(self.reader.evaluate(_bare(bases[0]), current.module))
             if isinstance(base, External):
                 if returns(base.dotted) == "callable":
-                    return replace(made, instance=True)
+                    return made.but(instance=True)
                 return Data(node) if returns(base.dotted) == "data" else Maybe()
             if not isinstance(base, Class):
                 return Maybe()
@@ -92,17 +91,13 @@ class Calls:
             if initializer is None:
                 return target
             doc = ast.get_docstring(target.node)
-            target = replace(initializer, doc=doc) if doc else initializer
+            target = initializer.but(doc=doc) if doc else initializer
         if not isinstance(target, Function):
             return target if isinstance(target, External) else Unknown()
         keywords = [(item.arg, self.reader.text(item.value)) for item in node.keywords if item.arg]
         self.reader.spend(len(target.keywords))
         positional = len(node.args) - 1
-        return replace(
-            target,
-            bound=target.bound + positional,
-            keywords=(*target.keywords, *keywords),
-        )
+        return target.but(bound=target.bound + positional, keywords=(*target.keywords, *keywords))
 
     def _returned(self, function: Function, call: ast.Call, arguments: list[Value]) -> Value:
         """What a function of the repository returns for these arguments."""

@@ -12,7 +12,6 @@ import stat
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -420,7 +419,7 @@ class Reader:
             value, source = module.names[target.id]
             value = self.resolve(value)
             if isinstance(value, Function):
-                module.names[target.id] = (replace(value, doc=node.value), source)
+                module.names[target.id] = (value.but(doc=node.value), source)
 
     def _extend(self, module: Module, name: str, node: ast.expr) -> None:
         more = self._strings(node, module, name)

@@ -8,16 +8,14 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _LARGEST = 1 << 20  # bytes of a file that is read
 _FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """`name` is None where nothing says it, `version` "0"; `sources` are the folders to import from beside the root."""
 
     name: str | None = None

@@ -1,76 +1,118 @@
-"""What a name of a repository's module may stand for.  Lazy: `Imported` is looked up when somebody needs to know."""
+"""What a name of a repository's module may stand for.  Lazy: `Imported` is looked up when somebody needs to know.
+
+Plain classes, never changed once made: to generate nine dataclasses would take a twentieth of `hub list SPEC`.
+"""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 
-@dataclass(frozen=True)
-class Data:
+class _Known:
+    """What is known of a name; its fields are its slots."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def but(self, **changes: Any) -> Self:
+        """The same with other values of some fields."""
+        fields = type(self).__slots__
+        return type(self)(**{**{name: getattr(self, name) for name in fields}, **changes})
+
+
+class Data(_Known):
     """Not callable."""
 
-    expression: ast.expr | None = None
+    __slots__ = ("expression",)
+
+    def __init__(self, expression: ast.expr | None = None) -> None:
+        self.expression = expression
 
 
-@dataclass(frozen=True)
-class Maybe:
+class Maybe(_Known):
     """Callable or not: only running the code tells."""
 
-
-@dataclass(frozen=True)
-class Function:
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    module: Module
-    bound: int = 0  # leading parameters that are taken: self, cls, arguments of a partial
-    keywords: tuple[tuple[str, str], ...] = ()  # defaults given by a partial
-    doc: str | None = None  # assigned to __doc__ later
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Class:
-    node: ast.ClassDef
-    module: Module
-    instance: bool = False
+class Function(_Known):
+    """A function, method or lambda of `module`.
+
+    `bound` leading parameters are taken (self, cls, arguments of a partial), `keywords` are the defaults that a partial
+    gives, `doc` is what was assigned to __doc__ later.
+    """
+
+    __slots__ = ("bound", "doc", "keywords", "module", "node")
+
+    def __init__(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
+        module: Module,
+        bound: int = 0,
+        keywords: tuple[tuple[str, str], ...] = (),
+        doc: str | None = None,
+    ) -> None:
+        self.node, self.module, self.bound, self.keywords, self.doc = node, module, bound, keywords, doc
 
 
-@dataclass(frozen=True)
-class External:
+class Class(_Known):
+    """A class of `module`, or an instance of it."""
+
+    __slots__ = ("instance", "module", "node")
+
+    def __init__(self, node: ast.ClassDef, module: Module, instance: bool = False) -> None:
+        self.node, self.module, self.instance = node, module, instance
+
+
+class External(_Known):
     """Something from outside the repository; `module` says that it is one."""
 
-    dotted: str
-    module: bool = False
+    __slots__ = ("dotted", "module")
+
+    def __init__(self, dotted: str, module: bool = False) -> None:
+        self.dotted, self.module = dotted, module
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(_Known):
     """`from target import name`, inside the repository; `target` is a file or a bare folder."""
 
-    target: Path
-    name: str
+    __slots__ = ("name", "target")
+
+    def __init__(self, target: Path, name: str) -> None:
+        self.target, self.name = target, name
 
 
-@dataclass(frozen=True)
-class ModuleRef:
-    target: Path
+class ModuleRef(_Known):
+    """A module of the repository."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(_Known):
     """Imported from a module of the repository that does not (statically) define it."""
+
+    __slots__ = ()
 
 
 Value = Data | Maybe | Function | Class | External | Imported | ModuleRef | Unknown
 
 
-@dataclass(eq=False)
 class Module:
-    file: Path
-    tree: ast.Module
-    names: dict[str, tuple[Value, str]] = field(default_factory=dict)
-    exported: list[str] | None = None  # __all__
-    dependencies: list[str] = field(default_factory=list)
-    dynamic: bool = False
-    handled: set[int] = field(default_factory=set)  # id of every node whose effect on the namespace is known
-    own: set[str] = field(default_factory=set)  # names that stand for the module itself or its namespace
+    """A file of the repository, and what its names stand for.
+
+    `exported` is __all__; `handled` has the id of every node whose effect on the namespace is known; `own` the names
+    that stand for the module itself or its namespace.
+    """
+
+    def __init__(self, file: Path, tree: ast.Module) -> None:
+        self.file, self.tree = file, tree
+        self.names: dict[str, tuple[Value, str]] = {}
+        self.exported: list[str] | None = None
+        self.dependencies: list[str] = []
+        self.dynamic = False
+        self.handled: set[int] = set()
+        self.own: set[str] = set()

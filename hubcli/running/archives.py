@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hubcli.cache.store import Checkout
-from hubcli.errors import EngineGapError, HubError, IntegrityError, RepositoryCodeError, UsageError
+from hubcli.errors import EngineGapError, HubError, IntegrityError, NotFoundError, RepositoryCodeError, UsageError
 from hubcli.running import isolation
 from hubcli.running.invoke import Result
 from hubcli.spec import RepoSpec
@@ -26,6 +26,8 @@ _SHOWN = 400
 def find(text: str) -> Path | None:
     """The file that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or ~ before it."""
     path = Path(os.path.expanduser(text))
+    if path.suffix in SUFFIXES and not path.exists() and path.parent.is_dir() and "://" not in text:
+        raise NotFoundError(f"there is no file {text}", hint="a repository is owner/repo, a URL or a folder")
     if not path.is_file() or not (path.suffix in SUFFIXES or text.startswith((".", os.sep, "~"))):
         return None
     return path

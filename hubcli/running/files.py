@@ -7,6 +7,7 @@ import glob
 import io
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def expanded(sources: Sequence[str]) -> list[str]:
     """The files that `--input` names: files as they are, of a folder those in it, globs matched, each sorted."""
     found: list[str] = []
     for source in sources:
+        if not source:  # which Path takes for the working folder
+            raise UsageError("--input has an empty name")
         path = Path(source)
         if source == "-" or path.is_file():
             found.append(source)
@@ -45,10 +48,15 @@ def expanded(sources: Sequence[str]) -> list[str]:
                 raise UsageError(f"--input {source!r}: no file matches")
             found += matched
         else:
-            raise UsageError(f"--input {source!r}: no such file")
+            raise UsageError(f"--input {source!r} {missing(path)}")
     if found.count("-") and len(found) > 1:
         raise UsageError("--input - is stdin, and no other input can stand beside it")
     return found
+
+
+def missing(path: Path) -> str:
+    """Why `path` is no file to read."""
+    return "is neither a file nor a folder" if os.path.lexists(path) else "is not there: no such file"
 
 
 def table(path: Path, name: str) -> Array:

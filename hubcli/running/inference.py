@@ -211,7 +211,7 @@ def read_inputs(source: str, picture: Picture | None) -> tuple[Input, ...]:
         return (Input(None, _npy(io.BytesIO(sys.stdin.buffer.read()), "stdin")),)
     path = Path(source)
     if not path.is_file():
-        raise UsageError(f"--input {source!r}: no such file")
+        raise UsageError(f"--input {source!r} {files.missing(path)}")
     kind = path.suffix.lower()
     if kind == ".npy":
         return (Input(None, _npy(path, source)),)
@@ -415,11 +415,18 @@ def top(outputs: Sequence[Output], count: int, labels: Sequence[str]) -> list[Ra
     ]
 
 
+_MOST_LABELS = 64 << 20  # bytes
+
+
 def read_labels(path: Path | None) -> list[str]:
     """One name a line; empty lines at the end do not count."""
     if path is None:
         return []
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"--labels {path} is no plain file")
+        if path.stat().st_size > _MOST_LABELS:
+            raise UsageError(f"--labels {path} has more than {output.size(_MOST_LABELS)}")
         return path.read_text(encoding="utf-8").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--labels {path}: {error}") from None

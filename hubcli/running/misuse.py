@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hubcli import output
 from hubcli.errors import RepositoryCodeError, UsageError
 from hubcli.running import invoke
 from hubcli.running.invoke import Result
@@ -26,18 +27,60 @@ _OF_INPUT = re.compile(
 
 
 def call(function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], spec: str) -> Any:
-    """Call an entrypoint; a keyword of the user's that is refused further inside is a UsageError."""
+    """Call an entrypoint; a keyword of the user's that is refused further inside is a UsageError.
+
+    And so is an error after a value of another kind than the signature says.
+    """
     try:
         return function(*args, **kwargs)
-    except TypeError as error:
-        found = _KEYWORD.search(str(error))
+    except _KINDS as error:
+        found = _KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
         if found is None or found.group(1) not in kwargs:
-            raise
+            other = None if isinstance(error, NotImplementedError) else _of_another_kind(function, args, kwargs)
+            if other is None:
+                raise
+            raise UsageError(
+                f"{name} was given {other}: {error}",
+                hint=f"its signature is {name}{signature(function)}",
+                spec=spec,
+            ) from error
         raise UsageError(
             f"{name} does not take {found.group(1)!r}: {error}",
             hint=f"its signature is {name}{signature(function)}, and it passes on what it does not know",
             spec=spec,
         ) from error
+
+
+_PLAIN: Mapping[Any, type] = {"int": int, "float": float, "bool": bool, "str": str}
+_WIDER: Mapping[type, set[type]] = {bool: {int, float}, int: {float}}  # True is an int, 3 may stand for a float
+
+
+def _of_another_kind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The first value of another kind than its annotation or default, where these are plain; null fits all."""
+    try:
+        signed = inspect.signature(function)
+        given = signed.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    for name, value in given.items():
+        kinds = _kinds(signed.parameters[name])
+        wider = _WIDER.get(type(value), set())
+        if value is not None and kinds and type(value) not in kinds and not wider & kinds:
+            wanted = " or ".join(sorted(output.a(kind.__name__) for kind in kinds))
+            return f"{name}={repr(value)[:100]}, where its signature has {wanted}"
+    return None
+
+
+def _kinds(parameter: inspect.Parameter) -> set[type]:
+    """The plain types that a parameter's annotation allows, else its default's; empty where it is not that plain."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return set()
+    told = parameter.annotation
+    if told is parameter.empty:
+        told = type(parameter.default)
+    text = told.__name__ if isinstance(told, type) else str(told)  # `int | None` as text is what it was in the source
+    names = [one.strip() for one in text.split("|") if one.strip() != "None"]
+    return {_PLAIN[one] for one in names} if all(one in _PLAIN for one in names) else set()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 Schema = dict[str, Any]
+
+
+def complaints(schema: Schema, document: Any) -> list[str]:
+    """What the schema has against the document, a line each."""
+    return [f"{one.json_path}: {one.message}" for one in Draft202012Validator(schema).iter_errors(document)]
 
 
 def record(**fields: Schema) -> Schema:
@@ -295,3 +302,18 @@ SCHEMAS: dict[str, Schema] = {
         libraries=mapping(maybe(TEXT)),
     ),
 }
+# what `hub env --check cuda` adds: only a machine with a GPU, or its stand-in, prints it
+CHECKED_GPU = record(
+    **{
+        "for": record(gpu=TEXT, driver=TEXT, cuda=TEXT, cupy=TEXT, engine=TEXT),
+        "rows": each(
+            record(
+                name=TEXT,
+                verdict={"enum": ["ok", "differs", "failed", "off"]},
+                error=maybe(NUMBER),
+                milliseconds=NUMBER,
+                why={"type": "string"},
+            )
+        ),
+    }
+)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubcli import cli
-from hubcli.net import git
+from hubcli.net import git, started
 from tests.servers import Repository, git_server, scripted_server, send
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and modes are POSIX's")
@@ -217,7 +217,7 @@ def refs(monkeypatch):
 
 
 def test_a_list_of_refs_without_end(refs, monkeypatch):
-    monkeypatch.setattr(git, "_LARGEST", 50_000)
+    monkeypatch.setattr(started, "_LARGEST", 50_000)
     refs += [f"refs/heads/v1/{number}" for number in range(5_000)]
     result = hub("--json", "pull", "o/r:v1.0")
     assert result.exit_code == 6, result.output

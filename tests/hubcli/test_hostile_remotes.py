@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from hubcli import cli
 from hubcli.cache import store
-from hubcli.net import git, http
+from hubcli.net import git, http, started
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, git_server, scripted_server, send
 
@@ -203,7 +203,7 @@ class TestContent:
     def test_a_large_repository_is_not_fetched_to_its_end(
         self, repo: Repository, server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(git, "_CHECK_SECONDS", 0.01)
+        monkeypatch.setattr(started, "_CHECK_SECONDS", 0.01)
         repo.commit({"large.bin": os.urandom(2_000_000)})
         result = run("--json", "pull", "o/r", "--size-limit", "500kB")
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 import engine
 from hubcli import cli
 from tests.hubcli.models import Model
-from tests.hubcli.schemas import SCHEMAS, Schema
+from tests.hubcli.schemas import SCHEMAS, complaints
 from tests.servers import Repository, file_server, git_server
 
 PAGE = Path(cli.__file__).parents[1] / "docs" / "json.md"
@@ -147,11 +147,6 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
             assert (result.exit_code == 0) == (title != "error"), result.output
             made[title] = json.loads(result.stdout)
         yield made
-
-
-def complaints(schema: Schema, document: Any) -> list[str]:
-    """What the schema has against the document, a line each."""
-    return [f"{one.json_path}: {one.message}" for one in Draft202012Validator(schema).iter_errors(document)]
 
 
 def leaves(command: click.Command, path: str = "hub") -> Iterator[str]:

@@ -49,6 +49,30 @@ def test_the_configuration_is_read_again_when_it_changes() -> None:
     assert settings.current().host == "another.example"
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HOME": "/home/u"},
+        {"HOME": "/home/u/", "XDG_CONFIG_HOME": "/elsewhere/"},
+        {"HOME": "/", "XDG_CONFIG_HOME": ""},
+        {"HOME": "/home/u", "XDG_CONFIG_HOME": "relative"},
+        {"HOME": "/home/u", "XDG_CONFIG_HOME": "~/config"},
+        {"HOME": "relative"},
+        {"HOME": ""},
+        {},
+    ],
+)
+def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """hub answers plain cases itself, to start quickly; the answer is platformdirs'."""
+    import platformdirs
+
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert settings.config_file() == platformdirs.user_config_path("hubcli", appauthor=False) / "config.toml"
+
+
 def test_overriding_restores() -> None:
     settings.override(host="a")
     with settings.overriding(host="b", offline=True):

@@ -6,11 +6,13 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +88,20 @@ def test_a_published_tree(repo: Repository, server: Served, hub_root: Path) -> N
     assert (marker["commit"], marker["tree"], marker["files"]) == (commit, made.tree, 5)
     assert (hub_root / "CACHEDIR.TAG").read_bytes().startswith(b"Signature: 8a477f597d28d172")
     assert not left(hub_root)
+
+
+def test_a_tree_is_whole_before_it_is_shown(repo: Repository, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.commit({"large.bin": os.urandom(5000)}, tag="whole")
+    rename, shown = os.rename, []
+
+    def renamed(source: Any, target: Any) -> None:
+        if re.search(r"[0-9a-f]{40}\.[0-9]+\Z", str(target)):
+            shown.append((trees.identity(Path(source)), store.marker(Path(target)).exists()))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    checkout = store.ensure(RepoSpec.parse("o/r:whole"))
+    assert shown == [(checkout.tree, False)]
 
 
 def test_visible_names_are_torchs(repo: Repository, server: Served, hub_root: Path) -> None:

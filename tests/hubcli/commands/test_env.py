@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hubcli import __version__, cli
 from hubcli.errors import HubError
 from hubcli.net import git
+from tests.hubcli.schemas import CHECKED_GPU, SCHEMAS, complaints
 
 
 def test_document(hub_root: Path) -> None:
@@ -77,6 +78,7 @@ def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with standin.running():
         made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env", "--check", "cuda"]).stdout)
         assert [row["verdict"] for row in made["check"]["rows"]] == ["ok", "ok"]
+        assert complaints(CHECKED_GPU, made.pop("check")) == complaints(SCHEMAS["hub env"], made) == []
         assert "check.copies" in CliRunner().invoke(cli.hub, ["env", "--check", "cuda"]).stdout
 
         def broken(where: str) -> list:

@@ -121,6 +121,19 @@ def test_a_checkout_is_pulled_and_compared(old, sample, sample_server):
     assert hub("--offline", "list", "o/r:main").exit_code == 0
 
 
+def test_the_folders_are_named(old, isolated, monkeypatch):
+    """Where from: the user may delete what is there, and must know which."""
+    where = str(old / "checkpoints")
+    told = hub("import-torch-hub", "--dry-run").stderr
+    assert f"found in {where}" in told and "stay" not in told
+    told = hub("import-torch-hub").stderr
+    assert f"imported from {where}; " in told and "stay there" in told
+    monkeypatch.setenv("TORCH_HOME", str(isolated / "none"))
+    shutil.rmtree(old)
+    nothing = hub("import-torch-hub").stdout
+    assert str(isolated / "none") in nothing and str(isolated / "cache" / "torch") in nothing
+
+
 def test_names_with_underscores(old, sample, sample_server, tmp_path):
     named = Repository.create(tmp_path / "served", "team/my_models")
     named.commit({"hubconf.py": "def a():\n    pass\n"}, tag="v1")

@@ -29,9 +29,9 @@ from pathlib import Path
 from hubcli import lockfile, output, paths, settings
 from hubcli.cache import store, weights
 from hubcli.commands import sync
-from hubcli.net import git, http, mirror, wire
+from hubcli.net import http, mirror, started, wire
 import filelock, requests
-git._launcher()
+started.launcher()
 root, count = Path(sys.argv[1]), int(sys.argv[2])
 lock = lockfile.require(Path("hub.lock"))
 children = []

@@ -82,7 +82,7 @@ def test_without_git(tmp_path, monkeypatch):
     def fail(*arguments):
         raise HubError("git is not installed")
 
-    monkeypatch.setattr("hubcli.net.git._launcher", fail)
+    monkeypatch.setattr("hubcli.net.started.launcher", fail)
     result = hub("--json", "new", str(tmp_path / "models"))
     assert result.exit_code == 0 and not json.loads(result.stdout)["git"]
     assert "no git init: git is not installed" in result.stderr

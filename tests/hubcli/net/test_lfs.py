@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from hubcli import cli
 from hubcli.cache import maintenance, store
 from hubcli.net import http, lfs
+from hubcli.net import mirror as client
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 
@@ -178,3 +179,84 @@ def test_what_is_no_pointer(text: str) -> None:
     assert lfs.parse("x", text.encode()) is None
     found = lfs.parse("x", POINTER.replace("oid", "ext-0-foo sha256:00\noid").encode())
     assert found is not None and (found.oid, found.size) == (OID, len(LARGE))
+
+
+def test_a_lock_file_pins_contents_by_their_pointers(
+    batch: Batch, files: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit pins the pointer, which is a digest: their addresses, which may be signed, stand in no lock file."""
+    monkeypatch.chdir(tmp_path)
+    assert run("lock", "o/r:v1").exit_code == 0
+    result = run("--json", "pull", "o/r:v1", "--lfs", "--locked")
+    assert result.exit_code == 0, result.output
+    assert Path(json.loads(result.stdout)["path"], "two.bin").read_bytes() == LARGE
+
+
+# With a mirror
+
+
+@pytest.fixture
+def mirror(batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(client, "_given_up", set())
+    assert run("lock", "o/r:v1").exit_code == 0
+    with file_server(tmp_path / "mirror") as served:
+        yield served
+
+
+def test_a_mirror_has_them_when_asked_for(batch: Batch, files: Served, mirror: Served, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror"
+    result = run("mirror", str(folder))
+    assert result.exit_code == 0 and "--lfs" in result.stderr and not list(folder.glob("sha256/*/*"))
+    result = run("--json", "mirror", str(folder), "--lfs")
+    assert result.exit_code == 0, result.output
+    (content,) = folder.glob("sha256/*/*")
+    assert content.name == OID and content.read_bytes() == LARGE
+    _, item, same = json.loads(result.stdout)["files"]
+    assert item["name"] == "o/r:v1 data/one.bin" and item["size"] == len(LARGE) and item["written"]
+    assert same == {**item, "name": "o/r:v1 two.bin", "written": False}
+    index = json.loads((folder / "index.json").read_text())["files"]
+    assert index[item["file"]]["names"] == ["o/r:v1 data/one.bin", "o/r:v1 two.bin"]
+    asked = len(batch.asked)
+    again = json.loads(run("--json", "mirror", str(folder), "--lfs").stdout)
+    assert again["written"] == 0 and len(batch.asked) == asked
+    # a run that does not ask for them forgets none of them
+    assert run("mirror", str(folder)).exit_code == 0
+    assert json.loads((folder / "index.json").read_text())["files"] == index
+    # the lock file names their commit, so that they stay until it does not
+    pruned = json.loads(run("--json", "mirror", str(folder), "--prune").stdout)
+    assert pruned["removed"] == 0 and content.exists()
+    Path("hub.lock").write_text("version = 1\n")
+    pruned = json.loads(run("--json", "mirror", str(folder), "--prune").stdout)
+    assert pruned["removed"] == 2 and not content.exists()
+
+
+def test_what_the_mirror_has_is_asked_of_no_server(
+    batch: Batch, files: Served, mirror: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("mirror", str(tmp_path / "mirror"), "--lfs").exit_code == 0
+    monkeypatch.setenv("TORCH_HUB_DIR", str(tmp_path / "another"))
+    monkeypatch.setenv("HUB_MIRROR", mirror.url)
+    files.reset(), batch.asked.clear()
+    result = run("--json", "pull", "o/r:v1", "--lfs", "--locked")
+    assert result.exit_code == 0, result.output
+    path = Path(json.loads(result.stdout)["path"])
+    assert (path / "data/one.bin").read_bytes() == (path / "two.bin").read_bytes() == LARGE
+    assert batch.asked == [] and files.requests == []
+
+
+@pytest.mark.parametrize("lie", [True, False])
+def test_a_mirror_without_them_or_with_others(
+    batch: Batch, files: Served, mirror: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: bool
+) -> None:
+    assert run("mirror", str(tmp_path / "mirror"), "--lfs").exit_code == 0
+    (content,) = (tmp_path / "mirror").glob("sha256/*/*")
+    content.write_bytes(b"?" * len(LARGE)) if lie else content.unlink()
+    monkeypatch.setenv("TORCH_HUB_DIR", str(tmp_path / "another"))
+    monkeypatch.setenv("HUB_MIRROR", mirror.url)
+    result = run("--json", "pull", "o/r:v1", "--lfs", "--locked")
+    assert result.exit_code == 0, result.output
+    assert ("left alone" in result.stderr) == lie
+    assert Path(json.loads(result.stdout)["path"], "two.bin").read_bytes() == LARGE and len(batch.asked) == 2

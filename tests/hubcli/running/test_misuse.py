@@ -33,6 +33,15 @@ def own_fault(**kwargs):
     return Net(depth=3)
 
 
+def sized(width: int = 3, name="plain", scale: "float" = 1.0, part: int | None = None):
+    if name == "own":
+        raise ValueError("a fault of its own")
+    if part is not None:
+        part + 1
+    assert isinstance(name, str)
+    return Net(width=width * int(scale))
+
+
 def words():
     return nn.Embedding(5, 2)
 
@@ -98,6 +107,30 @@ def test_a_keyword_that_is_refused_further_inside(repo):
     assert message.startswith("hub: net does not take 'widht': ")
     assert "unexpected keyword argument 'widht'" in message
     assert hint.startswith("hint: its signature is net(pretrained=False, **kwargs)")
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ("width=wide", "width='wide', where its signature has an int"),
+        ("width=[3]", "width=[3], where its signature has an int"),
+        ("scale=big", "scale='big', where its signature has a float"),
+        ("name=5", "name=5, where its signature has a str"),
+        ("part=x", "part='x', where its signature has an int"),
+    ],
+)
+def test_a_value_of_another_kind_than_the_signature_says(repo, given, what):
+    result = hub("load", "./repo", "sized", "-k", given)
+    assert result.exit_code == 2, result.output
+    message, hint = result.stderr.splitlines()
+    assert message.startswith(f"hub: sized was given {what}: ")
+    assert hint.startswith("hint: its signature is sized(width: int = 3, name='plain', ")
+
+
+@pytest.mark.parametrize("given", ["name=own", "width=-1", "width=true", "scale=2", "width=null"])
+def test_a_value_that_fits_the_signature_is_no_excuse(repo, given):
+    result = hub("load", "./repo", "sized", "-k", given)
+    assert "was given" not in result.stderr and result.exit_code in (0, 70), result.output
 
 
 def test_a_keyword_of_the_repository_s_own(repo):
