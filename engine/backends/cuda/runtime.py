@@ -43,6 +43,8 @@ class State:
 
     def __init__(self) -> None:
         self.off: set[str] = set()  # routes whose numbers were found to differ
+        self.verdicts: dict[tuple[str, int], bool] = {}  # by (route, device): `routes.py`
+        self.read: dict[Any, bool] = {}  # devices whose kept verdicts are among them
 
 
 state = State()
@@ -164,6 +166,7 @@ def _writable_cache() -> None:
 
 def _start(module: Any) -> Any:
     state.library = module
+    state.verdicts, state.read = {}, {}
     state.device_count = int(module.cuda.runtime.getDeviceCount())
     memory.begin(module)
     if not state.hooked:
