@@ -42,6 +42,7 @@ def _onednn() -> None:
 
 def _cuda() -> bool:
     from engine.backends.cuda import compile as compiling
+    from engine.ops import cudnn  # noqa: F401
 
     if compiling.in_use():
         from engine.ops import cuda  # noqa: F401

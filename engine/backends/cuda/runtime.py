@@ -40,6 +40,7 @@ class State:
     device_count = 0
     hooked = False
     blas: Any = None  # the stand-in's cuBLAS
+    cudnn: Any = None  # and its cuDNN
 
     def __init__(self) -> None:
         self.off: set[str] = set()  # routes whose numbers were found to differ
@@ -55,9 +56,9 @@ def loaded() -> bool:
     return state.library is not None
 
 
-def use(module: Any, blas: Any = None) -> None:
-    """Let `module` stand for CuPy and `blas` for cuBLAS (None: nothing is loaded)."""
-    state.library, state.stand_in, state.blas = None, module is not None, blas
+def use(module: Any, blas: Any = None, cudnn: Any = None) -> None:
+    """Let `module` stand for CuPy, `blas` for cuBLAS and `cudnn` for cuDNN (None: nothing is loaded)."""
+    state.library, state.stand_in, state.blas, state.cudnn = None, module is not None, blas, cudnn
     state.forked = False
     if module is not None:
         _start(module)

@@ -21,10 +21,18 @@ class Trusted(dict[Any, Any]):
         return super().get(key, True)
 
 
+def _cudnn() -> Any:
+    from engine.backends.cuda.cudnn import Cudnn
+    from tests.engine.standin import cudnn_c, cudnn_graphs
+
+    cudnn_c.reset()
+    return Cudnn(cudnn_c.Library(), cudnn_graphs)
+
+
 @contextlib.contextmanager
-def running(real: bool = REAL, checks: bool = False) -> Iterator[Any]:
+def running(real: bool = REAL, checks: bool = False, cudnn: bool = True) -> Iterator[Any]:
     """The CUDA backend, on the stand-in or (real) on the card that is there.  checks: routes prove themselves at
-    their first use on the stand-in too (`engine/backends/cuda/routes.py`)."""
+    their first use on the stand-in too (`engine/backends/cuda/routes.py`).  cudnn: whether the stand-in has one."""
     from engine import backends
     from engine.backends import cuda
     from engine.backends.cuda import runtime
@@ -33,7 +41,7 @@ def running(real: bool = REAL, checks: bool = False) -> Iterator[Any]:
         from tests.engine.standin import blas, machine, module
 
         machine.reset()
-        runtime.use(module.cupy, blas.Cublas())
+        runtime.use(module.cupy, blas.Cublas(), _cudnn() if cudnn else None)
         if not checks:
             runtime.state.verdicts = Trusted()
     backend = cuda.load()
