@@ -15,11 +15,9 @@ from engine.backends.cuda import cudnn as library
 from engine.backends.cuda import cudnn_graph as graphs
 from engine.backends.cuda import routes
 from engine.dispatch import kernel
-from engine.layouts import INNER, channels_last, channels_last_3d, empty_in_format, is_channels_last
+from engine.layouts import channels_last, empty_in_format, is_channels_last
+from engine.ops.cudnn._arrays import FORMATS, dense, guarded, on, served
 from engine.ops.nn import _conv, conv
-
-_TYPES = ("float16", "bfloat16", "float32", "float64")
-_FORMATS = {4: channels_last, 5: channels_last_3d}
 
 
 def _check(xp: Any) -> Any:
@@ -32,7 +30,7 @@ def _check(xp: Any) -> Any:
     for type, last in (("float32", False), ("float16", True)):
         a, b, c = (xp.asarray(t).astype(type) for t in (x, w, g))
         if last:
-            a, b, c = (_dense(xp, t, channels_last) for t in (a, b, c))
+            a, b, c = (dense(t, channels_last) for t in (a, b, c))
         for kind, shape, expected in (
             ("forward", wanted.shape, wanted),
             ("input", x.shape, _conv.backward_input(np, g, w, x.shape, *geometry)),
@@ -48,28 +46,6 @@ def _check(xp: Any) -> Any:
 ROUTE = routes.route("cudnn convolution", check=_check, fallback="im2col and products", tolerance=2e-3)
 
 
-def _dense(xp: Any, array: Any, wanted: Any) -> Any:
-    """The array, or a copy of it, dense in a memory format and where cuDNN can load 16 bytes at once."""
-    if wanted is None:
-        if array.flags.c_contiguous and not array.data.ptr % graphs.ALIGNMENT:
-            return array
-        return array.copy()  # in C's order
-    inner = INNER[array.ndim]
-    turned = array.transpose(inner)
-    if not turned.flags.c_contiguous or array.data.ptr % graphs.ALIGNMENT:
-        turned = turned.copy()
-    return turned.transpose([inner.index(d) for d in range(array.ndim)])
-
-
-def _served(*arrays: Any) -> bool:
-    first = arrays[0].dtype
-    return first.name in _TYPES and all(a.dtype == first and a.size for a in arrays)
-
-
-def _tf32() -> bool:
-    return bool(settings.allow_tf32)
-
-
 def _by_cudnn(
     xp: Any, kind: str, first: Any, second: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int,
     bias: Any = None,
@@ -79,8 +55,8 @@ def _by_cudnn(
     cudnn = library.used()
     if cudnn is None or cudnn.frontend is None:
         return None
-    wanted = _FORMATS.get(first.ndim) if is_channels_last(first) or is_channels_last(second) else None
-    first, second = _dense(xp, first, wanted), _dense(xp, second, wanted)
+    wanted = FORMATS.get(first.ndim) if is_channels_last(first) or is_channels_last(second) else None
+    first, second = dense(first, wanted), dense(second, wanted)
     made = xp.empty(shape, first.dtype) if wanted is None else empty_in_format(xp, shape, first.dtype, wanted)
     x, w, y = {"forward": (first, second, made), "input": (made, second, first), "weight": (first, made, second)}[kind]
     lies = [graphs.layout(a) for a in (x, w, y)]
@@ -88,30 +64,12 @@ def _by_cudnn(
         lies = [graphs.spatial(one) for one in lies]
     problem = graphs.Convolution(
         kind, first.dtype.name, *lies, graphs.each(stride, 1), graphs.each(padding, 0), graphs.each(dilation, 1),
-        bias is not None, _tf32(), bool(settings.deterministic),
+        bias is not None, bool(settings.allow_tf32), bool(settings.deterministic),
     )  # fmt: skip
     arrays = {graphs.X: x, graphs.W: w, graphs.Y: y}
     if bias is not None:
-        arrays[graphs.BIAS] = _dense(xp, bias, None)
+        arrays[graphs.BIAS] = dense(bias)
     return made if graphs.run(cudnn, problem, arrays) else None
-
-
-def _guarded(*args: Any, **kwargs: Any) -> Any:
-    """`_by_cudnn`, NotImplemented where it gives nothing; what fails on the card switches the route off."""
-    try:
-        found = _by_cudnn(*args, **kwargs)
-    except MemoryError:
-        raise
-    except RuntimeError as error:
-        if "out of memory" in str(error).lower():
-            raise
-        ROUTE.fail(error)
-        found = None
-    return NotImplemented if found is None else found
-
-
-def _on() -> bool:
-    return library.used() is not None and ROUTE.on()
 
 
 @kernel(conv.convolution, "cudnn")
@@ -119,23 +77,23 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
                  output_padding=(0,), groups=1):  # fmt: skip
     stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
     arrays = (input, weight) if bias is None else (input, weight, bias)
-    if not _served(*arrays) or weight.ndim < 3 or not _on():
+    if not served(*arrays) or weight.ndim < 3 or not on(ROUTE):
         return NotImplemented
     conv.check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     if transposed:
         whole = conv.transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
         if not _reaches(whole, weight, input, stride, padding, dilation):
             return NotImplemented
-        found = _guarded(xp, "input", input, weight, whole, stride, padding, dilation, groups)
+        found = guarded(ROUTE, _by_cudnn, xp, "input", input, weight, whole, stride, padding, dilation, groups)
     else:
         out = _conv.output_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
         shape = (input.shape[0], weight.shape[0], *out)
         given = xp, "forward", input, weight, shape, stride, padding, dilation, groups
         if bias is not None and input.itemsize == 2:  # engines for 16-bit types add it themselves
-            found = _guarded(*given, bias=bias)
+            found = guarded(ROUTE, _by_cudnn, *given, bias=bias)
             if found is not NotImplemented or not ROUTE.on():
                 return found
-        found = _guarded(*given)
+        found = guarded(ROUTE, _by_cudnn, *given)
     if found is not NotImplemented and bias is not None:
         found += bias.reshape(-1, *(1,) * len(stride))
     return found
@@ -148,19 +106,19 @@ def _reaches(whole: Any, weight: Any, input: Any, stride: Any, padding: Any, dil
 
 @kernel(conv.convolution_backward_input, "cudnn")
 def _backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
-    if not _served(grad_output, weight) or 0 in size or not _on():
+    if not served(grad_output, weight) or 0 in size or not on(ROUTE):
         return NotImplemented
     geometry = tuple(stride), tuple(padding), tuple(dilation)
     if not _reaches(tuple(size), weight, grad_output, *geometry):
         return NotImplemented
-    return _guarded(xp, "input", grad_output, weight, tuple(size), *geometry, groups)
+    return guarded(ROUTE, _by_cudnn, xp, "input", grad_output, weight, tuple(size), *geometry, groups)
 
 
 @kernel(conv.convolution_backward_weight, "cudnn")
 def _backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
-    if not _served(grad_output, input) or 0 in size or not _on():
+    if not served(grad_output, input) or 0 in size or not on(ROUTE):
         return NotImplemented
     geometry = tuple(stride), tuple(padding), tuple(dilation)
     if _conv.output_size(input.shape[2:], tuple(size)[2:], *geometry) != tuple(grad_output.shape[2:]):
         return NotImplemented
-    return _guarded(xp, "weight", input, grad_output, tuple(size), *geometry, groups)
+    return guarded(ROUTE, _by_cudnn, xp, "weight", input, grad_output, tuple(size), *geometry, groups)

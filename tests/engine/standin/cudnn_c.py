@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.cuda.cudnn import SIGNATURES
 from tests.engine.standin import machine
-from tests.engine.standin.cudnn_graphs import array_at, done, room
+from tests.engine.standin.cudnn_graphs import array_at, done
 from tests.engine.standin.machine import here
 
 VERSION = 92700

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-
 from tests.engine.standin.blas import memory_at
 from tests.engine.standin.machine import Memory, before_write, launch
 
