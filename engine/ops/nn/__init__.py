@@ -17,6 +17,7 @@ from engine.ops.nn import (  # noqa: F401
     norm_groups,
     padding,
     pooling,
+    recurrent,
     resample,
     rnn,
     softmax,

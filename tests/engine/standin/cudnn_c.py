@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.cudnn import SIGNATURES
+from tests.engine.standin import cudnn_networks as networks
 from tests.engine.standin import machine
 from tests.engine.standin.cudnn_graphs import array_at, done
 from tests.engine.standin.machine import here
 
 VERSION = 92700
 BAD, UNSUPPORTED = 2000, 3000  # CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_NOT_SUPPORTED
-GAP = 64  # bytes between the weights of a layer here: nobody may rely on there being none
 
 _numbers = itertools.count(1)
 
@@ -36,6 +36,8 @@ things: dict[int, Thing] = {}
 def reset() -> None:
     """No handle and no descriptor is left."""
     things.clear()
+    networks.inputs.clear()
+    networks.pending.clear()
 
 
 def check_handle(handle: Any) -> Thing:
@@ -248,3 +250,111 @@ def _cudnnPoolingBackward(
 
     done(work, [a, b, c], [d], 0, 0)
     return 0
+
+
+# --- recurrent networks
+
+
+def _cudnnSetDropoutDescriptor(number: int, handle: int, rate: float, states: Any, size: int, seed: int) -> int:
+    check_handle(handle)
+    if rate and not states:
+        return BAD
+    _of("Dropout", number).update(rate=rate)
+    return 0
+
+
+def _cudnnSetRNNDescriptor_v8(number: int, *args: Any) -> int:
+    *about, dropout, flags = args
+    assert _of("Dropout", dropout)["rate"] == 0
+    network = networks.set_network(*about, flags)
+    if network is None:
+        return UNSUPPORTED
+    _of("RNN", number)["network"] = network
+    return 0
+
+
+def _cudnnSetRNNDataDescriptor(
+    number: int, code: int, layout: int, longest: int, count: int, width: int, lengths: Any, fill: Any
+) -> int:
+    lengths = list(lengths)
+    if layout != 1 or len(lengths) != count or max(lengths) != longest or min(lengths) < 1 or width < 1:
+        return BAD
+    if lengths != sorted(lengths, reverse=True):  # the packed layout wants the longest first
+        return BAD
+    _of("RNNData", number).update(code=code, lengths=lengths, width=width)
+    return 0
+
+
+def _cudnnGetRNNWeightSpaceSize(handle: int, rnn: int, size: Any) -> int:
+    check_handle(handle)
+    size._obj.value = _of("RNN", rnn)["network"].size
+    return 0
+
+
+def _cudnnGetRNNTempSpaceSizes(handle: int, rnn: int, mode: int, x: int, work: Any, reserve: Any) -> int:
+    check_handle(handle)
+    assert _of("RNNData", x)["width"] == _of("RNN", rnn)["network"].inputs
+    work._obj.value, reserve._obj.value = networks.WORKSPACE, networks.RESERVE if mode else 0
+    return 0
+
+
+def _cudnnGetRNNWeightParams(
+    handle: int, rnn: int, cell: int, size: int, base: int, number: int, matrix: int, at: Any, bias: int, bias_at: Any
+) -> int:
+    check_handle(handle)
+    n = _of("RNN", rnn)["network"]
+    if size != n.size or not 0 <= cell < n.layers * n.directions or not 0 <= number < len(n.places[cell]):
+        return BAD
+    place, (rows, columns) = n.places[cell][number]
+    dtype = networks.dtype_of(n.code)
+    at._obj.value = base + place
+    _of("Tensor", matrix).update(dtype=dtype, dims=[1, rows, columns], strides=[rows * columns, columns, 1])
+    given = n.biases[cell]
+    bias_at._obj.value = base + given[number] if number < len(given) else None
+    _of("Tensor", bias).update(dtype=dtype, dims=[1, n.hidden, 1] if given else [], strides=[n.hidden, 1, 1])
+    return 0
+
+
+def _shared(rnn: int, x: int, y: int, h: int, c: Any, ends: Any, train: bool) -> networks.Call:
+    weights, space, work, work_at, reserve, reserve_at = ends
+    return networks.Call(
+        _of("RNN", rnn)["network"], _of("RNNData", x), _of("RNNData", y), _of("Tensor", h),
+        _of("Tensor", h if c is None else c), (weights, space), (work, work_at), (reserve, reserve_at), train,
+    )  # fmt: skip
+
+
+def _cudnnRNNForward(
+    handle: int, rnn: int, mode: int, lengths: Any, x_desc: int, x: int, y_desc: int, y: int, h_desc: int, h: Any,
+    hy: Any, c_desc: int, c: Any, cy: Any, *ends: Any,
+) -> int:  # fmt: skip
+    check_handle(handle)
+    call = _shared(rnn, x_desc, y_desc, h_desc, c_desc, ends, mode == 1)
+    return networks.forward(call, mode, x, y, h, hy, c, cy)
+
+
+def _cudnnRNNBackwardData_v8(
+    handle: int, rnn: int, lengths: Any, y_desc: int, y: int, dy: int, x_desc: int, dx: int, h_desc: int, h: Any,
+    dhy: Any, dhx: Any, c_desc: int, c: Any, dcy: Any, dcx: Any, *ends: Any,
+) -> int:  # fmt: skip
+    check_handle(handle)
+    call = _shared(rnn, x_desc, y_desc, h_desc, c_desc, ends, True)
+    return networks.backward_data(call, y, dy, dx, h, dhy, dhx, c, dcy, dcx)
+
+
+def _cudnnRNNBackwardWeights_v8(
+    handle: int, rnn: int, add: int, lengths: Any, x_desc: int, x: int, h_desc: int, h: Any, y_desc: int, y: int,
+    *ends: Any,
+) -> int:  # fmt: skip
+    check_handle(handle)
+    if add != 0:
+        return UNSUPPORTED
+    network = _of("RNN", rnn)["network"]
+    of_h = _of("Tensor", h_desc)
+    cells = {**of_h, "dims": [*of_h["dims"][:2], network.hidden]}
+    cells["strides"] = [cells["dims"][1] * network.hidden, network.hidden, 1]
+    weights, space, work, work_at, reserve, reserve_at = ends
+    call = networks.Call(
+        network, _of("RNNData", x_desc), _of("RNNData", y_desc), of_h, cells, (weights, space), (work, work_at),
+        (reserve, reserve_at), True,
+    )  # fmt: skip
+    return networks.backward_weights(call, x, h, y)
