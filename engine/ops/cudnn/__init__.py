@@ -4,4 +4,4 @@ They need no compiler of kernels, unlike those of `engine/ops/cuda`.  Each retur
 its route is off or it has no engine; the op's own code then runs on CuPy.
 """
 
-from engine.ops.cudnn import convolution, pooling, recurrent  # noqa: F401
+from engine.ops.cudnn import attention, convolution, pooling, recurrent  # noqa: F401

@@ -90,6 +90,8 @@ def test_sample(case: Case, gpu: Any) -> None:
     if not case.deterministic:
         return
     rate = 1e-12 if not standin.REAL else 1e-7
+    if case.op is not None and case.op.outputs[-1:] == ("reserve",):  # a library's own
+        found, wanted = found[:-1], wanted[:-1]
     for a, b in zip([*found, *gradients], [*wanted, *expected]):
         np.testing.assert_allclose(values(a), values(b), rate, rate)
 
