@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 REAL = os.environ.get("REQUIRE_CUDA") == "1"
+KERNELS = os.environ.get("STANDIN_KERNELS") == "1"
 
 
 class Trusted(dict[Any, Any]):
@@ -22,11 +23,16 @@ class Trusted(dict[Any, Any]):
 
 
 @contextlib.contextmanager
-def running(real: bool = REAL, checks: bool = False) -> Iterator[Any]:
-    """The CUDA backend, on the stand-in or (real) on the card that is there.  checks: routes prove themselves at
-    their first use on the stand-in too (`engine/backends/cuda/routes.py`)."""
+def running(real: bool = REAL, checks: bool = False, kernels: bool = KERNELS) -> Iterator[Any]:
+    """The CUDA backend, on the stand-in or (real) on the card that is there.
+
+    checks: routes prove themselves at their first use on the stand-in too (`engine/backends/cuda/routes.py`).
+    kernels: the engine's own kernels compute, built by g++ (STANDIN_KERNELS=1, which `make test-cuda` sets), else the
+    plain forms of ops.
+    """
     from engine import backends
     from engine.backends import cuda
+    from engine.backends.cuda import compile as compiling
     from engine.backends.cuda import runtime
 
     if not real:
@@ -36,6 +42,8 @@ def running(real: bool = REAL, checks: bool = False) -> Iterator[Any]:
         runtime.use(module.cupy, blas.Cublas())
         if not checks:
             runtime.state.verdicts = Trusted()
+        if not kernels:
+            compiling.use(None)
     backend = cuda.load()
     backends.register(backend)
     try:
