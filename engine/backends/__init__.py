@@ -7,7 +7,6 @@ A `Backend` answers for one array class: its module `xp`, its device, and copies
 from __future__ import annotations
 
 import importlib as _importlib
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +90,6 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-after_start: list[Callable[[], object]] = []  # called when CUDA has been started
-
 _by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
 
@@ -134,8 +131,6 @@ def of_device(where: device) -> Backend:
 
             found = cuda.load()
             register(found)
-            for step in after_start:
-                step()
         elif where.type == "meta":
             from engine.backends import meta
 

@@ -330,6 +330,8 @@ class Op:
             variant = providers["elements"](self)
         if variant is None:
             return own
+        if kind == "cuda":
+            variant = providers["proved"](variant)
 
         @functools.wraps(own)
         def either(xp: Any, *args: Any, **kwargs: Any) -> Any:

@@ -49,12 +49,15 @@ _lock = threading.RLock()  # one check at a time; a check may use routes that ar
 class Route:
     """One way of computing; see the top of this file.  `route()` makes them."""
 
-    def __init__(self, name: str, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float):
-        self.name, self.check, self.fallback, self.tolerance = name, check, fallback, tolerance
+    def __init__(
+        self, name: str, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float,
+        ready: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.name, self.check, self.fallback, self.tolerance, self.ready = name, check, fallback, tolerance, ready
 
     def on(self) -> bool:
         """Whether to compute by this route on the current GPU; the first call there decides."""
-        index = 0 if runtime.state.device_count == 1 else int(runtime.state.library.cuda.runtime.getDevice())
+        index = 0 if runtime.state.device_count < 2 else int(runtime.state.library.cuda.runtime.getDevice())
         found = runtime.state.verdicts.get((self.name, index))
         return _decide(self, index) if found is None else found
 
@@ -70,15 +73,17 @@ class Route:
 
 
 def route(
-    name: str, *, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float = 1e-5
-) -> Route:
+    name: str, *, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float = 1e-5,
+    ready: Callable[[], bool] = lambda: True,
+) -> Route:  # fmt: skip
     """Register a route.
 
     check(xp): pairs (array found by the route, array wanted); it runs on the current GPU on a stream of its own and may
     call the route's own code, for which `on()` is True meanwhile.  tolerance: the largest difference, relative to the
-    largest value wanted where that is above 1.  fallback: what computes instead, in words, for the warning.
+    largest value wanted where that is above 1.  fallback: what computes instead, in words, for the warning.  ready():
+    whether what the route needs (a library, a compiler) is there; who asks `on()` has asked that before.
     """
-    made = ROUTES[name] = Route(name, check, fallback, tolerance)
+    made = ROUTES[name] = Route(name, check, fallback, tolerance, ready)
     return made
 
 
@@ -107,6 +112,8 @@ def _wide(array: Any) -> np.ndarray[Any, Any]:
 
 
 def _decide(one: Route, index: int) -> bool:
+    if runtime.state.library is None:  # no device: kernels compute on the host, where tests compare them
+        return True
     with _lock:
         known = runtime.state.verdicts
         if not runtime.state.read.get(index):
@@ -123,7 +130,7 @@ def _decide(one: Route, index: int) -> bool:
         known[one.name, index] = row["verdict"] == "ok"
         keep({one.name: row})
         if not known[one.name, index]:
-            _warn([one.name], f"{row['verdict']} ({row['why'] or 'by %.2g' % row['error']})")
+            _warn([one.name], f"{row['verdict']} ({row['why'] or format(row['error'], '.2g')})")
         return bool(known[one.name, index])
 
 
@@ -171,14 +178,17 @@ def _warn(names: list[str], what: str) -> None:
 
 
 def active() -> dict[str, str]:
-    """What is known of each route on the current GPU: "on", "off" or "not checked"."""
+    """What is known of each route on the current GPU: "on", "off", "not checked", "not there"."""
     index = int(runtime.library().cuda.runtime.getDevice())
     with _lock:
         if not runtime.state.read.get(index):
             runtime.state.read[index] = True
             _read(index)
     words = {True: "on", False: "off", None: "not checked"}
-    return {name: words[runtime.state.verdicts.get((name, index))] for name in ROUTES}
+    return {
+        name: words[runtime.state.verdicts.get((name, index))] if one.ready() else "not there"
+        for name, one in ROUTES.items()
+    }
 
 
 def switch(name: str, to: bool | None) -> bool | None:
@@ -247,8 +257,11 @@ def kept() -> dict[str, Any]:
     return dict(found)
 
 
-def keep(rows: dict[str, Any], **more: Any) -> None:
+def keep(by_route: dict[str, Any], **more: Any) -> None:
     """Add rows by route, and whatever else, to the verdict kept; one warning where that cannot be written."""
+    rows = {
+        name: {**row, "error": row["error"] if row["error"] < float("inf") else None} for name, row in by_route.items()
+    }  # fmt: skip
     document = kept()
     document = {**document, "for": identity(), **more, "routes": {**document.get("routes", {}), **rows}}
     path = file()

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import probe
 from engine.backends.cuda.errors import AcceleratorError, out_of_memory
 
@@ -62,6 +63,9 @@ def use(module: Any, blas: Any = None, cudnn: Any = None) -> None:
     state.forked = False
     if module is not None:
         _start(module)
+    else:
+        state.device_count = 0
+        compiling.use(None)
 
 
 def library() -> Any:
@@ -170,6 +174,7 @@ def _start(module: Any) -> Any:
     state.verdicts, state.read = {}, {}
     state.device_count = int(module.cuda.runtime.getDeviceCount())
     memory.begin(module)
+    compiling.use(DeviceBuilder())
     if not state.hooked:
         state.hooked = True
         if hasattr(os, "register_at_fork"):
@@ -258,11 +263,6 @@ def capturing() -> bool:
     return state.library is not None and bool(state.library.cuda.get_current_stream().is_capturing())
 
 
-def launcher() -> str:
-    """Who runs kernels made from source: "device" (CuPy's RawModule) or "stand-in" (built for the CPU)."""
-    return "stand-in" if state.stand_in else "device"
-
-
 class DeviceModule:
     """A compiled source on the device: see `compile.module`."""
 
@@ -270,16 +270,25 @@ class DeviceModule:
         self._module = library().RawModule(code=source, options=("--std=c++17", *options))
 
     def function(self, name: str) -> Callable[..., None]:
-        """The kernel of that name.  Raises KeyError without one."""
+        """The kernel of that name.  Raises KeyError without one, CompileError where NVRTC refuses it."""
         try:
             kernel = self._module.get_function(name)
-        except RuntimeError as error:
+            function = kernel.kernel  # loaded on the current device; a call of it costs less than one of `kernel`
+        except Exception as error:
             if "not found" in str(error).lower():
                 raise KeyError(name) from None
-            raise
+            raise compiling.CompileError(f"NVRTC refused {name}: {error}") from error
+        if state.device_count == 1:
+            return function  # type: ignore[no-any-return]
+        here = library().cuda.runtime
+        loaded = {int(here.getDevice()): function}
 
-        def call(grid: tuple, block: tuple, args: tuple, shared_mem: int = 0, stream: Any = None) -> None:
-            kernel(grid, block, args, shared_mem=shared_mem, **({} if stream is None else {"stream": stream}))
+        def call(grid: tuple, block: tuple, args: Any, shared_mem: int = 0) -> None:
+            index = here.getDevice()
+            found = loaded.get(index)
+            if found is None:
+                found = loaded[index] = kernel.kernel
+            found(grid, block, args, shared_mem)
 
         return call
 

@@ -15,7 +15,7 @@ from engine.backends.cuda import compile as compiling
 from engine.kernels.elementwise import Recorded, recorded_many, type_is_number
 from engine.kernels.form import FormError
 from engine.kernels.trace import Untraceable
-from engine.ops.cuda._launch import built, identifier, map_grid, scalar
+from engine.ops.cuda._launch import built, identifier, map_grid, scalar, usable
 
 CHUNK = 1 << 14  # elements of one tensor that belong together: no launch has fewer blocks than chunks need
 GRADIENT = 1  # its place among the arrays of a tensor: read, not written
@@ -29,7 +29,7 @@ def run(kernel: Callable[..., None], jobs: Sequence[Any], temporaries: int) -> l
 
     jobs: (flat arrays: parameter, gradient, state..., numbers), all on one device.
     """
-    if not compiling.in_use():
+    if not usable("optimizer"):
         return list(jobs)
     kinds: dict[Any, list[Any]] = {}
     left = []

@@ -15,7 +15,7 @@ from engine.backends.cuda import compile as compiling
 from engine.kernels import tables
 from engine.kernels.trace import KNOWN
 from engine.ops import _draw
-from engine.ops.cuda._launch import built, map_grid, scalar
+from engine.ops.cuda._launch import built, map_grid, scalar, usable
 
 
 @functools.lru_cache(64)
@@ -36,7 +36,7 @@ def _launch(name: str, dtype: Any, made: Any, seed: int, first: int, each: int, 
 
 def words(xp: Any, seed: int, first: int, count: int) -> Any:
     """`count` words from block `first` on.  -> (count) uint64."""
-    if not compiling.in_use():
+    if not usable("random"):
         drawn = random.philox(seed, first).random_raw(-(-count // 4) * 4)
         return xp.asarray(drawn[:count])
     return _launch("words", None, xp.empty(count, np.uint64), seed, first, 4)
@@ -45,7 +45,7 @@ def words(xp: Any, seed: int, first: int, count: int) -> Any:
 def uniform(xp: Any, generator: Any, count: int, dtype: Any) -> Any:
     """`_draw.uniform` in one kernel.  -> (count)."""
     dtype = np.dtype(dtype)
-    if not compiling.in_use() or dtype.name not in KNOWN:
+    if not usable("random") or dtype.name not in KNOWN:
         return NotImplemented
     each = 4 if dtype == np.float64 else 8
     seed, first = generator.take(count if each == 4 else (count + 1) // 2)
@@ -55,7 +55,7 @@ def uniform(xp: Any, generator: Any, count: int, dtype: Any) -> Any:
 def kept(xp: Any, generator: Any, shape: Any, p: float, dtype: Any) -> Any:
     """`_draw.kept` in one kernel.  -> (*shape)."""
     dtype = np.dtype(dtype)
-    if not compiling.in_use() or dtype.name not in KNOWN:
+    if not usable("random") or dtype.name not in KNOWN:
         return NotImplemented
     made = xp.empty(shape, dtype)
     seed, first = generator.take((made.size + 1) // 2)

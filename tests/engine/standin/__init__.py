@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 REAL = os.environ.get("REQUIRE_CUDA") == "1"
+KERNELS = os.environ.get("STANDIN_KERNELS") == "1"
 
 
 class Trusted(dict[Any, Any]):
@@ -30,11 +31,18 @@ def _cudnn() -> Any:
 
 
 @contextlib.contextmanager
-def running(real: bool = REAL, checks: bool = False, cudnn: bool = True) -> Iterator[Any]:
-    """The CUDA backend, on the stand-in or (real) on the card that is there.  checks: routes prove themselves at
-    their first use on the stand-in too (`engine/backends/cuda/routes.py`).  cudnn: whether the stand-in has one."""
+def running(
+    real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cudnn: bool = True
+) -> Iterator[Any]:
+    """The CUDA backend, on the stand-in or (real) on the card that is there.
+
+    checks: routes prove themselves at their first use on the stand-in too (`engine/backends/cuda/routes.py`).
+    kernels: the engine's own kernels compute, built by g++ (STANDIN_KERNELS=1, which `make test-cuda` sets), else the
+    plain forms of ops.  cudnn: whether the stand-in has one.
+    """
     from engine import backends
     from engine.backends import cuda
+    from engine.backends.cuda import compile as compiling
     from engine.backends.cuda import runtime
 
     if not real:
@@ -44,6 +52,8 @@ def running(real: bool = REAL, checks: bool = False, cudnn: bool = True) -> Iter
         runtime.use(module.cupy, blas.Cublas(), _cudnn() if cudnn else None)
         if not checks:
             runtime.state.verdicts = Trusted()
+        if not kernels:
+            compiling.use(None)
     backend = cuda.load()
     backends.register(backend)
     try:

@@ -1,7 +1,8 @@
-"""Routes prove themselves at first use: the verdict is kept for card, driver, library and kernels; a wrong one is off."""
+"""Routes prove themselves at first use; the verdict is kept for card, driver, library and kernels."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 import warnings
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import routes
 from engine.backends.cuda.errors import OutOfMemoryError
-from tests.engine import standin
+from tests.engine import shim, standin
+from tests.engine.standin import kernels, machine
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(standin.REAL, reason="keeps verdicts of a stand-in card")]
 
@@ -58,7 +61,7 @@ def test_a_route_checks_itself_once_and_the_verdict_is_kept(checked: Any, tmp_pa
 def test_one_that_differs_is_off_with_one_warning_in_this_process_and_the_next(checked: Any) -> None:
     calls: list[int] = []
     bad = routes.route("bad", check=counting(np.ones(3), np.full(3, 1.1), calls), fallback="the plain form")
-    with pytest.warns(RuntimeWarning, match="routes bad differs .by 0.091. on this GPU .* the plain form computes"):
+    with pytest.warns(RuntimeWarning, match="routes bad differs .0.091. on this GPU .* the plain form computes"):
         assert not bad.on()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -208,3 +211,65 @@ def test_two_threads_check_once(checked: Any) -> None:
     for t in threads:
         t.join()
     assert found == [True] * 4 and len(calls) == 1
+
+
+# --- the engine's own kernels
+
+needs_shim = pytest.mark.skipif(bool(shim.MISSING), reason=shim.MISSING)
+OWN = ("pointwise", "reduction", "softmax", "norm", "loss", "indexing", "random", "optimizer")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The stand-in with own kernels, whose routes prove themselves."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with standin.running(checks=True, kernels=True) as backend:
+        importlib.import_module("engine.ops.cuda")
+        yield backend
+
+
+@needs_shim
+@pytest.mark.parametrize("name", OWN)
+def test_every_family_passes_its_check(name: str, own: Any) -> None:
+    row = routes.measure(routes.ROUTES[name])
+    assert (row["verdict"], row["why"]) == ("ok", "")
+
+
+@needs_shim
+def test_a_device_that_starts_uses_own_kernels_without_being_told(own: Any) -> None:
+    assert routes.active()["softmax"] == "not checked"
+    x = engine.rand(40, 70, device="cuda")
+    before = machine.Machine.launches
+    y = x.softmax(1)
+    assert routes.active()["softmax"] == "on"
+    y = x.softmax(1)
+    between = machine.Machine.launches
+    _ = x.softmax(1)
+    assert machine.Machine.launches == between + 1 and between > before  # one launch, not five of CuPy's
+    np.testing.assert_allclose(y.cpu().numpy(), x.cpu().softmax(1).numpy(), 1e-5)
+
+
+@needs_shim
+@pytest.mark.parametrize("name", OWN)
+def test_a_kernel_that_cannot_be_compiled_leaves_the_work_to_the_fallback(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    class Refusing:
+        def module(self, *args: Any) -> Any:
+            raise compiling.CompileError("error: no such architecture")
+
+    monkeypatch.setattr(kernels, "other", [Refusing()])
+    with standin.running(checks=True, kernels=True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        importlib.import_module("engine.ops.cuda")
+        assert not routes.ROUTES[name].on()
+        assert [f"routes {name} failed" in str(w.message) for w in caught] == [True]
+        caught.clear()
+        x = engine.ones(3, 4, device="cuda", requires_grad=True)
+        engine.manual_seed(3)
+        loss = engine.nn.functional.cross_entropy((x * 2).softmax(1), engine.tensor([0, 1, 3], device="cuda"))
+        loss.backward()
+        assert loss.isfinite() and engine.rand(3, device="cuda").shape == (3,)
+        assert all("failed" in str(w.message) for w in caught) and len(caught) <= len(OWN)
