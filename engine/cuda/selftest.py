@@ -114,7 +114,7 @@ def products_in_16_bits(where: str) -> list[Any]:
     return found
 
 
-@check(1e-4, "cudnn convolution")
+@check(5e-3, "cudnn convolution")
 def convolution(where: str) -> list[Any]:
     """Convolution, grouped and transposed, with gradients."""
     F = engine.nn.functional
@@ -123,7 +123,7 @@ def convolution(where: str) -> list[Any]:
     return first + _with_gradients(lambda a, b: F.conv_transpose2d(a, b, stride=2), x, _real(where, 4, 3, 3, 3, seed=2))
 
 
-@check(1e-5)
+@check(1e-5, "cudnn pooling")
 def pooling(where: str) -> list[Any]:
     """Largest and mean of windows, with gradients."""
     F = engine.nn.functional
@@ -131,7 +131,7 @@ def pooling(where: str) -> list[Any]:
     return _with_gradients(lambda a: F.max_pool2d(a, 2) + F.avg_pool2d(a, 2), x) + [F.adaptive_avg_pool2d(x, 3)]
 
 
-@check(1e-4, "cudnn attention")
+@check(1e-4)
 def attention(where: str) -> list[Any]:
     """Scaled dot product attention, causal, with gradients."""
     q, k, v = (_real(where, 2, 3, 7, 8, seed=i) for i in range(3))
@@ -139,7 +139,19 @@ def attention(where: str) -> list[Any]:
     return _with_gradients(lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v)
 
 
-@check(1e-4, "cudnn rnn")
+@check(2e-2, "cudnn attention")
+def attention_in_16_bits(where: str) -> list[Any]:
+    """The same in float16 and bfloat16, and with a mask."""
+    sdpa, found = engine.nn.functional.scaled_dot_product_attention, []
+    mask = (_real("cpu", 16, 16, seed=7) > -0.5).to(where)
+    for dtype in (engine.float16, engine.bfloat16):
+        q, k, v = (_real(where, 2, 2, 16, 16, dtype=dtype, seed=i) * 0.5 for i in range(3))
+        found += _with_gradients(lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v)
+        found += [sdpa(q, k, v, attn_mask=mask)]
+    return found
+
+
+@check(5e-3, "cudnn rnn")
 def recurrent(where: str) -> list[Any]:
     """LSTM and GRU, with gradients of the input."""
     found = []
@@ -312,8 +324,9 @@ def run(names: list[str] | None = None) -> list[Row]:
     """Every check on the current GPU; what they find is kept.  RuntimeError in one sentence without a GPU."""
     library()
     engine.zeros(1, device="cuda")  # the backend is there
+    importlib.import_module("engine.ops.cudnn")  # registers the routes
     if compiling.in_use():
-        importlib.import_module("engine.ops.cuda")  # registers the routes
+        importlib.import_module("engine.ops.cuda")
     found: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

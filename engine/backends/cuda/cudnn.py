@@ -173,8 +173,8 @@ def _open() -> Any:
         with contextlib.suppress(OSError):
             return ctypes.CDLL(path)
     raise RuntimeError(
-        "cuDNN 9 was not found: pip install 'hubcli[cuda13]' (or cuda12); convolution, pooling, attention and recurrent "
-        "networks compute by products and CuPy until then"
+        "cuDNN 9 was not found: pip install 'hubcli[cuda13]' (or cuda12); convolution, pooling, attention and "
+        "recurrent networks compute by products and CuPy until then"
     )
 
 

@@ -66,10 +66,22 @@ class Attention:
     deterministic: bool
 
 
-def layout(array: Any) -> Layout:
-    """How an array lies."""
-    item = array.itemsize
-    return Layout(tuple(array.shape), tuple(s // item for s in array.strides))
+def layout(array: Any, last: bool = False) -> Layout:
+    """How an array lies; last: it is dense and channels-last.
+
+    Dims of size 1 may have any stride in an array, 0 too; here they have the one that a dense array would.
+    """
+    dims, item = tuple(array.shape), array.itemsize
+    strides = [s // item for s in array.strides]
+    if last:
+        step = 1
+        for d in (1, *range(len(dims) - 1, 1, -1), 0):
+            strides[d], step = step, step * dims[d]
+    else:
+        for d in range(len(dims) - 1, -1, -1):
+            if dims[d] == 1:
+                strides[d] = strides[d + 1] * dims[d + 1] if d + 1 < len(dims) else 1
+    return Layout(dims, tuple(strides))
 
 
 def describe(frontend: Any, handle: Any, problem: Convolution | Attention) -> Any:

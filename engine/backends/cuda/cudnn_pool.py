@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.backends.cuda.cudnn import Cudnn, ints
 from engine.backends.cuda.cudnn_graph import layout
+from engine.layouts import is_channels_last
 
 __all__ = ["AVERAGE", "AVERAGE_INSIDE", "MAX", "backward", "forward"]
 
@@ -31,7 +32,7 @@ def _pool(cudnn: Cudnn, mode: int, kernel: Any, stride: Any, padding: Any) -> It
 
 
 def _tensor(cudnn: Cudnn, array: Any) -> Any:
-    how = layout(array)
+    how = layout(array, is_channels_last(array))
     return cudnn.tensor(array.dtype.name, how.dims, how.strides)
 
 

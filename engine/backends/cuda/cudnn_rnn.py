@@ -125,7 +125,9 @@ class Plan:
             for cell in range(n.layers * n.directions):
                 inputs = n.inputs if cell < n.directions else n.out * n.directions
                 asked = [ask(cell, number) for number in range(2 * gates)]
-                parts = [(at, count, n.hidden * (inputs if i < gates else n.out)) for i, (at, count, *_) in enumerate(asked)]
+                parts = [
+                    (at, count, n.hidden * (inputs if i < gates else n.out)) for i, (at, count, *_) in enumerate(asked)
+                ]
                 if n.biases:
                     parts += [(at, count, n.hidden) for *_, at, count in asked]
                 if n.projected:
@@ -228,5 +230,3 @@ def plan_of(cudnn: Cudnn, network: Network) -> Plan:
     """The plan of a network, made or kept."""
     found: Plan = cudnn.plan(network, lambda: Plan(cudnn, network))
     return found
-
-

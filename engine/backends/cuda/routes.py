@@ -15,9 +15,9 @@
 Note [Verdicts]
 The first `on()` of a route on a GPU looks for a verdict in a file of the user's cache folder; without one it runs the
 route's check and keeps what it found.  The file is named by a digest of `identity()`: the card and its uuid, the
-driver, CuPy and its CUDA, and the sources of the engine's kernels; another driver or engine finds none, and all is
-checked anew.  The self-test (`engine.cuda.selftest`) writes the same file.  A route that differs or fails is off, with
-one warning, in this process and in later ones that read the file; its fallback serves.
+driver, CuPy and its CUDA, cuDNN, and the sources of the engine's kernels; another driver or engine finds none, and all
+is checked anew.  The self-test (`engine.cuda.selftest`) writes the same file.  A route that differs or fails is off,
+with one warning, in this process and in later ones that read the file; its fallback serves.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends import cudnn
 from engine.backends.cuda import runtime
 from engine.backends.cuda.errors import OutOfMemoryError
 from engine.version import engine_version
@@ -210,7 +211,7 @@ def digest() -> str:
     """Of the sources that make the engine's kernels and call the libraries."""
     root = Path(__file__).parents[2]
     found = hashlib.sha256()
-    for folder in ("kernels", "ops/cuda", "backends/cuda"):
+    for folder in ("kernels", "ops/cuda", "ops/cudnn", "backends/cuda"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in (".py", ".cuh", ".h"):
                 found.update(path.name.encode() + path.read_bytes())
@@ -229,6 +230,7 @@ def identity() -> dict[str, str]:
         "driver": _version(calls.driverGetVersion()),
         "cuda": _version(calls.runtimeGetVersion()),
         "cupy": str(here.__version__),
+        "cudnn": str(cudnn.version()),
         "engine": engine_version,
         "kernels": digest(),
     }

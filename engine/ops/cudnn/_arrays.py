@@ -45,6 +45,17 @@ def guarded(route: Route, compute: Callable[..., Any], *args: Any, **kwargs: Any
     return NotImplemented if found is None else found
 
 
+def there() -> bool:
+    """Whether cuDNN's C functions can be called."""
+    return library.used() is not None
+
+
+def graphs_there() -> bool:
+    """Whether cuDNN and its frontend, which makes graphs, are there."""
+    cudnn = library.used()
+    return cudnn is not None and cudnn.frontend is not None
+
+
 def on(route: Route) -> bool:
-    """Whether cuDNN is there and the route is good."""
-    return library.used() is not None and route.on()
+    """Whether what a route needs is there, and it is good."""
+    return route.ready() and route.on()

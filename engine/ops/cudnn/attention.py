@@ -17,7 +17,7 @@ from engine.backends.cuda import cudnn as library
 from engine.backends.cuda import cudnn_graph as graphs
 from engine.backends.cuda import routes
 from engine.dispatch import OPS, kernel
-from engine.ops.cudnn._arrays import dense, guarded, on
+from engine.ops.cudnn._arrays import dense, graphs_there, guarded, on
 from engine.ops.nn import fused_attention
 from engine.ops.nn.attention import lain
 
@@ -46,20 +46,19 @@ def _check(xp: Any) -> Any:
         yield found[0].astype("float32"), wanted[0]
         if hidden is None:
             yield found[1], wanted[1].astype(np.float32)
-        back = OPS["fused_attention_backward"].kernel(
-            np, g.astype(np.float32), *wide, *wanted, hidden, causal, 0.25
-        )
+        back = OPS["fused_attention_backward"].kernel(np, g.astype(np.float32), *wide, *wanted, hidden, causal, 0.25)
         ours = _backward(xp, xp.asarray(np.ascontiguousarray(g)), a, b, c, *found, m, causal, 0.25)
         yield from ((f.astype("float32"), w.astype(np.float32)) for f, w in zip(ours, back))
 
 
-ROUTE = routes.route("cudnn attention", check=_check, fallback="products and softmax", tolerance=1e-2)
+ROUTE = routes.route(
+    "cudnn attention", check=_check, fallback="products and softmax", tolerance=1e-2, ready=graphs_there
+)
 
 
 def available() -> bool:
     """Whether attention goes to cuDNN now."""
-    cudnn = library.used()
-    return cudnn is not None and cudnn.frontend is not None and on(ROUTE)
+    return on(ROUTE)
 
 
 def _heads(array: Any) -> Any:

@@ -14,7 +14,7 @@ from engine.backends.cuda import cudnn as library
 from engine.backends.cuda import cudnn_pool, routes
 from engine.dispatch import OPS, kernel
 from engine.layouts import empty_in_format, is_channels_last
-from engine.ops.cudnn._arrays import FORMATS, dense, guarded, on, served
+from engine.ops.cudnn._arrays import FORMATS, dense, guarded, on, served, there
 from engine.ops.nn import _conv, pooling
 
 
@@ -23,7 +23,7 @@ def _check(xp: Any) -> Any:
     x = np.random.default_rng(3).integers(-2, 3, (2, 3, 7, 6)).astype(np.float32)
     x[1, 2, 3, 3] = np.nan
     window = (3, 2), (2, 2), (1, 0)
-    y = pooling.max_pool2d_values(np, x, *window, (1, 1), False)
+    y = OPS["max_pool2d_values"].kernel(np, x, *window, (1, 1), False)
     g = np.random.default_rng(4).standard_normal(y.shape).astype(np.float32)
     a, b = xp.asarray(x), xp.asarray(g)
     found = _forward(xp, cudnn_pool.MAX, a, *window)
@@ -38,7 +38,7 @@ def _check(xp: Any) -> Any:
         yield _backward(xp, mode, b, a, found, *window), plain
 
 
-ROUTE = routes.route("cudnn pooling", check=_check, fallback="CuPy", tolerance=1e-5)
+ROUTE = routes.route("cudnn pooling", check=_check, fallback="CuPy", tolerance=1e-5, ready=there)
 
 
 def _out(size: Any, kernel_size: Any, stride: Any, padding: Any) -> tuple[int, ...]:

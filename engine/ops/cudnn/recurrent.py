@@ -10,7 +10,7 @@ from engine.backends import cudnn as settings
 from engine.backends.cuda import cudnn as library
 from engine.backends.cuda import cudnn_rnn, routes
 from engine.dispatch import OPS, kernel
-from engine.ops.cudnn._arrays import dense, guarded, on, served
+from engine.ops.cudnn._arrays import dense, guarded, on, served, there
 from engine.ops.nn import recurrent
 from engine.ops.nn.recurrent import Form
 
@@ -40,7 +40,7 @@ def _check(xp: Any) -> Any:
         yield from ((f, w) for f, w in zip(found, wanted) if w.size)
 
 
-ROUTE = routes.route("cudnn recurrent", check=_check, fallback="step by step", tolerance=5e-3)
+ROUTE = routes.route("cudnn rnn", check=_check, fallback="step by step", tolerance=5e-3, ready=there)
 
 
 def available() -> bool:

@@ -51,9 +51,7 @@ def _twin(query, key, value, mask, causal, scale):
 
 def _gradients(grad0, query, key, value, mask, result0, result1, needs, causal, scale):
     del needs
-    return fused_attention_backward(
-        grad0, query, key, value, result0.detach(), result1.detach(), mask, causal, scale
-    )
+    return fused_attention_backward(grad0, query, key, value, result0.detach(), result1.detach(), mask, causal, scale)
 
 
 @op(

@@ -7,7 +7,7 @@ one vector: of each layer and direction the input weight, the hidden weight, bot
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.dispatch import autocast, joint_derivative, op, samples
 from engine.grad_mode import mode
@@ -145,7 +145,7 @@ def recurrent_backward(
         below = 0
         for d in range(count):
             k = layer * count + d
-            of = begin, (w, u, b, _, p), rows, _, _ = kept[k]
+            of = begin, (w, _, b, _, p), rows, _, _ = kept[k]
             share = xp.ascontiguousarray(g[:, d * width : (d + 1) * width])
             of_gates, of_h[k], of_c[k], of_u, of_bias, of_p = _one_back(
                 xp, form, k, of, share, gh, gc, h, c, batch_sizes

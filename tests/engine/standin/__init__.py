@@ -31,9 +31,7 @@ def _cudnn() -> Any:
 
 
 @contextlib.contextmanager
-def running(
-    real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cudnn: bool = True
-) -> Iterator[Any]:
+def running(real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cudnn: bool = True) -> Iterator[Any]:
     """The CUDA backend, on the stand-in or (real) on the card that is there.
 
     checks: routes prove themselves at their first use on the stand-in too (`engine/backends/cuda/routes.py`).

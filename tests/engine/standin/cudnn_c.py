@@ -91,9 +91,11 @@ class Library:
         if function is None:
             kind = name.removeprefix("cudnnCreate").removeprefix("cudnnDestroy").removesuffix("Descriptor")
             if name.startswith("cudnnCreate"):
+
                 def function(out: Any) -> int:
                     return _made(kind, out)
             else:
+
                 def function(number: int) -> int:
                     _of(kind, number)
                     del things[number]

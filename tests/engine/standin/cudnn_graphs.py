@@ -85,8 +85,8 @@ class tensor:
         self.stride = [int(n) for n in value]
         return self
 
-    def set_data_type(self, value: data_type) -> tensor:
-        self.type = value
+    def set_data_type(self, data_type: Any) -> tensor:
+        self.type = data_type
         return self
 
     def get_dim(self) -> list[int]:
@@ -275,12 +275,13 @@ calls: list[str] = []  # what was executed
 def done(work: Callable[[], None], reads: list[Memory], writes: list[Memory], workspace: int, size: int) -> None:
     """Do work of the current stream, now or at the launches of a graph; its workspace is scribbled on."""
     read, written = [m.chunk for m in reads], [m.chunk for m in writes]
+    scratch = np.zeros(0, np.uint8)
+    if size:
+        memory = memory_at(workspace)
+        scratch = memory.chunk.raw[workspace - memory.ptr :][:size]
 
     def now() -> None:
-        if size:
-            memory = memory_at(workspace)
-            start = workspace - memory.ptr
-            memory.chunk.raw[start : start + size] = 0xAB
+        scratch[:] = 0xAB
         with np.errstate(all="ignore"):
             work()
 
@@ -352,6 +353,8 @@ def _bias(about: dict[str, Any], outputs: list[tensor]) -> None:
         raise ValueError(f"a bias of {about['bias'].dim}")
     if not outputs[0].dim:
         outputs[0].set_dim(wanted)
+    if outputs[0].dim != wanted:
+        raise ValueError(f"the output is {outputs[0].dim}, not {wanted}")
 
 
 def _attention(about: dict[str, Any], outputs: list[tensor]) -> None:

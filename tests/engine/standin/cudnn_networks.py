@@ -228,9 +228,7 @@ def forward(call: Call, mode: int, x: int, y: int, h: Any, hy: Any, c: Any, cy: 
     return 0
 
 
-def backward_data(
-    call: Call, y: int, dy: int, dx: int, h: Any, dhy: Any, dhx: Any, c: Any, dcy: Any, dcx: Any
-) -> int:
+def backward_data(call: Call, y: int, dy: int, dx: int, h: Any, dhy: Any, dhx: Any, c: Any, dcy: Any, dcx: Any) -> int:
     """cudnnRNNBackwardData_v8.  The input it needs was kept in the reserve by the forward; here it is looked up."""
     n = call.network
     width = n.out * n.directions
