@@ -363,14 +363,21 @@ class DeviceMemory:
     @contextlib.contextmanager
     def private(self, pool: Any, held: list[Any]) -> Iterator[None]:
         """A context in which this thread allocates from a pool of its own; `held` gets what must live as long."""
-        before = getattr(self.own, "pool", None), getattr(self.own, "held", []), getattr(self.own, "spaces", None)
+        names = "pool", "held", "spaces", "drawn"
+        before = [getattr(self.own, name, None) for name in names]
         spaces: dict[Any, Any] = {}
         held.append(spaces)
-        self.own.pool, self.own.held, self.own.spaces = pool, held, spaces
+        self.own.pool, self.own.held, self.own.spaces, self.own.drawn = pool, held, spaces, {}
         try:
             yield
         finally:
-            self.own.pool, self.own.held, self.own.spaces = before
+            for name, value in zip(names, before):
+                setattr(self.own, name, value)
+
+    def drawn(self) -> dict[Any, list[Any]]:
+        """By generator what the graph that is captured draws: (its seed and first block in memory, blocks)."""
+        found = getattr(self.own, "drawn", None)
+        return {} if found is None else found
 
     def workspaces(self) -> dict[Any, Any]:
         """Workspaces of libraries by whatever names them; those of a graph that is captured are the graph's own."""
@@ -379,7 +386,9 @@ class DeviceMemory:
 
     def hold(self, array: Any) -> None:
         """Keep an array as long as the pool of the graph that is being captured."""
-        getattr(self.own, "held", []).append(array)
+        held = getattr(self.own, "held", None)
+        if held is not None:
+            held.append(array)
 
     def statistics(self, index: int | None = None) -> dict[str, int]:
         """torch's names of what is known, in bytes and calls."""
