@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from engine import dtypes
+from engine import backends, dtypes
 from engine.autograd.graph import Node
 from engine.dispatch.arguments import Arguments, checked, kind
 from engine.tensor import Tensor
@@ -490,16 +490,20 @@ def composite(
     names: Sequence[str] = (),
     several: tuple[tuple[int, int], ...] = (),
     form: str = "",
+    arrays: bool = False,
 ) -> Callable[[Any], Any]:
     """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
 
-    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.
+    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.  arrays:
+    it computes with arrays, too, so that the GPU of its operands must be the current one.
     """
 
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
         function = checked(function, several, form)
+        if arrays:
+            function = backends.follows(function)
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)

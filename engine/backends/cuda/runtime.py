@@ -40,11 +40,11 @@ class State:
     forked = False
     device_count = 0
     hooked = False
-    blas: Any = None  # the stand-in's cuBLAS
+    blas: Any = None  # the stand-in's cublasLt
     cudnn: Any = None  # and its cuDNN
+    products: Any = None  # `blaslt.Blas`; None before the first product, False without the library
 
     def __init__(self) -> None:
-        self.off: set[str] = set()  # routes whose numbers were found to differ
         self.verdicts: dict[tuple[str, int], bool] = {}  # by (route, device): `routes.py`
         self.read: dict[Any, bool] = {}  # devices whose kept verdicts are among them
 
@@ -171,7 +171,7 @@ def _writable_cache() -> None:
 
 def _start(module: Any) -> Any:
     state.library = module
-    state.verdicts, state.read = {}, {}
+    state.verdicts, state.read, state.products = {}, {}, None
     state.device_count = int(module.cuda.runtime.getDeviceCount())
     memory.begin(module)
     compiling.use(DeviceBuilder())
@@ -317,11 +317,13 @@ class DeviceMemory:
     def __init__(self) -> None:
         self.counters: dict[int, Counters] = {}
         self.own = threading.local()
+        self.spaces: dict[Any, Any] = {}
         self.collectors: list[Callable[[], object]] = []  # called before memory is given up for lost
 
     def begin(self, module: Any) -> None:
         """Take over the allocations of a library."""
         self.counters.clear()
+        self.spaces.clear()
         self.pool = module.get_default_memory_pool()
         module.cuda.set_allocator(self.allocate)
 
@@ -362,16 +364,32 @@ class DeviceMemory:
     @contextlib.contextmanager
     def private(self, pool: Any, held: list[Any]) -> Iterator[None]:
         """A context in which this thread allocates from a pool of its own; `held` gets what must live as long."""
-        before = getattr(self.own, "pool", None), getattr(self.own, "held", [])
-        self.own.pool, self.own.held = pool, held
+        names = "pool", "held", "spaces", "drawn"
+        before = [getattr(self.own, name, None) for name in names]
+        spaces: dict[Any, Any] = {}
+        held.append(spaces)
+        self.own.pool, self.own.held, self.own.spaces, self.own.drawn = pool, held, spaces, {}
         try:
             yield
         finally:
-            self.own.pool, self.own.held = before
+            for name, value in zip(names, before):
+                setattr(self.own, name, value)
+
+    def drawn(self) -> dict[Any, list[Any]]:
+        """By generator what the graph that is captured draws: (its seed and first block in memory, blocks)."""
+        found = getattr(self.own, "drawn", None)
+        return {} if found is None else found
+
+    def workspaces(self) -> dict[Any, Any]:
+        """Workspaces of libraries by whatever names them; those of a graph that is captured are the graph's own."""
+        own = getattr(self.own, "spaces", None)
+        return self.spaces if own is None else own
 
     def hold(self, array: Any) -> None:
         """Keep an array as long as the pool of the graph that is being captured."""
-        getattr(self.own, "held", []).append(array)
+        held = getattr(self.own, "held", None)
+        if held is not None:
+            held.append(array)
 
     def statistics(self, index: int | None = None) -> dict[str, int]:
         """torch's names of what is known, in bytes and calls."""

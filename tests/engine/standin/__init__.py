@@ -47,7 +47,7 @@ def running(real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cu
         from tests.engine.standin import blas, machine, module
 
         machine.reset()
-        runtime.use(module.cupy, blas.Cublas(), _cudnn() if cudnn else None)
+        runtime.use(module.cupy, blas.Standin(), _cudnn() if cudnn else None)
         if not checks:
             runtime.state.verdicts = Trusted()
         if not kernels:

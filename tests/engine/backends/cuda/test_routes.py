@@ -229,7 +229,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @needs_shim
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [*OWN, "cublasLt"])
 def test_every_family_passes_its_check(name: str, own: Any) -> None:
     row = routes.measure(routes.ROUTES[name])
     assert (row["verdict"], row["why"]) == ("ok", "")
