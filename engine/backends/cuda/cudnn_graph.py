@@ -160,6 +160,7 @@ class Plan:
 
     def __init__(self, cudnn: Cudnn, problem: Convolution | Attention, pack: dict[int, int]) -> None:
         fe, handle = cudnn.frontend, cudnn.handle()
+        self.index = -1
         try:
             self.graph = graph = describe(fe, handle, problem)
             graph.build_operation_graph()
@@ -167,16 +168,18 @@ class Plan:
             if isinstance(problem, Convolution):
                 graph.deselect_numeric_notes([getattr(fe.numerical_note, n) for n in _notes(problem)])
             graph.check_support()
-        except (fe.cudnnGraphNotSupportedError, ValueError) as error:
+            if settings.benchmark and isinstance(problem, Convolution) and not runtime.capturing():
+                graph.build_plans(fe.build_plan_policy.ALL)
+                self.index = _fastest(cudnn, graph, pack, handle)
+                self.size = int(graph.get_workspace_size_plan_at_index(self.index))
+            else:
+                graph.build_plans(fe.build_plan_policy.HEURISTICS_CHOICE)
+                self.size = int(graph.get_workspace_size())
+        except (fe.cudnnGraphNotSupportedError, ValueError, RuntimeError) as error:
+            # what has no engine is refused in several ways, and nothing has been computed yet
+            if "out of memory" in str(error).lower():
+                raise
             raise Unsupported(str(error)) from None
-        self.index = -1
-        if settings.benchmark and isinstance(problem, Convolution) and not runtime.capturing():
-            graph.build_plans(fe.build_plan_policy.ALL)
-            self.index = _fastest(cudnn, graph, pack, handle)
-            self.size = int(graph.get_workspace_size_plan_at_index(self.index))
-        else:
-            graph.build_plans(fe.build_plan_policy.HEURISTICS_CHOICE)
-            self.size = int(graph.get_workspace_size())
 
     def execute(self, cudnn: Cudnn, pack: dict[int, int]) -> None:
         """Run on the current stream; pack: the address of every tensor by uid."""
