@@ -138,7 +138,7 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
         elif target.category < dtypes.FLOATING:
             result[i] = np.array(a).astype(np_target)[()]
         else:
-            result[i] = np.array(a, np_target)
+            result[i] = np.array(a, np_target)[()]  # CuPy takes numpy's scalars, not its arrays
     return result, flags
 
 
