@@ -51,7 +51,7 @@ class CUDAGraph:
         self._pool: Any = None
         self._inside: Any = None
         self._held: list[Any] = []
-        self._drawn: dict[Any, list[Any]] = {}  # generators, with what a replay takes of each
+        self._recording: Any = None  # `runtime.Recording`
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Record from here on what the current stream is given.  RuntimeError on the default stream."""
@@ -69,7 +69,7 @@ class CUDAGraph:
         self._held = []
         self._inside = runtime().memory.private(self._pool, self._held)
         self._inside.__enter__()
-        self._drawn = runtime().memory.drawn()
+        self._recording = runtime().memory.recording()
         try:
             here.begin_capture()
         except BaseException:
@@ -90,7 +90,15 @@ class CUDAGraph:
         """Launch the recorded work on the current stream."""
         if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        for generator, (state, blocks) in self._drawn.items():
+        undo: list[Callable[[], None]] = []
+        try:
+            for step in self._recording.before:
+                undo.append(step())
+        except BaseException:
+            for back in reversed(undo):
+                back()
+            raise
+        for generator, (state, blocks) in self._recording.drawn.items():
             seed, first = generator.take(blocks * 4)
             state[:1], state[1:] = np.uint64(seed), np.uint64(first)
         self._graph.launch()
@@ -98,7 +106,7 @@ class CUDAGraph:
     def reset(self) -> None:
         """Forget what was recorded, and its memory."""
         self._graph = self._pool = None
-        self._held, self._drawn = [], {}
+        self._held, self._recording = [], None
 
     def pool(self) -> Any:
         """The pool of the graph's memory, for `graph(..., pool=...)` of another."""

@@ -22,7 +22,6 @@ with one warning, in this process and in later ones that read the file; its fall
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -30,7 +29,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +139,7 @@ def measure(one: Route) -> dict[str, Any]:
     error, why, verdict = 0.0, "", "ok"
     began = time.perf_counter()
     try:
-        with _aside(), np.errstate(all="ignore"):
+        with runtime.aside(), np.errstate(all="ignore"):
             for found, wanted in one.check(runtime.library()):
                 error = max(error, difference(found, wanted))
     except OutOfMemoryError as failure:
@@ -152,19 +151,6 @@ def measure(one: Route) -> dict[str, Any]:
         verdict = "differs"
     milliseconds = round((time.perf_counter() - began) * 1000, 2)
     return {"verdict": verdict, "error": error, "ms": milliseconds, "why": why}
-
-
-@contextlib.contextmanager
-def _aside() -> Iterator[None]:
-    """A stream and memory apart from what the caller does: the current stream may be recording a graph, in which
-    nothing may wait, and whose pool is not for others."""
-    if not runtime.capturing():
-        yield
-        return
-    module = runtime.library()
-    with runtime.memory.private(None, []), module.cuda.Stream(non_blocking=True) as stream:
-        yield
-        stream.synchronize()
 
 
 def _warn(names: list[str], what: str) -> None:

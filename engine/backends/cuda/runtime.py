@@ -311,6 +311,17 @@ class Counters:
         self.allocations = self.bytes = self.peak = self.peak_held = self.failures = 0
 
 
+class Recording:
+    """What a graph has beside its kernels: workspaces of libraries; by generator what it draws (its seed and first
+    block in memory, blocks); what the host does before each replay."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[Any, Any] = {}
+        self.drawn: dict[Any, list[Any]] = {}
+        self.before: list[Callable[[], Callable[[], None]]] = []  # each returns what undoes it
+        self.steps: list[tuple[int, Callable[[tuple], None]]] = []  # of the optimizer that is recorded just now
+
+
 class DeviceMemory:
     """The allocator of CuPy's arrays: its pool, or that of the graph being captured; counts; torch's sentence."""
 
@@ -364,26 +375,22 @@ class DeviceMemory:
     @contextlib.contextmanager
     def private(self, pool: Any, held: list[Any]) -> Iterator[None]:
         """A context in which this thread allocates from a pool of its own; `held` gets what must live as long."""
-        names = "pool", "held", "spaces", "drawn"
-        before = [getattr(self.own, name, None) for name in names]
-        spaces: dict[Any, Any] = {}
-        held.append(spaces)
-        self.own.pool, self.own.held, self.own.spaces, self.own.drawn = pool, held, spaces, {}
+        before = [getattr(self.own, name, None) for name in ("pool", "held", "recording")]
+        self.own.pool, self.own.held, self.own.recording = pool, held, Recording()
+        held.append(self.own.recording)
         try:
             yield
         finally:
-            for name, value in zip(names, before):
-                setattr(self.own, name, value)
+            self.own.pool, self.own.held, self.own.recording = before
 
-    def drawn(self) -> dict[Any, list[Any]]:
-        """By generator what the graph that is captured draws: (its seed and first block in memory, blocks)."""
-        found = getattr(self.own, "drawn", None)
-        return {} if found is None else found
+    def recording(self) -> Recording | None:
+        """What belongs to the graph that this thread captures; None outside of a capture."""
+        return getattr(self.own, "recording", None)
 
     def workspaces(self) -> dict[Any, Any]:
         """Workspaces of libraries by whatever names them; those of a graph that is captured are the graph's own."""
-        own = getattr(self.own, "spaces", None)
-        return self.spaces if own is None else own
+        own = self.recording()
+        return self.spaces if own is None else own.spaces
 
     def hold(self, array: Any) -> None:
         """Keep an array as long as the pool of the graph that is being captured."""
@@ -473,6 +480,27 @@ def to_host(array: Any, non_blocking: bool = False) -> np.ndarray:
         return made if order is None else made.transpose(_inverse(order))
 
 
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Outside of the graph that the current stream may be recording: a stream that may be waited for, and memory that
+    is not the graph's.  Its work is done at the end of the block."""
+    if not capturing():
+        yield
+        return
+    with memory.private(None, []), library().cuda.Stream(non_blocking=True) as stream:
+        memory.own.recording = None
+        yield
+        stream.synchronize()
+
+
+def constant(array: np.ndarray) -> Any:
+    """A copy of a host array on the current GPU, also while a graph is captured: not by the graph, kept with it."""
+    with aside():
+        made = library().asarray(array)
+    memory.hold(made)
+    return made
+
+
 def memory_after(array: Any) -> None:
     """Keep an array until the current stream's work of now is done."""
     record_stream(array, library().cuda.get_current_stream())
@@ -533,6 +561,10 @@ def release_recorded() -> None:
 
 
 memory.collectors.append(release_recorded)
+
+
+class StaleGraph(RuntimeError):
+    """A captured graph cannot do the step to come; nothing has been done."""
 
 
 class CaptureError(RuntimeError):

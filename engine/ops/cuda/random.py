@@ -37,11 +37,13 @@ def _launch(
     """Fill `made`, `each` elements a block, with `count` words of the generator."""
     wide = made.size + (1 << 24) >= 2**31
     blocks = -(-made.size // each)
-    if runtime.capturing():
-        drawn = runtime.memory.drawn()
+    recording = runtime.memory.recording()
+    if recording is not None:
+        drawn = recording.drawn
         kept = drawn.get(generator)
         if kept is None:
-            kept = drawn[generator] = [xp.empty(2, np.uint64), 0]
+            # not of the graph's memory, which its earlier kernels may write
+            kept = drawn[generator] = [runtime.constant(np.zeros(2, np.uint64)), 0]
         state, seed, first = [kept[0]], 0, kept[1]
         kept[1] -= -count // 4
     else:
