@@ -27,8 +27,10 @@ test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-51
 	$(BIN)/python scripts/processors.py $(VARIANTS)
 
 test-cuda: $(VENV)/.cudatest  ## CUDA without a GPU: a stand-in machine, CuPy's real names, every kernel compiled
-	REQUIRE_CUPY=1 $(BIN)/python -m pytest tests/engine/cuda tests/engine/backends/cuda tests/engine/amp tests/engine/ops/test_cudnn.py -n auto --dist worksteal -rs -m "not slow"
+	$(BIN)/python -m tests.engine.standin.prepare
+	REQUIRE_CUPY=1 STANDIN_KERNELS=1 $(BIN)/python -m pytest tests/engine/cuda tests/engine/backends/cuda tests/engine/amp tests/engine/ops/test_cudnn.py -n auto --dist worksteal -rs -m "not slow"
 	$(BIN)/python -m pytest tests/engine/backends/cuda/test_everything.py tests/engine/ops/test_cudnn.py -n0 -s -k "every or count"
+	$(BIN)/python -m benchmarks.cuda_host
 	$(BIN)/python -m benchmarks.gpu --stale
 
 check: lint types test  ## everything a change must pass

@@ -70,13 +70,15 @@ class ArrayModule:
 
     def product(self, a: Any, b: Any) -> Any:
         """a @ b by cublasLt; None where that does not serve."""
+        if a.ndim > 1 and b.ndim > 1:
+            return blaslt.matmul(self, a, b) if blaslt.serves(a, b) else None
         if a.ndim == 2 and b.ndim == 1 and blaslt.serves(a, column := b[:, None]):
             return blaslt.matmul(self, a, column)[:, 0]
         if a.ndim == b.ndim == 1 and blaslt.serves(row := a[None], column := b[:, None]):
             return blaslt.matmul(self, row, column)[0, 0]
         if a.ndim == 1 and b.ndim == 2 and blaslt.serves(row := a[None], b):
             return blaslt.matmul(self, row, b)[0]
-        return blaslt.matmul(self, a, b) if blaslt.serves(a, b) else None
+        return None
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """cupy.matmul; by cublasLt, where that serves."""

@@ -233,10 +233,23 @@ def file() -> Path:
     return Path(folder) / "engine" / "cuda" / f"verdict-{name}.json"
 
 
+def last() -> dict[str, Any]:
+    """The verdict written last for whatever GPU, without starting CUDA; {} without one."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "engine" / "cuda"
+    try:
+        return _parsed(max(folder.glob("verdict-*.json"), key=lambda path: path.stat().st_mtime))
+    except (OSError, ValueError):  # none
+        return {}
+
+
 def kept() -> dict[str, Any]:
     """The verdict kept for the current GPU: {"for": identity, "routes": {name: row}, ...}; {} without one."""
+    return _parsed(file())
+
+
+def _parsed(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file().read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     rows = found.get("routes") if isinstance(found, dict) else None

@@ -69,6 +69,7 @@ def test_check_cuda_without_a_gpu_is_one_sentence() -> None:
 
 @pytest.mark.cuda
 def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends.cuda import routes
     from engine.cuda import selftest
     from tests.engine import standin
 
@@ -77,6 +78,11 @@ def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with standin.running():
         made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env", "--check", "cuda"]).stdout)
         assert [row["verdict"] for row in made["check"]["rows"]] == ["ok", "ok"]
+        assert made["gpu"]["routes"] == {}
+        routes.keep({"softmax": {"verdict": "ok", "error": 0.0}, "norm": {"verdict": "differs", "error": 1.0}})
+        made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)
+        assert made["gpu"]["routes"] == {"norm": "off", "softmax": "on"} and "cublas" in made["gpu"]["libraries"]
+        assert "norm off, softmax on" in CliRunner().invoke(cli.hub, ["env"]).stdout
         assert "check.copies" in CliRunner().invoke(cli.hub, ["env", "--check", "cuda"]).stdout
 
         def broken(where: str) -> list:
