@@ -81,7 +81,8 @@ def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert made["gpu"]["routes"] == {}
         routes.keep({"softmax": {"verdict": "ok", "error": 0.0}, "norm": {"verdict": "differs", "error": 1.0}})
         made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)
-        assert made["gpu"]["routes"] == {"norm": "off", "softmax": "on"} and "cublas" in made["gpu"]["libraries"]
+        assert made["gpu"]["routes"] == {"cudnn pooling": "on", "norm": "off", "softmax": "on"}
+        assert "cublas" in made["gpu"]["libraries"]
         assert "norm off, softmax on" in CliRunner().invoke(cli.hub, ["env"]).stdout
         assert "check.copies" in CliRunner().invoke(cli.hub, ["env", "--check", "cuda"]).stdout
 
