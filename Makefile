@@ -27,8 +27,10 @@ test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-51
 	$(BIN)/python scripts/processors.py $(VARIANTS)
 
 test-cuda: $(VENV)/.cudatest  ## CUDA without a GPU: a stand-in machine, CuPy's real names, every kernel compiled
-	REQUIRE_CUPY=1 $(BIN)/python -m pytest tests/engine/cuda tests/engine/backends/cuda tests/engine/amp -n auto --dist worksteal -rs -m "not slow"
-	$(BIN)/python -m pytest tests/engine/backends/cuda/test_everything.py -n0 -s -k "every"
+	$(BIN)/python -m tests.engine.standin.prepare
+	REQUIRE_CUPY=1 STANDIN_KERNELS=1 $(BIN)/python -m pytest tests/engine/cuda tests/engine/backends/cuda tests/engine/amp tests/engine/ops/test_cudnn.py -n auto --dist worksteal -rs -m "not slow"
+	$(BIN)/python -m pytest tests/engine/backends/cuda/test_everything.py tests/engine/ops/test_cudnn.py -n0 -s -k "every or count"
+	$(BIN)/python -m benchmarks.cuda_host
 	$(BIN)/python -m benchmarks.gpu --stale
 
 check: lint types test  ## everything a change must pass
@@ -36,6 +38,11 @@ check: lint types test  ## everything a change must pass
 lint: $(STAMP)  ## rules and format; `ruff format .` puts the latter right
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet . || { echo "not formatted: run \`$(BIN)/ruff format .\`" >&2; exit 1; }
+
+$(VENV)/.cudatest: $(STAMP)  # and cuDNN's headers and names; what it depends on is for a GPU and 400 MB
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cudatest]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "nvidia-cudnn-jit-cu13>=9.10,<10"
+	touch $@
 
 $(VENV)/.%: $(STAMP)  # an extra of pyproject.toml, which only its target needs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"

@@ -13,7 +13,6 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
-from engine import backends as _backends  # noqa: E402
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import dtypes as _dtypes  # noqa: E402
 from engine import ops  # noqa: E402, F401
@@ -128,12 +127,6 @@ def _sparse_rows(*args: object) -> object:
     return sparse.rows(*args)  # type: ignore[arg-type]
 
 
-def _apply_verdict() -> None:
-    from engine.cuda import selftest
-
-    selftest.apply_verdict()
-
-
 def _from_sparse(name: str) -> object:
     """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
 
@@ -151,7 +144,6 @@ def _from_sparse(name: str) -> object:
 _storage.registered.share = _share
 _dispatch.providers["sparse_rows"] = _sparse_rows
 _graph.registered.saved_hooks = _saved_hooks
-_backends.after_start.append(_apply_verdict)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)

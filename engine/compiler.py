@@ -1,4 +1,5 @@
-"""torch.compiler's names: `compile` makes inference plans of modules; the decorators return what they are given."""
+"""torch.compiler's names: `compile` makes inference plans of modules and, on a GPU, graphs of steps; the decorators
+return what they are given."""
 
 from __future__ import annotations
 
@@ -18,14 +19,22 @@ def compile(
     """A Module with plans for inference (`engine/plan`); a function itself; without a model, a decorator.
 
     In training and with gradients the result behaves as the module.  verify: compare every new plan with the module.
+    mode="reduce-overhead" (or "max-autotune") of a function whose Tensors are on a GPU: its calls become replays of a
+    captured graph, forward, backward and optimizer together (`engine/cuda/capture.py`); on the CPU it is itself.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html
     """
     if model is None:
-        return lambda function: compile(function, disable=disable, verify=verify)
+        return lambda function: compile(function, mode=mode, disable=disable, verify=verify)
     from engine.nn import Module
 
-    if disable or not isinstance(model, Module):
+    if disable:
         return model
+    if not isinstance(model, Module):
+        if mode not in ("reduce-overhead", "max-autotune"):
+            return model
+        from engine.cuda.capture import CapturedStep
+
+        return CapturedStep(model)
     from engine import plan
 
     return plan.compile(model, verify=verify)

@@ -142,12 +142,11 @@ class Generator:
             return self._many_words(count)
         if self._device.type == "meta":
             return xp.empty(count, np.uint64)
+        kernel = word_kernels.get(self._device.type)
+        if kernel is not None and (made := kernel(xp, self, count)) is not NotImplemented:
+            return made
         blocks = -(-count // 4)
         with self._lock:
-            kernel = word_kernels.get(self._device.type)
-            if kernel is not None:
-                first, self._blocks = self._blocks, self._blocks + blocks
-                return kernel(xp, self._seed, first, count)
             if self._bits is None:
                 self._bits = philox(self._seed, self._blocks)
             drawn = self._bits.random_raw(blocks * 4)
@@ -171,7 +170,7 @@ class Generator:
         return _rebuild, (str(self._device), self._seed, self._blocks)
 
 
-# kernel(xp, seed, first block, count) -> words, for devices that make them themselves
+# kernel(xp, generator, count) -> words, or NotImplemented, for devices that make them themselves
 word_kernels: dict[str, Any] = {}
 
 

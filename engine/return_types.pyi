@@ -47,6 +47,15 @@ class frexp(NamedTuple):
     mantissa: Tensor
     exponent: Tensor
 
+class fused_attention(NamedTuple):
+    output: Tensor
+    statistics: Tensor
+
+class fused_attention_backward(NamedTuple):
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
 class geqrf(NamedTuple):
     a: Tensor
     tau: Tensor
@@ -183,6 +192,18 @@ class ps_roi_pool(NamedTuple):
 class pstrf(NamedTuple):
     u: Tensor
     pivot: Tensor
+
+class recurrent(NamedTuple):
+    output: Tensor
+    h: Tensor
+    c: Tensor
+    reserve: Tensor
+
+class recurrent_backward(NamedTuple):
+    input: Tensor
+    h0: Tensor
+    c0: Tensor
+    weights: Tensor
 
 class rnn_layer(NamedTuple):
     output: Tensor

@@ -299,7 +299,7 @@ def _failure(outcome: Outcome, stage: str, explicit: bool) -> tuple[Status, str]
     text = output.printable(error.message)
     if error.code == "needs_network":
         return "needs-network", text
-    if error.code == UsageError.code and stage == "build" and not explicit:
+    if error.code == UsageError.code and stage == "build" and not explicit and not text.startswith("--device "):
         return "skipped", f"it needs arguments: {text}"
     generic = error.code == RepositoryCodeError.code and "HUB_DEBUG" in (error.hint or "")
     if isinstance(error, HubError) and error.hint and not generic:

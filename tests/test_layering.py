@@ -79,6 +79,7 @@ ONLY_IN = {
     "urllib.request": ("hubcli.net.http",),
     "http.client": ("hubcli.net.answers", "hubcli.net.wire"),
     "cupy": ("engine.backends.cuda",),
+    "cudnn": ("engine.backends.cuda.cudnn",),
     "cffi": ("engine.backends.onednn",),
 }
 MAY_USE_THE_ENGINE = (

@@ -25,6 +25,7 @@ STANDS_FOR = {
     "engine/ops/onednn/*": "engine/ops/test_onednn.py engine/ops/test_fused.py engine/ops/test_registry.py",
     # recorded and generated kernels: every sample on the CPU shim, layouts, planted faults, bounds
     "engine/ops/cuda/*": "engine/ops/test_cuda.py",
+    "engine/ops/cudnn/*": "engine/ops/test_cudnn.py",
     "engine/kernels/*": "engine/kernels/test_form.py engine/kernels/test_trace.py engine/ops/test_cuda.py",
     "engine/ops/blocks.py": "engine/backends/cpu/test_blocks.py engine/backends/cpu/test_reduce.py",
     "engine/dispatch/*": "engine/ops/test_registry.py engine/test_messages_arguments.py "

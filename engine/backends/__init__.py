@@ -6,8 +6,8 @@ A `Backend` answers for one array class: its module `xp`, its device, and copies
 
 from __future__ import annotations
 
+import functools
 import importlib as _importlib
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +91,9 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-after_start: list[Callable[[], object]] = []  # called when CUDA has been started
-
 _by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
 _by_kind: dict[str, Backend] = {"cpu": host}
+_HOSTS = len(_by_type)
 
 
 def register(backend: Backend) -> None:
@@ -134,8 +133,6 @@ def of_device(where: device) -> Backend:
 
             found = cuda.load()
             register(found)
-            for step in after_start:
-                step()
         elif where.type == "meta":
             from engine.backends import meta
 
@@ -150,6 +147,44 @@ def owns(array: Any) -> bool:
     """Whether `array` is no view: its memory is its own, or a block of the cache that began with it."""
     base = array.base
     return base is None or base.__class__ is Lease
+
+
+def beside(array: Any) -> Any:
+    """A context in which work on `array` is right: its GPU is the current one."""
+    backend = of_array(array)
+    return nullcontext() if backend is host else backend.inside(backend.device_of(array))
+
+
+def follows(function: Any) -> Any:
+    """A function of Tensors and arrays that works on arrays itself (the kernels of ops need no such thing): while it
+    runs, the GPU of its first operand is the current one."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if len(_by_type) <= _HOSTS:  # numpy's classes alone: nothing to follow
+            return function(*args, **kwargs)
+        arrays = [getattr(a, "_array", a) for a in (*args, *kwargs.values())]
+        arrays = [a for a in arrays if is_array(a) and not isinstance(a, np.ndarray)]
+        if not arrays:
+            return function(*args, **kwargs)
+        where = list(dict.fromkeys([str(of_array(a).device_of(a)) for a in arrays]))
+        if len(where) > 1:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {where[0]} and "
+                f"{where[1]}!"
+            )
+        with beside(arrays[0]):
+            return function(*args, **kwargs)
+
+    return guarded
+
+
+def cast(array: Any, dtype: Any) -> Any:
+    """`array.astype(dtype)` where the array is."""
+    if isinstance(array, np.ndarray):
+        return array.astype(dtype)
+    with beside(array):
+        return array.astype(dtype)
 
 
 def registered() -> list[Backend]:

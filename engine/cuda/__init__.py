@@ -120,7 +120,7 @@ __all__ = [
     "utilization",
 ]  # fmt: skip
 
-_MODULES = frozenset(["amp", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])
+_MODULES = frozenset(["amp", "capture", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])
 has_half = has_magma = False
 default_generators: tuple = ()
 

@@ -12,7 +12,8 @@ While a stream captures, nothing is computed: launches are recorded with the add
 that the block allocates comes from a pool of the graph's own, which nobody else is given as long as the graph lives;
 inputs are written into the same tensors before each replay; and nothing inside may wait for the GPU (`item()`,
 `tolist()`, printing, `nonzero()`, copies to or from the host): that raises, and the capture is given up.  Work that
-CuPy refuses in a capture (cuBLAS by its own wrapper, random numbers made on the host) raises as well.
+CuPy refuses in a capture (cuBLAS by its own wrapper, for complex numbers) raises as well.  Random numbers are others at
+each replay, those of the same draws without a graph: Note [Random numbers in graphs] in engine/ops/cuda/random.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from engine.cuda._device import library, runtime
 from engine.cuda.streams import Stream, current_stream, stream
@@ -48,6 +51,7 @@ class CUDAGraph:
         self._pool: Any = None
         self._inside: Any = None
         self._held: list[Any] = []
+        self._recording: Any = None  # `runtime.Recording`
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Record from here on what the current stream is given.  RuntimeError on the default stream."""
@@ -65,6 +69,7 @@ class CUDAGraph:
         self._held = []
         self._inside = runtime().memory.private(self._pool, self._held)
         self._inside.__enter__()
+        self._recording = runtime().memory.recording()
         try:
             here.begin_capture()
         except BaseException:
@@ -85,12 +90,23 @@ class CUDAGraph:
         """Launch the recorded work on the current stream."""
         if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        undo: list[Callable[[], None]] = []
+        try:
+            for step in self._recording.before:
+                undo.append(step())
+        except BaseException:
+            for back in reversed(undo):
+                back()
+            raise
+        for generator, (state, blocks) in self._recording.drawn.items():
+            seed, first = generator.take(blocks * 4)
+            state[:1], state[1:] = np.uint64(seed), np.uint64(first)
         self._graph.launch()
 
     def reset(self) -> None:
         """Forget what was recorded, and its memory."""
         self._graph = self._pool = None
-        self._held = []
+        self._held, self._recording = [], None
 
     def pool(self) -> Any:
         """The pool of the graph's memory, for `graph(..., pool=...)` of another."""

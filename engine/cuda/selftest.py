@@ -1,40 +1,36 @@
 """`python -m engine.cuda.selftest`: does this GPU compute what the CPU computes?
 
-Each route of the engine on CUDA (a family of ops, a way of copying, streams, graphs) runs once here and once on the CPU
-on the same numbers.  The verdict is kept for this GPU, driver and CuPy; a kernel of the engine's own whose numbers
-differ is switched off, in this process and, by that verdict, in later ones: the op's plain form serves instead.
-
-Note [Verdicts]
-A verdict is a file of the user's cache folder, named by a digest of the GPU's name, the driver, CuPy, its CUDA and the
-engine's version: another driver or engine has none, and is tested anew when asked to.
+Each way of computing on CUDA (a family of ops, a way of copying, streams, graphs) runs once here and once on the CPU on
+the same numbers, and each route of the engine's own (`engine/backends/cuda/routes.py`) runs its check.  What is found
+is kept for this GPU, driver, CuPy and engine: Note [Verdicts] there.  A route whose numbers differ is switched off, in
+this process and in later ones: its fallback serves instead.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
+import importlib
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import engine
-from engine.cuda._device import library, runtime
-from engine.dispatch import OPS
-from engine.version import engine_version
+from engine.backends.cuda import compile as compiling
+from engine.backends.cuda import routes
+from engine.backends.cuda.routes import identity as identity
+from engine.cuda._device import library
 
-__all__ = ["CHECKS", "Row", "apply_verdict", "identity", "main", "run", "table"]
+__all__ = ["CHECKS", "Row", "identity", "main", "run", "table"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One route: "ok", "differs", "failed" (with why) or "off" (its kernel differs, the plain form is right)."""
+    """One way of computing: "ok", "differs", "failed" (with why) or "off" (a route of it is wrong, its fallback
+    right)."""
 
     name: str
     verdict: str
@@ -46,11 +42,11 @@ class Row:
 CHECKS: dict[str, tuple[float, Callable[[str], list[Any]], tuple[str, ...]]] = {}
 
 
-def check(tolerance: float, *ops: str) -> Any:
-    """Register a route: results on a device as a list of Tensors; `ops` whose own CUDA kernels it judges."""
+def check(tolerance: float, *routes: str) -> Any:
+    """Register a check: results on a device as a list of Tensors; `routes` that it judges."""
 
     def register(function: Callable[[str], list[Any]]) -> Any:
-        CHECKS[function.__name__.replace("_", " ")] = (tolerance, function, ops)
+        CHECKS[function.__name__.replace("_", " ")] = (tolerance, function, routes)
         return function
 
     return register
@@ -69,7 +65,7 @@ def _with_gradients(function: Callable[..., Any], *leaves: Any) -> list[Any]:
     return [result, *engine.autograd.grad((result * weight).float().sum(), leaves)]
 
 
-@check(1e-5, "add", "mul", "exp", "tanh", "sigmoid", "gelu", "relu", "softplus")
+@check(1e-5, "pointwise")
 def pointwise(where: str) -> list[Any]:
     """Arithmetic and activations, broadcast, with gradients."""
     F = engine.nn.functional
@@ -77,21 +73,21 @@ def pointwise(where: str) -> list[Any]:
     return _with_gradients(lambda a, b: F.gelu(a * b + 1).tanh() + F.softplus(a).exp() * 1e-2 + F.relu(b), x, y)
 
 
-@check(1e-4, "sum", "mean", "var", "amax", "prod_dim")
+@check(1e-4, "reduction")
 def reductions(where: str) -> list[Any]:
     """Sums, means, variances and extremes over rows, columns and all."""
     x = _real(where, 65, 130)
     return [x.sum(), x.mean(0), x.var(1), x.amax(1), x.argmin(0), x.std(), (x > 0).all(), x.cumsum(1), x.logsumexp(1)]
 
 
-@check(1e-5, "softmax", "log_softmax")
+@check(1e-5, "softmax")
 def softmax(where: str) -> list[Any]:
     """Softmax and its logarithm, with gradients."""
     F = engine.nn.functional
     return _with_gradients(lambda a: F.softmax(a, 1) + F.log_softmax(a, 0), _real(where, 40, 70))
 
 
-@check(1e-4, "native_layer_norm", "batch_norm_train", "normalize_groups")
+@check(1e-4, "norm")
 def normalisation(where: str) -> list[Any]:
     """Layer, group and batch norm, with gradients."""
     F = engine.nn.functional
@@ -100,7 +96,7 @@ def normalisation(where: str) -> list[Any]:
     return layer + _with_gradients(lambda a: F.group_norm(a, 2) + F.batch_norm(a, None, None, training=True), x)
 
 
-@check(1e-4, "gemm", "mm", "bmm", "linear", "addmm")
+@check(1e-4, "cublasLt")
 def products(where: str) -> list[Any]:
     """Matrix products in float32: plain, batched, transposed, linear layers with gradients."""
     a, b = _real(where, 5, 33, 40), _real(where, 5, 40, 17, seed=1)
@@ -108,7 +104,7 @@ def products(where: str) -> list[Any]:
     return [a @ b, a[0] @ b[0], b[0].t() @ a[0].t(), a @ b[0], engine.einsum("bij,bjk->ik", a, b), *linear]
 
 
-@check(2e-2, "gemm", "mm", "bmm", "linear")
+@check(2e-2, "cublasLt")
 def products_in_16_bits(where: str) -> list[Any]:
     """Matrix products in float16 and bfloat16, plain and batched."""
     found = []
@@ -118,7 +114,7 @@ def products_in_16_bits(where: str) -> list[Any]:
     return found
 
 
-@check(1e-4, "convolution")
+@check(5e-3, "cudnn convolution")
 def convolution(where: str) -> list[Any]:
     """Convolution, grouped and transposed, with gradients."""
     F = engine.nn.functional
@@ -127,7 +123,7 @@ def convolution(where: str) -> list[Any]:
     return first + _with_gradients(lambda a, b: F.conv_transpose2d(a, b, stride=2), x, _real(where, 4, 3, 3, 3, seed=2))
 
 
-@check(1e-5)
+@check(1e-5, "cudnn pooling")
 def pooling(where: str) -> list[Any]:
     """Largest and mean of windows, with gradients."""
     F = engine.nn.functional
@@ -135,7 +131,7 @@ def pooling(where: str) -> list[Any]:
     return _with_gradients(lambda a: F.max_pool2d(a, 2) + F.avg_pool2d(a, 2), x) + [F.adaptive_avg_pool2d(x, 3)]
 
 
-@check(1e-4, "attention")
+@check(1e-4)
 def attention(where: str) -> list[Any]:
     """Scaled dot product attention, causal, with gradients."""
     q, k, v = (_real(where, 2, 3, 7, 8, seed=i) for i in range(3))
@@ -143,7 +139,19 @@ def attention(where: str) -> list[Any]:
     return _with_gradients(lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v)
 
 
-@check(1e-4, "lstm_layer", "gru_layer")
+@check(2e-2, "cudnn attention")
+def attention_in_16_bits(where: str) -> list[Any]:
+    """The same in float16 and bfloat16, and with a mask."""
+    sdpa, found = engine.nn.functional.scaled_dot_product_attention, []
+    mask = (_real("cpu", 16, 16, seed=7) > -0.5).to(where)
+    for dtype in (engine.float16, engine.bfloat16):
+        q, k, v = (_real(where, 2, 2, 16, 16, dtype=dtype, seed=i) * 0.5 for i in range(3))
+        found += _with_gradients(lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v)
+        found += [sdpa(q, k, v, attn_mask=mask)]
+    return found
+
+
+@check(5e-3, "cudnn rnn")
 def recurrent(where: str) -> list[Any]:
     """LSTM and GRU, with gradients of the input."""
     found = []
@@ -154,7 +162,7 @@ def recurrent(where: str) -> list[Any]:
     return found
 
 
-@check(1e-5, "embedding", "embedding_dense_backward", "index_add")
+@check(1e-5, "indexing")
 def indexing(where: str) -> list[Any]:
     """Embedding, gather, scatter, masks, sort, with repeated indices."""
     x = _real(where, 11, 6)
@@ -164,7 +172,7 @@ def indexing(where: str) -> list[Any]:
     return [*rows, added, x[index], x[x > 0], x.sort(0)[0], x.topk(3, 1)[0], x.gather(0, index[:6][None]), x.unique()]
 
 
-@check(1e-5)
+@check(1e-5, "loss")
 def losses(where: str) -> list[Any]:
     """Cross entropy and others, with gradients."""
     F = engine.nn.functional
@@ -173,7 +181,7 @@ def losses(where: str) -> list[Any]:
     return _with_gradients(lambda a: F.cross_entropy(a, target).reshape(1) + F.mse_loss(a, a.detach() + 1), x)
 
 
-@check(1e-5)
+@check(1e-5, "random")
 def random_numbers(where: str) -> list[Any]:
     """The same numbers for the same seed."""
     engine.manual_seed(17)
@@ -188,7 +196,7 @@ def spectral_and_linear_algebra(where: str) -> list[Any]:
     return [spectrum.real, spectrum.imag, engine.linalg.solve(x, x[0]), engine.linalg.det(x), engine.linalg.svdvals(x)]
 
 
-@check(1e-4)
+@check(1e-4, "optimizer")
 def optimizers(where: str) -> list[Any]:
     """Three steps of Adam and SGD with momentum."""
     found = []
@@ -270,116 +278,61 @@ def _difference(found: list[Any], wanted: list[Any]) -> float:
     return worst
 
 
-def _row(name: str, off: set[str]) -> Row:
-    tolerance, function, ops = CHECKS[name]
+def _row(name: str, found: dict[str, Any]) -> Row:
+    """One check; what it and the routes' own checks say of its routes goes to `found`."""
+    tolerance, function, named = CHECKS[name]
+    judged = [one for one in named if one in routes.ROUTES and routes.ROUTES[one].ready()]
+    for one in judged:
+        if one not in found:
+            found[one] = routes.measure(routes.ROUTES[one])
+        routes.switch(one, found[one]["verdict"] == "ok")
     wanted = function("cpu")
     began = time.perf_counter()
-    try:
-        error = _difference(function("cuda"), wanted)
-        why = ""
-    except Exception as failure:  # whatever a library raises is the finding
-        error, why = float("inf"), " ".join(f"{type(failure).__name__}: {failure}".split())[:200]
+    error, why = _measured(function, wanted)
     took = (time.perf_counter() - began) * 1000
-    if error <= tolerance:
-        return Row(name, "ok", error, took)
-    own = [op for op in ops if op in OPS and "cuda" in OPS[op].kernels]
-    routes = {op for op in ops if op not in OPS} - runtime().state.off
-    if own or routes:
-        kept = {op: _taken(op) for op in own}
-        runtime().state.off |= routes
-        try:
-            plain = _difference(function("cuda"), wanted)
-        except Exception:  # the plain form fails as well
-            plain = float("inf")
+    off = [one for one in judged if found[one]["verdict"] != "ok"]
+    on = [one for one in judged if one not in off]
+    if not error <= tolerance and on:
+        for one in on:
+            routes.switch(one, False)
+        plain, _ = _measured(function, wanted)
         if plain <= tolerance:
-            off.update(own, routes)
-            named = ", ".join([*own, *sorted(routes)])
-            return Row(name, "off", error, took, f"own kernels of {named} are not used; {why}".rstrip("; "))
-        runtime().state.off -= routes
-        for op, kernel in kept.items():
-            OPS[op].kernels["cuda"] = kernel
-            OPS[op].chosen.pop("cuda", None)
+            for one in on:
+                verdict = "failed" if why else "differs"
+                found[one] = {"verdict": verdict, "error": error, "ms": round(took, 2), "why": why}
+            off, error, why = off + on, plain, why or f"differs by {error:.2g}"
+        else:
+            for one in on:
+                routes.switch(one, True)
+    if error <= tolerance:
+        if not off:
+            return Row(name, "ok", error, took)
+        first = why or found[off[0]]["why"] or f"differs by {found[off[0]]['error']:.2g}"
+        return Row(name, "off", error, took, f"own kernels of {', '.join(off)} are not used; {first}")
     return Row(name, "failed" if why else "differs", error, took, why)
 
 
-def _taken(op: str) -> Any:
-    """Take an op's own CUDA kernel away; None if it had none."""
-    OPS[op].chosen.pop("cuda", None)
-    return OPS[op].kernels.pop("cuda", None)
+def _measured(function: Callable[[str], list[Any]], wanted: list[Any]) -> tuple[float, str]:
+    """(how far the results on the GPU are from `wanted`, why there are none)."""
+    try:
+        return _difference(function("cuda"), wanted), ""
+    except Exception as failure:  # whatever a library raises is the finding
+        return float("inf"), " ".join(f"{type(failure).__name__}: {failure}".split())[:200]
 
 
 def run(names: list[str] | None = None) -> list[Row]:
-    """Every route on the current GPU; the verdict is kept.  RuntimeError in one sentence without a GPU."""
+    """Every check on the current GPU; what they find is kept.  RuntimeError in one sentence without a GPU."""
     library()
-    off: set[str] = set()
+    engine.zeros(1, device="cuda")  # the backend is there
+    importlib.import_module("engine.ops.cudnn")  # registers the routes
+    if compiling.in_use():
+        importlib.import_module("engine.ops.cuda")
+    found: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        rows = [_row(name, off) for name in names or CHECKS]
-    if names is None:
-        _keep(rows, off)
+        rows = [_row(name, found) for name in names or CHECKS]
+        routes.keep(found, **({"rows": [asdict(row) for row in rows]} if names is None else {}))
     return rows
-
-
-def identity() -> dict[str, str]:
-    """What a verdict holds for."""
-    module = library()
-    found = engine.cuda.get_device_properties()
-    return {
-        "gpu": f"{found.name} (sm_{found.major}{found.minor})",
-        "driver": _version(module.cuda.runtime.driverGetVersion()),
-        "cuda": _version(module.cuda.runtime.runtimeGetVersion()),
-        "cupy": str(module.__version__),
-        "engine": engine_version,
-    }
-
-
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _file() -> Path:
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    digest = hashlib.sha256(json.dumps(identity(), sort_keys=True).encode()).hexdigest()[:16]
-    return Path(folder) / "engine" / "cuda" / f"verdict-{digest}.json"
-
-
-def _keep(rows: list[Row], off: set[str]) -> None:
-    document = {"for": identity(), "off": sorted(off), "rows": [asdict(row) for row in rows]}
-    try:
-        path = _file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(document, indent=1))
-        os.replace(partial, path)
-    except OSError as error:
-        warnings.warn(f"the verdict is not kept: {error}", RuntimeWarning, stacklevel=3)
-
-
-def verdict() -> dict[str, Any] | None:
-    """The verdict kept for this GPU, driver and library; None without one."""
-    try:
-        found = json.loads(_file().read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("off"), list) else None
-
-
-def apply_verdict() -> list[str]:
-    """Switch off the kernels that a kept verdict found wrong, with one warning; their ops."""
-    found = verdict()
-    named = [] if found is None else [op for op in found["off"] if isinstance(op, str)]
-    off = [op for op in named if op in OPS and _taken(op) is not None]
-    routes = [op for op in named if op == "gemm"]
-    runtime().state.off.update(routes)
-    off += routes
-    if off:
-        warnings.warn(
-            f"the engine's own CUDA kernels of {', '.join(off)} gave other numbers than the CPU on this GPU, and are "
-            "not used; `hub env --check cuda` tests them anew",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return off
 
 
 def table(rows: list[Row]) -> str:

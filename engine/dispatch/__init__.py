@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from engine import dtypes
+from engine import backends, dtypes
 from engine.autograd.graph import Node
 from engine.dispatch.arguments import Arguments, checked, kind
 from engine.tensor import Tensor
@@ -315,8 +315,7 @@ class Op:
     def choose(self, kind: str) -> Callable[..., Any]:
         """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what that leaves."""
         if kind == "cuda" and not providers["cuda"]():  # nothing that compiles
-            own: Callable[..., Any] = self.kernel
-            return own
+            kind = "cudnn"
         found = self.chosen.get(kind)
         if found is None:
             found = self.chosen[kind] = self._choose(kind)
@@ -325,10 +324,14 @@ class Op:
     def _choose(self, kind: str) -> Callable[..., Any]:
         own: Callable[..., Any] = self.kernel
         variant = self.kernels.get(kind)
+        if kind == "cuda" and "cudnn" in self.kernels:
+            return self._choose("cudnn")
         if variant is None and kind == "cuda" and self.blocks == "elements":
             variant = providers["elements"](self)
         if variant is None:
             return own
+        if kind == "cuda":
+            variant = providers["proved"](variant)
 
         @functools.wraps(own)
         def either(xp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -487,16 +490,20 @@ def composite(
     names: Sequence[str] = (),
     several: tuple[tuple[int, int], ...] = (),
     form: str = "",
+    arrays: bool = False,
 ) -> Callable[[Any], Any]:
     """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
 
-    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.
+    Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.  arrays:
+    it computes with arrays, too, so that the GPU of its operands must be the current one.
     """
 
     def register(function: Any) -> Any:
         first = function.__code__.co_varnames[:1]
         as_method = first == ("input",) if method is None else method
         function = checked(function, several, form)
+        if arrays:
+            function = backends.follows(function)
         COMPOSITES[function.__name__] = function
         for name in (function.__name__, *names):
             _publish(name, function, as_method, public)
@@ -521,10 +528,11 @@ def _publish(name: str, function: Any, method: bool | str, public: bool) -> None
 
 
 def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
-    """A kernel of the op `function` of one kind ("cuda", "onednn", "blocks"); same parameters as the op's own.
+    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "blocks"); parameters as the op's own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
-    it leaves; a "cuda" kernel arrays on a GPU.  Each may return NotImplemented for what comes next, at last the
+    it leaves; a "cuda" kernel arrays on a GPU, where kernels can be compiled, a "cudnn" kernel such arrays everywhere
+    (an op has one of them).  Each may return NotImplemented for what comes next, at last the
     op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
     """
 
@@ -534,6 +542,7 @@ def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
             record = next(one for one in OPS.values() if one.function is function)
         record.kernels[kind] = variant
         record.chosen.pop(kind, None)
+        record.chosen.pop("cuda", None)
         return variant
 
     return attach

@@ -37,7 +37,7 @@ _LOSSES = frozenset(
         "softmax_nll_rows", "softmax_nll_smoothed", "triplet_margin_loss",
     ]
 )  # fmt: skip
-LOWER = {"cpu": _PRODUCTS, "cuda": _PRODUCTS | {"addmv", "addr", "gru_inference", "gru_layer", "mv"}}
+LOWER = {"cpu": _PRODUCTS, "cuda": _PRODUCTS | {"addmv", "addr", "gru_inference", "gru_layer", "mv", "recurrent"}}
 FLOAT32 = {
     "cpu": _LOSSES
     | {

@@ -132,13 +132,13 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
         if hasattr(a, "ndim"):
             if a.dtype != np_target:
                 flags[i] = a.dtype
-                result[i] = a.astype(np_target)
+                result[i] = backends.cast(a, np_target)
         elif target.category >= dtypes.FLOATING and target is not dtypes.bfloat16:
             result[i] = a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
         elif target.category < dtypes.FLOATING:
             result[i] = np.array(a).astype(np_target)[()]
         else:
-            result[i] = np.array(a, np_target)
+            result[i] = np.array(a, np_target)[()]  # CuPy takes numpy's scalars, not its arrays
     return result, flags
 
 

@@ -234,7 +234,7 @@ def to_float(array: Any) -> Any:
     found = dtypes.from_numpy(array.dtype)
     if found.category >= dtypes.FLOATING:
         return array
-    return array.astype(dtypes.to_numpy(dtypes.get_default_dtype()))
+    return backends.cast(array, dtypes.to_numpy(dtypes.get_default_dtype()))
 
 
 def xp_for(*arrays: Any) -> Any:
@@ -337,7 +337,11 @@ def write(name: str, target: Any, result: Any) -> None:
                 f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
                 f"{dtypes.scalar_name(want)}"
             )
-    target[...] = result
+    if isinstance(target, np.ndarray):
+        target[...] = result
+        return
+    with backends.beside(target):
+        target[...] = result
 
 
 def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: Any = None) -> Any:

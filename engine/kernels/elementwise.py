@@ -211,16 +211,18 @@ def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: An
 
 def recorded_many(
     name: str, code: Callable[..., Any], dtypes: Sequence[Any], temporaries: int, given: Sequence[Any],
-    read: Sequence[int], symbolic: bool,
+    read: Sequence[int], symbolic: bool, replayed: bool = False,
 ) -> Recorded:  # fmt: skip
     """The kernel of an optimizer's `code(xp, scratch, numbers, *arrays)` over many tensors at once.
+
+    replayed: the numbers are read from memory; `Recorded.numbers` has a type and a function that gives all of it.
 
     dtypes: of the arrays of one tensor; those of 16 bits are computed in float32.  given: the numbers.  read: arrays
     that code only reads.  Parameters: for each array the addresses of all tensors; of each chunk its tensor, its first
     element and its end; the elements of a chunk; the numbers.  Element i is number i % chunk of chunk i // chunk.
     """
-    k = Kernel(name, "map")
-    trace = Trace(k)
+    k = Kernel(name + "_replayed" * replayed, "map")
+    trace = Trace(k, replayed)
     tables = [k.pointers(f"x{n}", type_of(d)) for n, d in enumerate(dtypes)]
     tensor, first, end = k.array("tensor", "int32"), k.array("first", "int64"), k.array("end", "int64")
     size = k.scalar("size", "index")
@@ -240,5 +242,11 @@ def recorded_many(
         for n, (table, one) in enumerate(zip(tables, arrays)):
             if one.value is not before[n] and n not in read:
                 k.store(table, at, one.value, which)
-    types = [(type, of) for _, type, of in trace.numbers]
+    if trace.memory is not None:
+        types = [
+            (type, lambda values, all_of=all_of: [of(values) for of in all_of])
+            for type, (_, all_of) in trace.memory.items()
+        ]
+    else:
+        types = [(type, of) for _, type, of in trace.numbers]
     return Recorded(k, trace.guards, types, [])

@@ -88,13 +88,19 @@ def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
 
 
 def _per_block(
-    name: str, type: str, extra: Sequence[tuple[str, str]] = ()
+    name: str, type: str, replayed: bool, extra: Sequence[tuple[str, str]] = ()
 ) -> tuple[Kernel, Array, Value, list[Value], Any]:
-    """A map over blocks of random words: (kernel, out, elements in all, words, extra numbers)."""
-    k = Kernel(name, "map")
+    """A map over blocks of random words: (kernel, out, elements in all, words, extra numbers).
+
+    replayed: the seed, and what is added to the first block, are read from memory, which each replay of a graph writes.
+    """
+    k = Kernel(name + "_replayed" * replayed, "map")
     out = k.array("out", type, True)
+    state = k.array("state", "uint64") if replayed else None
     seed, first, size = k.scalar("seed", "uint64"), k.scalar("first", "uint64"), k.scalar("size", "index")
     numbers = [k.scalar(n, t) for n, t in extra]
+    if state is not None:
+        seed, first = (number + k.load(state, k.constant(n, "index")) for n, number in enumerate((seed, first)))
     return k, out, size, philox(k, seed, first + k.cast(k.index, "uint64")), numbers
 
 
@@ -114,17 +120,17 @@ def _halves(k: Kernel, words: Sequence[Value]) -> list[Value]:
     return found
 
 
-def words() -> Kernel:
+def words(replayed: bool = False) -> Kernel:
     """Random 64-bit words."""
-    k, out, size, made, _ = _per_block("random_words", "uint64")
+    k, out, size, made, _ = _per_block("random_words", "uint64", replayed)
     _store(k, out, size, made)
     return k
 
 
-def uniform(dtype: Any) -> Kernel:
+def uniform(dtype: Any, replayed: bool = False) -> Kernel:
     """Numbers in [0, 1), as `_draw.uniform`."""
     type = type_of(dtype)
-    k, out, size, made, _ = _per_block("random_uniform", type)
+    k, out, size, made, _ = _per_block("random_uniform", type, replayed)
     if type == "float64":
         values = [k.cast(k.op("shr", w, 11), "float64") * 2.0**-53 for w in made]
     else:
@@ -134,11 +140,11 @@ def uniform(dtype: Any) -> Kernel:
     return k
 
 
-def kept(dtype: Any) -> Kernel:
+def kept(dtype: Any, replayed: bool = False) -> Kernel:
     """`scale` where a 32-bit number is below `limit`, else 0: as `_draw.kept`."""
     type = type_of(dtype)
     k, out, size, made, (limit, scale) = _per_block(
-        "random_kept", type, [("limit", "uint64"), ("scale", compute_type(type))]
+        "random_kept", type, replayed, [("limit", "uint64"), ("scale", compute_type(type))]
     )  # fmt: skip
     _store(k, out, size, [where(h < limit, scale, _zero(k, type)) for h in _halves(k, made)])
     return k

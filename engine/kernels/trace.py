@@ -117,8 +117,10 @@ for _name in ("neg", "abs", "pos"):
 class Trace:
     """One recording: the kernel being written, its guards, and the numbers that became parameters."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, replayed: bool = False) -> None:
+        """replayed: the numbers are read from memory, an array a type, since a graph keeps its kernels' parameters."""
         self.kernel = kernel
+        self.memory: dict[str, tuple[Any, list[Callable[[Sequence[Any]], Any]]]] | None = {} if replayed else None
         self.guards: list[tuple[Callable[[Sequence[Any]], Any], bool]] = []
         self.numbers: list[tuple[str, str, Callable[[Sequence[Any]], Any]]] = []  # (parameter, type, its value)
 
@@ -126,6 +128,12 @@ class Trace:
         """The parameter that holds a number in a type."""
         if type == "bool":
             raise Untraceable("a number as a truth value")
+        if self.memory is not None:
+            found = self.memory.get(type)
+            if found is None:
+                found = self.memory[type] = (self.kernel.array(f"numbers_{type}", type), [])
+            found[1].append(number.of)
+            return self.kernel.load(found[0], self.kernel.constant(len(found[1]) - 1, "index"))
         name = f"number{len(self.numbers)}"
         self.numbers.append((name, type, number.of))
         return self.kernel.scalar(name, type)

@@ -42,6 +42,7 @@ def _onednn() -> None:
 
 def _cuda() -> bool:
     from engine.backends.cuda import compile as compiling
+    from engine.ops import cudnn  # noqa: F401
 
     if compiling.in_use():
         from engine.ops import cuda  # noqa: F401
@@ -54,7 +55,13 @@ def _elements(record: dispatch.Op) -> object:
     return elementwise.kernel_of(record)
 
 
-dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements)
+def _proved(variant: object) -> object:
+    from engine.ops.cuda import _routes
+
+    return _routes.proved(variant)
+
+
+dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved)
 
 
 def __getattr__(name: str) -> object:

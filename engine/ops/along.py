@@ -356,6 +356,7 @@ def index_reduce_backward(grad, input, dim, index, source, reduce, include_self,
 _SEGMENTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
 
 
+@backends.follows
 def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> Tensor:
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")

@@ -550,7 +550,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             for item in index:
                 if item.__class__ is slice and item.step is not None:
                     _check_slice(item)
-        _set_basic(self, index, value, is_tensor)
+        (_set_basic if isinstance(self._array, np.ndarray) else _set_there)(self, index, value, is_tensor)
         return
     target = self if index is None else _basic(self, index)
     if is_tensor:
@@ -606,6 +606,9 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
         _expandable(value, spot)
         raise
     self._vc[0] += 1
+
+
+_set_there = backends.follows(_set_basic)
 
 
 def _expandable(value: Tensor, spot: Any) -> Tensor:

@@ -109,8 +109,8 @@ def repeat_interleave(
         values = [repeats] * n
     if builtins.min(values, default=0) < 0:
         raise RuntimeError("repeats can not be negative")
-    xp = backends.xp_of(input._array)
-    index = wrap(xp.repeat(xp.arange(n), values if n else 0))
+    xp, counted = backends.xp_of(input._array), np.repeat(np.arange(n), values if n else 0)
+    index = wrap(xp.asarray(counted))
     return name_node(index_select(input, dim, index), "ViewBackward0")
 
 

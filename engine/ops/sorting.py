@@ -276,7 +276,7 @@ def _results(arrays: list[Any]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-@composite()
+@composite(arrays=True)
 @samples(lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})])
 def unique(
     input: Tensor,
@@ -309,7 +309,7 @@ def _with_dims(array: Any, dim: int | None) -> None:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
 
 
-@composite()
+@composite(arrays=True)
 @samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
@@ -432,7 +432,7 @@ def _as_tensor(x: Any, like: Any) -> Tensor:
     return x if isinstance(x, Tensor) else wrap(backends.xp_of(like).asarray(x))
 
 
-@composite(method=False, several=((2, 5), (2, 5), (2, 5)))
+@composite(method=False, several=((2, 5), (2, 5), (2, 5)), arrays=True)
 @samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
 def isin(
     elements: Tensor | complex, test_elements: Tensor | complex, *, assume_unique: bool = False, invert: bool = False

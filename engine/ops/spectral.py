@@ -295,7 +295,7 @@ def _centred(x: Tensor, left: int, size: int) -> Tensor:
     return PUBLIC["cat"]([x.new_zeros((*lead, left)), x, x.new_zeros((*lead, size - left - n))], -1)
 
 
-@composite()
+@composite(arrays=True)
 @samples(lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})])
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,

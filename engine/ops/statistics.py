@@ -162,7 +162,7 @@ def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
     return _histogram(xp, input, bins, *_edges(input, min, max))
 
 
-@composite(several=((1, 6), (2, 5)))
+@composite(several=((1, 6), (2, 5)), arrays=True)
 @samples(lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})])
 def histogram(
     input: Tensor,
@@ -213,7 +213,7 @@ def histogram(
     return _Histogram(wrap(counts), wrap(edges))
 
 
-@composite(method=False)
+@composite(method=False, arrays=True)
 @samples(
     lambda t: [
         (t.constant(t(9, 2)), [3, 2]),
@@ -261,6 +261,7 @@ class _Histogram(tuple):
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@backends.follows
 def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
     kind = input._array.dtype
     if kind not in ("float32", "float64"):

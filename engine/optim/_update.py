@@ -36,19 +36,21 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
     """
     host: list[tuple[tuple[Any, ...], tuple]] = []
     device: list[tuple[tuple[Any, ...], tuple]] = []
+    places: list[int] = []
     back: list[tuple[Any, Any]] = []  # (array, flat copy): what could not be seen flat
     total = 0
-    for arrays, numbers in jobs:
+    for place, (arrays, numbers) in enumerate(jobs):
         flat = _flat(arrays, back)
         if type(flat[0]) is np.ndarray:
             host.append((flat, numbers))
             total += flat[0].size
         else:
             device.append((flat, numbers))
+            places.append(place)
     if device:
         from engine.ops.cuda import optimizer
 
-        for flat, numbers in optimizer.run(kernel, device, temporaries):
+        for flat, numbers in optimizer.run(kernel, device, temporaries, places):
             _block(kernel, backends.xp_of(flat[0]), {}, temporaries, numbers, flat)
     pieces = _pieces(host)
     # Small parameters go together, so that what threads take at a time is worth it; a parameter given twice is updated
@@ -60,6 +62,22 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
     threads.run(lambda group: _work(kernel, group, temporaries), groups)
     for array, copy in back:
         array[...] = copy.reshape(array.shape)
+
+
+def recording(params: Sequence[Any]) -> Any:
+    """The recording of the graph that is captured, if these parameters are on a GPU; None without one."""
+    if not any(p.is_cuda for p in params):
+        return None
+    from engine.backends.cuda import runtime
+
+    return runtime.memory.recording()
+
+
+def stale(message: str) -> Exception:
+    """The error of a graph that cannot do the step to come."""
+    from engine.backends.cuda import runtime
+
+    return runtime.StaleGraph(message)
 
 
 def _grouped(pieces: list) -> list[list]:

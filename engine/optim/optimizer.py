@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -415,8 +416,27 @@ def zeros_like(p: Tensor) -> Tensor:
 def advance(step: Tensor) -> float:
     """Add one to a step counter in place; its new value."""
     array = step._array
-    array += 1
-    return array.item()
+    if isinstance(array, np.ndarray):
+        array += 1
+        return array.item()
+    known = _known_steps.get(id(step))
+    value = known[1] + 1 if known is not None and known[0]() is step and known[2] == step._vc[0] else None
+    recording = _update.recording([step])
+    if recording is not None and value is None:
+        raise RuntimeError("a step counter on the GPU is not known to the host: do one step before the capture")
+    if not _replaying:
+        array += 1  # in a capture recorded: each replay does it
+    if value is None:
+        value = array.item()
+    if recording is None:
+        forget = lambda ref, key=id(step): _known_steps.pop(key, None)
+        _known_steps[id(step)] = (weakref.ref(step, forget), value, step._vc[0])
+    return value
+
+
+# step counters on a GPU (capturable=True, fused=True), which the host counts as well: (tensor, value, its version)
+_known_steps: dict[int, tuple[Any, float, int]] = {}
+_replaying: list[bool] = []  # not empty while the numbers of a replay are made
 
 
 def effective(xp: Any, p: Any, g: Any, decay: float, maximize: bool, out: Any) -> Any:
@@ -509,7 +529,10 @@ class BlockOptimizer(Optimizer):
                 f"{type(self).__name__}(differentiable=True): gradients do not flow through an optimizer step here"
             )
         capturable = group.get("capturable")
-        jobs, written = [], []
+        recording = _update.recording(group["params"])  # Note [Steps in graphs] in engine/ops/cuda/optimizer.py
+        counted = [] if recording is None else self._host_counters(group)
+        jobs: list[Any] = []
+        written: list[Tensor] = []
         for p in group["params"]:
             grad = p.grad
             if grad is None:
@@ -531,11 +554,66 @@ class BlockOptimizer(Optimizer):
                 with no_grad():
                     grad.mul_(rescale)
             state = self.state[p]
+            had = len(state)
             if not state:
                 self.init_state(group, p, state)
             names, numbers = self.prepare(group, p, state)
+            if recording is not None and len(state) > had:
+                state.clear()
+                raise RuntimeError(
+                    f"{type(self).__name__} makes its state in its first step: do one step before the capture"
+                )
             jobs.append(((p._array, grad._array, *(state[n]._array for n in names)), numbers))
             written.append(p)
         _update.run(self.kernel, jobs, self.temporaries)
         for p in written:
             p._vc[0] += 1
+        if recording is not None:
+            for array, value in counted:
+                array[...] = value
+            steps, recording.steps = recording.steps, []
+            recording.before.append(lambda: self._before_replay(group, written, steps, [n for _, n in jobs]))
+
+    def _host_counters(self, group: dict) -> list[tuple[Any, Any]]:
+        """(array, value) of the counters on the host, which a capture must leave as they were."""
+        found = []
+        for p in group["params"]:
+            for value in self.state.get(p, {}).values():
+                if isinstance(value, Tensor) and isinstance(value._array, np.ndarray):
+                    found.append((value._array, value._array.copy()))
+        return found
+
+    def _before_replay(
+        self, group: dict, params: list[Tensor], steps: list[Any], captured: list[Any]
+    ) -> Callable[[], None]:  # fmt: skip
+        """Count the step that a replay is about to do, and give its numbers to the kernels; what undoes it."""
+        counted = self._host_counters(group)
+        known = {i: k for p in params for t in self.state.get(p, {}).values() if (k := _known_steps.get(i := id(t)))}
+
+        def undo() -> None:
+            for array, value in counted:
+                array[...] = value
+            _known_steps.update(known)
+
+        _replaying.append(True)
+        try:
+            numbers = [self.prepare(group, p, self.state[p])[1] for p in params]
+            given = set()
+            for place, write in steps:
+                write(numbers[place])
+                given.add(captured[place])
+            for now, then in zip(numbers, captured):
+                if then not in given and now != then:
+                    raise _update.stale(
+                        f"the captured step of {type(self).__name__} does not use the engine's own kernel, so that its "
+                        "numbers (learning rate, step count) cannot change, and they did: capture it anew, or call "
+                        "step() outside of the graph"
+                    )
+        except BaseException:
+            undo()
+            raise
+        finally:
+            _replaying.pop()
+        for p in params:
+            p._vc[0] += 1
+        return undo

@@ -33,6 +33,10 @@ _BACKENDS = {
     "cuda": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
     "mpi": ("mpi4py",),
 }
+_CUDA_LIBRARIES = {
+    name: tuple([f"nvidia-{name}{suffix}" for suffix in ("-cu13", "-cu12", "")])
+    for name in ("cuda-runtime", "cublas", "cudnn", "cudnn-frontend", "nccl", "cuda-nvrtc")
+}
 
 
 @click.command()
@@ -90,13 +94,19 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _gpu() -> dict[str, Any]:
-    """What NVML tells, without starting CUDA: the driver, the CUDA it serves, the cards' names."""
-    from engine.backends.cuda import probe
+    """Without starting CUDA: the driver, the CUDA it serves and the cards' names by NVML; the CUDA libraries that are
+    installed; what was found of each of the engine's routes on a card, at the last check or first use."""
+    from engine.backends.cuda import probe, routes
 
     found = probe.driver()
-    if found is None:
-        return {"driver": None, "cuda": None, "cards": []}
-    return {"driver": found.version, "cuda": ".".join(map(str, found.cuda)), "cards": list(found.names)}
+    rows = routes.last().get("routes", {})
+    return {
+        "driver": None if found is None else found.version,
+        "cuda": None if found is None else ".".join(map(str, found.cuda)),
+        "cards": [] if found is None else list(found.names),
+        "libraries": {name: _first(names) for name, names in _CUDA_LIBRARIES.items()},
+        "routes": {name: "on" if row.get("verdict") == "ok" else "off" for name, row in sorted(rows.items())},
+    }
 
 
 def _checked() -> dict[str, Any]:
@@ -118,6 +128,8 @@ def _checked() -> dict[str, Any]:
 
 
 def _cell(item: Any) -> str:
+    if isinstance(item, dict):
+        item = [f"{name} {value}" for name, value in item.items() if value is not None]
     return (", ".join(item) if isinstance(item, list) else str(item or "")) or "-"
 
 

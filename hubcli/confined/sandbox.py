@@ -219,6 +219,7 @@ _SYSTEM = (
 )
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "timezone")
 _PROC = ("self", "cpuinfo", "meminfo", "stat", "uptime", "loadavg", "version", "filesystems")
+_DEVICES = Path("/dev")
 _DEV = ("null", "zero", "full", "random", "urandom")
 
 
@@ -271,7 +272,7 @@ def _apart(read: list[str], hidden: list[str]) -> list[str]:
 def _accelerator(device: str | None) -> list[str]:
     if not device or device.startswith("cpu"):
         return []
-    return [str(path) for path in sorted(Path("/dev").glob("nvidia*"))]
+    return [str(path) for path in sorted(_DEVICES.glob("nvidia*"))]
 
 
 def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], device: str | None) -> list[str]:

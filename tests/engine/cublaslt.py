@@ -45,6 +45,7 @@ class CublasLt:
         self.things: dict[int, Thing] = {}
         self.next, self.needs, self.calls = 0x1000, workspace, 0
         self.memory: list[np.ndarray] = []
+        self.computes: list[int] = []  # of the products done
 
     def within(self, *arrays: np.ndarray) -> None:
         """Memory that products may touch."""
@@ -195,7 +196,7 @@ class CublasLt:
             need(pointer.value % chosen[1 + n] == 0, "an address less aligned than promised")
         need(size.value >= self.needs, "too small a workspace")
         need(not size.value or (workspace.value and workspace.value % 256 == 0), "a workspace")
-        need(stream.value == 0x57, "another stream than the current one")
+        need((stream.value or 0) == self.current_stream(), "another stream than the current one")
         number = ctypes.c_double if product["scale"] == 1 else ctypes.c_float
         need(type(alpha._obj) is number and type(beta._obj) is number, "factors of another type than the scale type")
         batch = found[3].get("batch", 1)
@@ -203,19 +204,32 @@ class CublasLt:
             self._seen(p.value, layout, batch) for p, layout in ((a, found[0]), (b, found[1]), (d, found[3]))
         )
         wide = np.float64 if product["scale"] == 1 else np.float32
-        x, y = left.astype(wide), right.astype(wide)
-        x = x.transpose(0, 2, 1) if product[blaslt.DESC_TRANSA] else x
-        y = y.transpose(0, 2, 1) if product[blaslt.DESC_TRANSB] else y
-        made = alpha._obj.value * (x @ y)
-        made = self._epilogue(made, product, found[3])
-        out[...] = made.astype(out.dtype)
+        code, turned = product[blaslt.DESC_EPILOGUE], (product[blaslt.DESC_TRANSA], product[blaslt.DESC_TRANSB])
+        factor, vector = alpha._obj.value, None
+        if code & 4:
+            vector = self._seen(product[blaslt.DESC_BIAS_POINTER], {**found[3], "cols": 1, "stride": 0}, 1)[0]
+
+        def work() -> None:
+            x, y = left.astype(wide), right.astype(wide)
+            x = x.transpose(0, 2, 1) if turned[0] else x
+            y = y.transpose(0, 2, 1) if turned[1] else y
+            out[...] = self._epilogue(factor * (x @ y), code, vector).astype(out.dtype)
+
+        reads = [a.value, b.value, *([product[blaslt.DESC_BIAS_POINTER]] if code & 4 else [])]
+        self.computes.append(product["compute"])
+        self.launch(reads, [d.value, *([workspace.value] if size.value else [])], work)
         return OK
 
-    def _epilogue(self, made: np.ndarray, product: dict, layout: dict) -> np.ndarray:
-        code = product[blaslt.DESC_EPILOGUE]
-        if code & 4:
-            vector = self._seen(product[blaslt.DESC_BIAS_POINTER], {**layout, "cols": 1, "stride": 0}, 1)
-            made = made + vector[0].astype(made.dtype)
+    def current_stream(self) -> int:
+        return 0x57
+
+    def launch(self, reads: list[int], writes: list[int], work: Any) -> None:
+        """Do the work of a product that reads and writes at these addresses."""
+        work()
+
+    def _epilogue(self, made: np.ndarray, code: int, vector: Any) -> np.ndarray:
+        if vector is not None:
+            made = made + vector.astype(made.dtype)
         if code & 2:
             made = np.maximum(made, 0)
         if code & 32:

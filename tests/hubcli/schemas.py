@@ -298,7 +298,9 @@ SCHEMAS: dict[str, Schema] = {
         paths=record(hub_dir=TEXT, checkpoints=TEXT, config=TEXT, mirror=maybe(URL)),
         backends=mapping(maybe(TEXT)),
         processor=record(instructions=maybe(TEXT), onednn=maybe(TEXT), left_to_numpy=each(TEXT)),
-        gpu=record(driver=maybe(TEXT), cuda=maybe(TEXT), cards=each(TEXT)),
+        gpu=record(
+            driver=maybe(TEXT), cuda=maybe(TEXT), cards=each(TEXT), libraries=mapping(maybe(TEXT)), routes=mapping(TEXT)
+        ),
         libraries=mapping(maybe(TEXT)),
     ),
 }

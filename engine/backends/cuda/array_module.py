@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda import gemm
+from engine.backends.cuda import blaslt
 
 __all__ = ["ArrayModule"]
 
@@ -69,19 +69,21 @@ class ArrayModule:
         return self._library.asarray(a, dtype, **options)
 
     def product(self, a: Any, b: Any) -> Any:
-        """a @ b by `gemm`; None where that does not serve."""
-        if a.ndim == 2 and b.ndim == 1 and gemm.serves(a, column := b[:, None]):
-            return gemm.matmul(a, column)[:, 0]
-        if a.ndim == b.ndim == 1 and gemm.serves(row := a[None], column := b[:, None]):
-            return gemm.matmul(row, column)[0, 0]
-        if a.ndim == 1 and b.ndim == 2 and gemm.serves(row := a[None], b):
-            return gemm.matmul(row, b)[0]
-        return gemm.matmul(a, b) if gemm.serves(a, b) else None
+        """a @ b by cublasLt; None where that does not serve."""
+        if a.ndim > 1 and b.ndim > 1:
+            return blaslt.matmul(self, a, b) if blaslt.serves(a, b) else None
+        if a.ndim == 2 and b.ndim == 1 and blaslt.serves(a, column := b[:, None]):
+            return blaslt.matmul(self, a, column)[:, 0]
+        if a.ndim == b.ndim == 1 and blaslt.serves(row := a[None], column := b[:, None]):
+            return blaslt.matmul(self, row, column)[0, 0]
+        if a.ndim == 1 and b.ndim == 2 and blaslt.serves(row := a[None], b):
+            return blaslt.matmul(self, row, b)[0]
+        return None
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
-        """cupy.matmul; by `gemm`, where that serves."""
-        if gemm.serves(a, b):
-            return gemm.matmul(a, b, out)
+        """cupy.matmul; by cublasLt, where that serves."""
+        if blaslt.serves(a, b):
+            return blaslt.matmul(self, a, b, out)
         return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
 
     def array(self, a: Any, dtype: Any = None, **options: Any) -> Any:

@@ -5,21 +5,27 @@ that the description depends on; a further call costs one look-up and `cublasLtM
 batches strides, the bias of `linear` an epilogue: nothing is copied that a leading dimension can describe.
 
 The numbers of the enumerations are those of cublasLt.h and library_types.h (CUDA 12 and 13).  `Blas` gets the library
-handed in: ctypes' on a device (`load`), one that checks every argument in tests.
+handed in: ctypes' on a device (`load`), one that checks every argument in tests.  Complex numbers and integers stay
+with CuPy, whose wrapper of cuBLAS cannot be captured.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from engine.backends.cuda.compile import argument
+import numpy as np
+
+from engine.backends.cuda import routes, runtime
+from engine.backends.cuda.compile import address
+from engine.backends.cuda.flags import matmul as settings
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 COMPUTE_32F, COMPUTE_32F_TF32, COMPUTE_64F = 68, 77, 70
@@ -86,6 +92,22 @@ class Plan:
     found: _Heuristic
 
 
+class _Call:
+    """The arguments of cublasLtMatmul for one plan, of which only addresses change."""
+
+    def __init__(self, library: Any, handle: c_void_p, problem: Problem, plan: Plan) -> None:
+        self.a, self.b, self.d, self.bias, self.workspace, self.stream = (c_void_p() for _ in range(6))
+        number = c_double if problem.type == "float64" else c_float
+        self.function, self.size, self.plan = library.cublasLtMatmul, plan.found.workspace, plan
+        self.of_bias = plan.desc, c_int(DESC_BIAS_POINTER), byref(self.bias), c_size_t(ctypes.sizeof(self.bias))
+        self.numbers = number(1), number(0)
+        of_a, of_b, of_d = plan.layouts
+        self.args = (
+            handle, plan.desc, byref(self.numbers[0]), self.a, of_a, self.b, of_b, byref(self.numbers[1]), self.d, of_d,
+            self.d, of_d, byref(plan.found, 0), self.workspace, c_size_t(self.size), self.stream,
+        )  # fmt: skip
+
+
 def operand(shape: Sequence[int], strides: Sequence[int]) -> Operand | None:
     """A row-major (n, m) matrix with strides in elements, as cublasLt sees it; None where it must be copied first.
 
@@ -123,6 +145,7 @@ class Blas:
         self._handles: dict[int, c_void_p] = {}
         self._plans: OrderedDict[tuple[int, Problem], Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self._calls: dict[Any, _Call] = {}  # by all that says which product: `again`
         self.made = 0
 
     def _call(self, name: str, *args: Any) -> None:
@@ -190,6 +213,7 @@ class Blas:
         return plan
 
     def _forget(self, plan: Plan) -> None:
+        self._calls = {key: call for key, call in self._calls.items() if call.plan is not plan}
         for layout in plan.layouts:
             self._call("cublasLtMatrixLayoutDestroy", layout)
         self._call("cublasLtMatmulDescDestroy", plan.desc)
@@ -198,16 +222,46 @@ class Blas:
         """Forget all plans and handles."""
         while self._plans:
             self._forget(self._plans.popitem()[1])
+        self._calls.clear()
         while self._handles:
             self._call("cublasLtDestroy", self._handles.popitem()[1])
 
-    def run(self, problem: Problem, a: int, b: int, d: int, bias: int = 0) -> None:
-        """d = epilogue(a @ b); a, b, d, bias are addresses of the current device.  Raises BlasError."""
-        with self._lock:  # a plan's descriptor holds the bias of one call
-            self._run(problem, a, b, d, bias)
+    def run(self, problem: Problem, a: int, b: int, d: int, bias: int = 0, key: Any = None) -> None:
+        """d = epilogue(a @ b); a, b, d, bias are addresses of the current device.  Raises BlasError.
 
-    def _run(self, problem: Problem, a: int, b: int, d: int, bias: int) -> None:
-        device = self._device()
+        key: names the product for `again`, where all addresses are multiples of 256.
+        """
+        with self._lock:  # a plan's descriptor holds the bias of one call
+            device = self._device()
+            if key is not None and not (a | b | d | bias) & 255:
+                if len(self._calls) > PLANS:
+                    self._calls.clear()
+                plan = self._plan(device, problem, bias)
+                self._calls[device, key] = _Call(self._library, self._handle(device), problem, plan)
+            self._run(device, problem, a, b, d, bias)
+
+    def again(self, key: Any, a: int, b: int, d: int, bias: int = 0) -> bool:
+        """The product that `run` did under this key, on other memory; False where it did none or the memory is less
+        aligned."""
+        if (a | b | d | bias) & 255:
+            return False
+        with self._lock:
+            call = self._calls.get((self._device(), key))
+            if call is None:
+                return False
+            call.a.value, call.b.value, call.d.value = a, b, d
+            if bias:
+                call.bias.value = bias
+                self._call("cublasLtMatmulDescSetAttribute", *call.of_bias)
+            if call.size:
+                call.workspace.value = self._workspace(call.size)
+            call.stream.value = self._stream()
+            status = call.function(*call.args)
+            if status:
+                raise BlasError(f"cublasLtMatmul failed with status {status}")
+        return True
+
+    def _run(self, device: int, problem: Problem, a: int, b: int, d: int, bias: int) -> None:
         plan = self._plan(device, problem, bias)
         if bias:
             self._set("cublasLtMatmulDescSetAttribute", plan.desc, DESC_BIAS_POINTER, c_void_p(bias))
@@ -221,32 +275,82 @@ class Blas:
         )  # fmt: skip
 
 
-def product(blas: Blas, xp: Any, a: Any, b: Any, bias: Any = None, epilogue: str = "", tf32: bool = False) -> Any:
-    """a @ b (+ bias, a vector of b's columns), of floats of one type.
+def product(
+    blas: Blas, xp: Any, a: Any, b: Any, bias: Any = None, epilogue: str = "", tf32: bool = False, out: Any = None
+) -> Any:  # fmt: skip
+    """a @ b (+ bias, a vector of b's columns), of floats of one type; `out` if that is given.
 
-    a (n, k) or (*, n, k), b (k, m) or (*, k, m) with equal or no batch dims, bias (m) -> (n, m) or (*, n, m).  Sizes
-    are not 0.  What no leading dimension or batch stride describes is copied first.
+    a (*, n, k), b (*, k, m) whose batch dims broadcast, bias (m) -> (*, n, m).  Sizes are not 0.  What no leading
+    dimension or batch stride describes is copied first.
     """
-    lead = a.shape[:-2] if a.ndim > 2 else b.shape[:-2]
+    key = None
+    if bias is None or bias.flags.c_contiguous:
+        steps = None if out is None else out.strides
+        key = a.shape, a.strides, b.shape, b.strides, a.dtype, bias is None, epilogue, tf32, steps
+        shape = _SHAPES.get(key)
+        left, right, vector = address(a), address(b), 0 if bias is None else address(bias)
+        if shape is not None and not (left | right | vector) & 255:
+            made = xp.empty(shape, a.dtype) if out is None else out
+            if blas.again(key, right, left, address(made), vector):
+                return made
+    lead: tuple[int, ...] = ()
+    if a.ndim > 2 or b.ndim > 2:
+        lead = a.shape[:-2]
+        if lead != b.shape[:-2]:
+            lead = np.broadcast_shapes(lead, b.shape[:-2])
     n, m = a.shape[-2], b.shape[-1]
-    made = xp.empty((*lead, n, m), a.dtype)
+    made, result = out, None
+    if out is not None:
+        result = _target(out)
+    if result is None:
+        made = xp.empty((*lead, n, m), a.dtype)
+        result = Operand(m, n, m, stride=n * m if lead else 0)
     batch = prod(lead)
-    (a, left), (b, right) = (_described(xp, x, lead) for x in (a, b))
-    out = Operand(m, n, m, stride=n * m if lead else 0)
+    given = a, b
+    (a, left), (b, right) = (_described(xp, x, lead) for x in given)
+    if (address(a), address(b)) != (address(given[0]), address(given[1])) or (out is not None and made is not out):
+        key = None  # it took copies
     type = a.dtype.name
     compute = COMPUTE_64F if type == "float64" else COMPUTE_32F_TF32 if type == "float32" and tf32 else COMPUTE_32F
     kind = "_".join(part for part in (epilogue, "bias" if bias is not None else "") if part)
-    at = [int(argument(x)) for x in (b, a, made)]  # row by row the product is that of the transposes, turned round
+    at = [address(b), address(a), address(made)]  # row by row the product is that of the transposes, turned round
     vector = None if bias is None else xp.ascontiguousarray(bias)
-    at.append(0 if vector is None else int(argument(vector)))
+    at.append(0 if vector is None else address(vector))
     aligned = alignment(at[0]), alignment(at[1]), alignment(at[2]), alignment(at[3])
-    blas.run(Problem(type, compute, right, left, out, batch, kind, aligned), *at)
+    blas.run(Problem(type, compute, right, left, result, batch, kind, aligned), *at, key=key)
+    if key is not None:
+        if len(_SHAPES) > PLANS:
+            _SHAPES.clear()
+        _SHAPES[key] = (*lead, n, m)
+    if out is not None and made is not out:
+        out[...] = made
+        return out
     return made
 
 
+_SHAPES: dict[Any, tuple[int, ...]] = {}  # of the results of products that took no copies
+
+
+def _target(out: Any) -> Operand | None:
+    """How cublasLt sees an array to write into; None where it cannot write there."""
+    size = out.itemsize
+    if any(s % size for s in out.strides):
+        return None
+    strides = [s // size for s in out.strides]
+    found = operand(out.shape[-2:], strides[-2:])
+    step = _step(out.shape[:-2], strides[:-2])
+    if found is None or found.turned or step is None:
+        return None
+    if prod(out.shape[:-2]) > 1 and step < found.ld * (out.shape[-2] - 1) + out.shape[-1]:
+        return None  # matrices that overlap, or lie within each other
+    return Operand(found.rows, found.cols, found.ld, stride=step)
+
+
 def _described(xp: Any, array: Any, lead: tuple[int, ...]) -> tuple[Any, Operand]:
-    """(the array or a copy of it, how cublasLt sees it)."""
+    """(the array, broadcast to the batch dims, or a copy of it; how cublasLt sees it)."""
     size = array.itemsize
+    if array.shape[:-2] != lead and any(n != 1 for n in array.shape[:-2]):
+        array = xp.broadcast_to(array, (*lead, *array.shape[-2:]))
     if not any(s % size for s in array.strides):
         strides = [s // size for s in array.strides]
         found = operand(array.shape[-2:], strides[-2:])
@@ -276,30 +380,101 @@ def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 # --- the one in use
 
-_used: list[Blas] = []
-
-
-def use(blas: Blas | None) -> Blas | None:
-    """Make `blas` the one that products of ops take (None: they stay with CuPy); returns the one before."""
-    before = _used[0] if _used else None
-    _used[:] = [] if blas is None else [blas]
-    return before
-
 
 def used() -> Blas | None:
-    """The one in use."""
-    return _used[0] if _used else None
+    """The binding for the devices of this process, made at first use; None without the library, or a device in use."""
+    state = runtime.state
+    if state.library is None:
+        return None
+    if state.products is None:
+        library = state.blas if state.stand_in else _library()
+        state.products = library is not None and Blas(library, _device, _stream, _workspace)
+    return state.products or None
 
 
-def load(device: Callable[[], int], stream: Callable[[], int], workspace: Callable[[int], int]) -> Blas:
-    """cublasLt of the CUDA wheels or of the system.  RuntimeError in one sentence where it is not found."""
+def _device() -> int:
+    return int(runtime.state.library.cuda.runtime.getDevice())
+
+
+def _stream() -> int:
+    return int(runtime.state.library.cuda.get_current_stream().ptr)
+
+
+def _workspace(size: int) -> int:
+    """Memory for the current stream, or for the graph that it records: two of one stream's products never overlap."""
+    spaces = runtime.memory.workspaces()
+    key = _device(), _stream()
+    found = spaces.get(key)
+    if found is None or found.size < size:
+        found = spaces[key] = runtime.library().empty(max(size, WORKSPACE), np.uint8)
+    return int(found.data.ptr)
+
+
+def _library() -> Any:
+    """libcublasLt of the CUDA wheels or of the system; None where it is not found."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib  # comes with CuPy
 
-        path = load_nvidia_dynamic_lib("cublasLt").abs_path
-    except (ImportError, RuntimeError, OSError) as error:
-        raise RuntimeError(
-            f"cublasLt was not found ({type(error).__name__}): pip install 'hubcli[cuda13]' (or cuda12)"
-        ) from None
-    library = ctypes.CDLL(path)
-    return Blas(library, device, stream, workspace)
+        found = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+        return found if found.cublasLtMatmul else None
+    except Exception:  # no wheel, no such library: each has its own error, all mean CuPy's way
+        return None
+
+
+def serves(a: Any, b: Any) -> bool:
+    """Whether this route takes two operands of `matmul`."""
+    return a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype and _known(a.dtype) and ready() and ROUTE.on()
+
+
+@functools.lru_cache(32)
+def _known(dtype: Any) -> bool:
+    return dtype.name in TYPES
+
+
+def ready() -> bool:
+    """Whether the library is there."""
+    return bool(runtime.state.products) or used() is not None
+
+
+def matmul(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """a @ b for operands that `serves` takes.  (*, n, k), (*, k, m) -> (*, n, m).  ValueError for sizes that differ."""
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"shapes {a.shape} and {b.shape} not aligned: {a.shape[-1]} != {b.shape[-2]}")
+    if not a.size or not b.size:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        made = xp.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype) if out is None else out
+        made[...] = 0
+        return made
+    blas = used()
+    assert blas is not None
+    return product(blas, xp, a, b, tf32=settings.tf32(), out=out)
+
+
+def _check(xp: Any) -> Iterator[tuple[Any, Any]]:
+    """Layouts, batches, types and epilogues on small numbers."""
+    blas = used()
+    assert blas is not None
+    draw = np.random.default_rng(0)
+    for dtype, near in (("float32", 1e-5), ("float64", 1e-12), ("float16", 1e-2), ("bfloat16", 5e-2)):
+        if dtype == "bfloat16":
+            import ml_dtypes  # noqa: F401
+        a, b, v = (draw.standard_normal(s).astype(dtype) for s in ((3, 24, 16), (3, 8, 16), (8,)))
+        x, y, bias = (xp.asarray(one) for one in (a, b, v))
+        wide = [one.astype(np.float64) for one in (a, b, v)]
+        plain = wide[0] @ wide[1].swapaxes(1, 2)
+        yield _near(product(blas, xp, x, y.swapaxes(1, 2)), plain, near)
+        yield _near(product(blas, xp, x[:, 4:20], y[0].T), wide[0][:, 4:20] @ wide[1][0].T, near)
+        yield _near(product(blas, xp, y[1], x[1].T), plain[1].T, near)
+        if dtype != "float64":
+            yield _near(product(blas, xp, x[0], y[0].T, bias, "relu"), np.maximum(plain[0] + wide[2], 0), near)
+
+
+def _near(found: Any, wanted: Any, near: float) -> tuple[Any, Any]:
+    """The pair, with differences below what the type explains taken away."""
+    host = runtime.to_host(found).astype(np.float64)
+    if host.shape != wanted.shape or not np.abs(host - wanted).max() <= near * max(1.0, np.abs(wanted).max()):
+        return found, wanted.astype(found.dtype)
+    return found, runtime.to_host(found)
+
+
+ROUTE = routes.route("cublasLt", check=_check, fallback="CuPy's wrapper of cuBLAS", tolerance=0, ready=ready)

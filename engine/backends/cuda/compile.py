@@ -134,16 +134,23 @@ class Cache:
             )
             return private
 
-    def get(self, parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-        """The file that `make(path)` writes, or the one it wrote before for the same `parts`."""
+    def _path(self, parts: Sequence[str], suffix: str) -> Path:
         digest = hashlib.sha256()
         for part in parts:
             digest.update(f"{len(part)}:".encode() + part.encode())
         with self._lock:
-            folder = self.folder
-        kept = folder / (digest.hexdigest() + suffix)
+            return self.folder / (digest.hexdigest() + suffix)
+
+    def find(self, parts: Sequence[str], suffix: str) -> Path | None:
+        """The file kept for `parts`; None without one."""
+        kept = self._path(parts, suffix)
+        return kept if kept.exists() else None
+
+    def get(self, parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
+        """The file that `make(path)` writes, or the one it wrote before for the same `parts`."""
+        kept = self._path(parts, suffix)
         if not kept.exists():
-            with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as work:
+            with tempfile.TemporaryDirectory(dir=kept.parent, prefix="making-") as work:
                 made = Path(work) / ("made" + suffix)
                 make(made)
                 os.replace(made, kept)  # another process may have been first: the same file
@@ -263,9 +270,20 @@ class Shim:
         key = source, options
         found = self._modules.get(key)
         if found is None:
-            library = ctypes.PyDLL(str(self.library(shim_text([source]), options, name)))
+            library = ctypes.PyDLL(str(self._among_others(source, options, name)))
             found = self._modules[key] = ShimModule(self, library, entries(source), fibers(source))
         return found
+
+    def _among_others(self, source: str, options: tuple[str, ...], name: str) -> Path:
+        """The library that `prepare` made of a source and others in whatever process, else one of its own."""
+        kept = None if options else self._cache.find(self._place(source), ".txt")
+        if kept is not None and (shared := kept.with_name(kept.read_text())).exists():
+            return shared
+        return self.library(shim_text([source]), options, name)
+
+    def _place(self, source: str) -> list[str]:
+        change = "" if self._change is None else str(id(self))  # a planted fault is this process's own
+        return ["place", platform.machine(), _compiler(), str(self.sanitize), change, expanded_file("shim.h"), source]
 
     def prepare(self, sources: Sequence[str], each: int = 80) -> None:
         """Compile many sources, whose kernels have names of their own, `each` at a time in one translation unit."""
@@ -276,7 +294,12 @@ class Shim:
         for part, path in zip(parts, libraries):
             library = ctypes.PyDLL(str(path))
             for source in part:
+                self._cache.get(self._place(source), ".txt", functools.partial(_write, path.name))
                 self._modules[source, ()] = ShimModule(self, library, entries(source), fibers(source))
+
+
+def _write(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def entries(source: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""torch.backends.cuda's names: settings that can be set and are without effect."""
+"""torch.backends.cuda's names: settings of products and of attention; the others can be set and are without effect."""
 
 from __future__ import annotations
 
@@ -69,14 +69,25 @@ def flash_sdp_enabled() -> bool:
     return False
 
 
-mem_efficient_sdp_enabled = cudnn_sdp_enabled = flash_sdp_enabled
+mem_efficient_sdp_enabled = flash_sdp_enabled
+_cudnn_sdp = [True]
+
+
+def cudnn_sdp_enabled() -> bool:
+    """Whether attention may go to cuDNN; True unless `enable_cudnn_sdp(False)` was called."""
+    return _cudnn_sdp[0]
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Let attention of 16-bit types go to cuDNN, or not: then products and softmax compute it."""
+    _cudnn_sdp[0] = bool(enabled)
 
 
 def enable_math_sdp(enabled: bool) -> None:
     """Without effect."""
 
 
-enable_flash_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_math_sdp
+enable_flash_sdp = enable_mem_efficient_sdp = enable_math_sdp
 
 
 def can_use_flash_attention(params: Any, debug: bool = False) -> bool:

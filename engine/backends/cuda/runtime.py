@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import probe
 from engine.backends.cuda.errors import AcceleratorError, out_of_memory
 
@@ -39,10 +40,13 @@ class State:
     forked = False
     device_count = 0
     hooked = False
-    blas: Any = None  # the stand-in's cuBLAS
+    blas: Any = None  # the stand-in's cublasLt
+    cudnn: Any = None  # and its cuDNN
+    products: Any = None  # `blaslt.Blas`; None before the first product, False without the library
 
     def __init__(self) -> None:
-        self.off: set[str] = set()  # routes whose numbers were found to differ
+        self.verdicts: dict[tuple[str, int], bool] = {}  # by (route, device): `routes.py`
+        self.read: dict[Any, bool] = {}  # devices whose kept verdicts are among them
 
 
 state = State()
@@ -53,12 +57,15 @@ def loaded() -> bool:
     return state.library is not None
 
 
-def use(module: Any, blas: Any = None) -> None:
-    """Let `module` stand for CuPy and `blas` for cuBLAS (None: nothing is loaded)."""
-    state.library, state.stand_in, state.blas = None, module is not None, blas
+def use(module: Any, blas: Any = None, cudnn: Any = None) -> None:
+    """Let `module` stand for CuPy, `blas` for cuBLAS and `cudnn` for cuDNN (None: nothing is loaded)."""
+    state.library, state.stand_in, state.blas, state.cudnn = None, module is not None, blas, cudnn
     state.forked = False
     if module is not None:
         _start(module)
+    else:
+        state.device_count = 0
+        compiling.use(None)
 
 
 def library() -> Any:
@@ -164,8 +171,10 @@ def _writable_cache() -> None:
 
 def _start(module: Any) -> Any:
     state.library = module
+    state.verdicts, state.read, state.products = {}, {}, None
     state.device_count = int(module.cuda.runtime.getDeviceCount())
     memory.begin(module)
+    compiling.use(DeviceBuilder())
     if not state.hooked:
         state.hooked = True
         if hasattr(os, "register_at_fork"):
@@ -254,11 +263,6 @@ def capturing() -> bool:
     return state.library is not None and bool(state.library.cuda.get_current_stream().is_capturing())
 
 
-def launcher() -> str:
-    """Who runs kernels made from source: "device" (CuPy's RawModule) or "stand-in" (built for the CPU)."""
-    return "stand-in" if state.stand_in else "device"
-
-
 class DeviceModule:
     """A compiled source on the device: see `compile.module`."""
 
@@ -266,16 +270,25 @@ class DeviceModule:
         self._module = library().RawModule(code=source, options=("--std=c++17", *options))
 
     def function(self, name: str) -> Callable[..., None]:
-        """The kernel of that name.  Raises KeyError without one."""
+        """The kernel of that name.  Raises KeyError without one, CompileError where NVRTC refuses it."""
         try:
             kernel = self._module.get_function(name)
-        except RuntimeError as error:
+            function = kernel.kernel  # loaded on the current device; a call of it costs less than one of `kernel`
+        except Exception as error:
             if "not found" in str(error).lower():
                 raise KeyError(name) from None
-            raise
+            raise compiling.CompileError(f"NVRTC refused {name}: {error}") from error
+        if state.device_count == 1:
+            return function  # type: ignore[no-any-return]
+        here = library().cuda.runtime
+        loaded = {int(here.getDevice()): function}
 
-        def call(grid: tuple, block: tuple, args: tuple, shared_mem: int = 0, stream: Any = None) -> None:
-            kernel(grid, block, args, shared_mem=shared_mem, **({} if stream is None else {"stream": stream}))
+        def call(grid: tuple, block: tuple, args: Any, shared_mem: int = 0) -> None:
+            index = here.getDevice()
+            found = loaded.get(index)
+            if found is None:
+                found = loaded[index] = kernel.kernel
+            found(grid, block, args, shared_mem)
 
         return call
 
@@ -298,17 +311,30 @@ class Counters:
         self.allocations = self.bytes = self.peak = self.peak_held = self.failures = 0
 
 
+class Recording:
+    """What a graph has beside its kernels: workspaces of libraries; by generator what it draws (its seed and first
+    block in memory, blocks); what the host does before each replay."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[Any, Any] = {}
+        self.drawn: dict[Any, list[Any]] = {}
+        self.before: list[Callable[[], Callable[[], None]]] = []  # each returns what undoes it
+        self.steps: list[tuple[int, Callable[[tuple], None]]] = []  # of the optimizer that is recorded just now
+
+
 class DeviceMemory:
     """The allocator of CuPy's arrays: its pool, or that of the graph being captured; counts; torch's sentence."""
 
     def __init__(self) -> None:
         self.counters: dict[int, Counters] = {}
         self.own = threading.local()
+        self.spaces: dict[Any, Any] = {}
         self.collectors: list[Callable[[], object]] = []  # called before memory is given up for lost
 
     def begin(self, module: Any) -> None:
         """Take over the allocations of a library."""
         self.counters.clear()
+        self.spaces.clear()
         self.pool = module.get_default_memory_pool()
         module.cuda.set_allocator(self.allocate)
 
@@ -349,16 +375,28 @@ class DeviceMemory:
     @contextlib.contextmanager
     def private(self, pool: Any, held: list[Any]) -> Iterator[None]:
         """A context in which this thread allocates from a pool of its own; `held` gets what must live as long."""
-        before = getattr(self.own, "pool", None), getattr(self.own, "held", [])
-        self.own.pool, self.own.held = pool, held
+        before = [getattr(self.own, name, None) for name in ("pool", "held", "recording")]
+        self.own.pool, self.own.held, self.own.recording = pool, held, Recording()
+        held.append(self.own.recording)
         try:
             yield
         finally:
-            self.own.pool, self.own.held = before
+            self.own.pool, self.own.held, self.own.recording = before
+
+    def recording(self) -> Recording | None:
+        """What belongs to the graph that this thread captures; None outside of a capture."""
+        return getattr(self.own, "recording", None)
+
+    def workspaces(self) -> dict[Any, Any]:
+        """Workspaces of libraries by whatever names them; those of a graph that is captured are the graph's own."""
+        own = self.recording()
+        return self.spaces if own is None else own.spaces
 
     def hold(self, array: Any) -> None:
         """Keep an array as long as the pool of the graph that is being captured."""
-        getattr(self.own, "held", []).append(array)
+        held = getattr(self.own, "held", None)
+        if held is not None:
+            held.append(array)
 
     def statistics(self, index: int | None = None) -> dict[str, int]:
         """torch's names of what is known, in bytes and calls."""
@@ -442,6 +480,27 @@ def to_host(array: Any, non_blocking: bool = False) -> np.ndarray:
         return made if order is None else made.transpose(_inverse(order))
 
 
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Outside of the graph that the current stream may be recording: a stream that may be waited for, and memory that
+    is not the graph's.  Its work is done at the end of the block."""
+    if not capturing():
+        yield
+        return
+    with memory.private(None, []), library().cuda.Stream(non_blocking=True) as stream:
+        memory.own.recording = None
+        yield
+        stream.synchronize()
+
+
+def constant(array: np.ndarray) -> Any:
+    """A copy of a host array on the current GPU, also while a graph is captured: not by the graph, kept with it."""
+    with aside():
+        made = library().asarray(array)
+    memory.hold(made)
+    return made
+
+
 def memory_after(array: Any) -> None:
     """Keep an array until the current stream's work of now is done."""
     record_stream(array, library().cuda.get_current_stream())
@@ -502,6 +561,10 @@ def release_recorded() -> None:
 
 
 memory.collectors.append(release_recorded)
+
+
+class StaleGraph(RuntimeError):
+    """A captured graph cannot do the step to come; nothing has been done."""
 
 
 class CaptureError(RuntimeError):

@@ -1,4 +1,5 @@
-"""torch.nn.attention's names: the choice of kernel is without effect, there is one."""
+"""torch.nn.attention's names.  There are two ways to compute: products and softmax (`MATH`), and on a GPU cuDNN's,
+which stands for each of torch's fused ones."""
 
 from __future__ import annotations
 
@@ -25,5 +26,13 @@ class SDPBackend(IntEnum):
 
 @contextmanager
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """A context without effect: there is one kernel."""
-    yield
+    """A context: attention on a GPU may go to cuDNN if a fused kernel is among `backends`; MATH is always left."""
+    from engine.backends.cuda import flags
+
+    given = backends if isinstance(backends, list | tuple | set | frozenset) else [backends]
+    before = flags.cudnn_sdp_enabled()
+    flags.enable_cudnn_sdp(any(SDPBackend(b) > SDPBackend.MATH for b in given))
+    try:
+        yield
+    finally:
+        flags.enable_cudnn_sdp(before)

@@ -4,4 +4,4 @@ What is recorded from an op's own code (`elementwise`) needs no line here; the o
 NotImplemented for what it does not serve, and the op's own code runs on CuPy.
 """
 
-from engine.ops.cuda import blas, indexing, loss, norm, pointwise, random, reduction, softmax  # noqa: F401
+from engine.ops.cuda import _routes, blas, indexing, loss, norm, pointwise, random, reduction, softmax  # noqa: F401

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda import compile as compiling
+from engine.backends.cuda import routes
 from engine.kernels import cuda_c
 from engine.kernels.form import Kernel
 
@@ -23,6 +24,11 @@ _TYPES: dict[str, Any] = {
 
 class Unfit(Exception):
     """Operands that these kernels do not serve; the op's own kernel does."""
+
+
+def usable(route: str) -> bool:
+    """Whether there is a builder of kernels, and the route is on."""
+    return compiling.in_use() and routes.ROUTES[route].on()
 
 
 def is_array(value: Any) -> bool:

@@ -15,6 +15,7 @@ from engine.ops.cuda._launch import Unfit, built, group_of, identifier, rows_gri
 
 _built: dict[Any, Any] = {}
 _ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
+_reductions: dict[Any, tuple[Any, ...]] = {}  # by kinds of operands: (shape of the results, what a launch needs)
 MANY = 4096  # of them, then all are forgotten
 
 FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
@@ -24,8 +25,8 @@ def run(
     name: str, write: Callable[[forms.Rows], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
     place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
     numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
-) -> None:  # fmt: skip
-    """Run a row kernel.
+) -> tuple[Any, ...]:  # fmt: skip
+    """Run a row kernel; what a further launch of it needs.
 
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
@@ -38,6 +39,11 @@ def run(
         if len(_ready) >= MANY:
             _ready.clear()
         ready = _ready[full] = _prepare(name, write, kinds, results, row_shape, place_shape, strides, types, key)
+    _launch(ready, arrays, numbers)
+    return ready
+
+
+def _launch(ready: tuple[Any, ...], arrays: Sequence[Any], numbers: Sequence[tuple[str, Any]] = ()) -> None:
     call, grid, block, told, count, wide = ready
     given = [a.address if a.__class__ is _Moved else a for a in arrays]
     call(grid, block, [*given, *told, *[scalar(v, t, wide) for t, v in numbers], count])
@@ -78,6 +84,14 @@ def reduce(
     by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the
     dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
     """
+    kinds = tuple([(a.dtype, a.shape, a.strides) for a in arrays])
+    known = compiling.generation, name, tuple(by), key, kinds, tuple(axes), tuple(results), whole
+    found = _reductions.get(known)
+    if found is not None:
+        row_shape, ready = found
+        made = [xp.empty(row_shape, d) for d in results]
+        _launch(ready, [*arrays, *made])
+        return made
     shape = arrays[0].shape
     axes = tuple(sorted(axes))
     row_shape = tuple([n for d, n in enumerate(shape) if d not in axes])
@@ -89,16 +103,19 @@ def reduce(
     if not whole and rows < FEW_ROWS and width >= LONG:
         return _in_parts(xp, name, by, code, after, arrays, row_shape, place_shape, strides, results, key)
     made = [xp.empty(row_shape, d) for d in results]
-    _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    if len(_reductions) >= MANY:
+        _reductions.clear()
+    _reductions[known] = row_shape, ready
     return made
 
 
 def _reduce(
     name: str, by: Any, code: Any, after: Any, arrays: Any, made: Any, row_shape: Any, place_shape: Any, strides: Any,
     key: Any,
-) -> None:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
     of_results = [(strides_of(m), (0,) * len(place_shape)) for m in made]
-    run(
+    return run(
         name, lambda rows: forms.reduced(rows, by, code, after, len(arrays)), [*arrays, *made], len(made), row_shape,
         place_shape, [*strides, *of_results], key=(tuple(by), key),
     )  # fmt: skip

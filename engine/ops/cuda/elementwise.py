@@ -71,6 +71,7 @@ def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Cal
             plans[key] = [_Plan(None)]
         return NotImplemented if plan.code is None else plan.run(xp, arrays, numbers)
 
+    kernel.route = "pointwise"  # type: ignore[attr-defined]
     return kernel
 
 

@@ -12,57 +12,77 @@ import numpy as np
 
 from engine import random
 from engine.backends.cuda import compile as compiling
+from engine.backends.cuda import runtime
 from engine.kernels import tables
 from engine.kernels.trace import KNOWN
 from engine.ops import _draw
-from engine.ops.cuda._launch import built, map_grid, scalar
+from engine.ops.cuda._launch import built, map_grid, scalar, usable
+
+# Note [Random numbers in graphs]
+# The numbers of a replay must be others than those of the one before, and a graph's kernels have the same arguments at
+# each.  So inside a capture they read seed and first block from memory of the graph's, count the blocks that they take
+# from 0, and take none of the generator's.  Each replay takes the blocks of all of them from the generator at once, as
+# torch does, and writes the seed and the first of them there: the numbers are those of the same draws without a graph.
 
 
 @functools.lru_cache(64)
-def _compiled(name: str, dtype: Any, wide: bool, generation: int) -> Any:
+def _compiled(name: str, dtype: Any, replayed: bool, wide: bool, generation: int) -> Any:
     make = getattr(tables, name)
-    return built(make() if dtype is None else make(dtype), wide=wide)
+    return built(make(replayed=replayed) if dtype is None else make(dtype, replayed=replayed), wide=wide)
 
 
-def _launch(name: str, dtype: Any, made: Any, seed: int, first: int, each: int, numbers: Any = ()) -> Any:
+def _launch(
+    name: str, dtype: Any, xp: Any, made: Any, generator: Any, count: int, each: int, numbers: Any = ()
+) -> Any:  # fmt: skip
+    """Fill `made`, `each` elements a block, with `count` words of the generator."""
     wide = made.size + (1 << 24) >= 2**31
     blocks = -(-made.size // each)
+    recording = runtime.memory.recording()
+    if recording is not None:
+        drawn = recording.drawn
+        kept = drawn.get(generator)
+        if kept is None:
+            # not of the graph's memory, which its earlier kernels may write
+            kept = drawn[generator] = [runtime.constant(np.zeros(2, np.uint64)), 0]
+        state, seed, first = [kept[0]], 0, kept[1]
+        kept[1] -= -count // 4
+    else:
+        state = []
+        seed, first = generator.take(count)
     if blocks:
-        call = _compiled(name, dtype, wide, compiling.generation)
+        call = _compiled(name, dtype, bool(state), wide, compiling.generation)
         values = [np.uint64(seed), np.uint64(first), scalar(made.size, "index", wide), *numbers]
-        call(*map_grid(blocks), [made, *values, scalar(blocks, "index", wide)])
+        call(*map_grid(blocks), [made, *state, *values, scalar(blocks, "index", wide)])
     return made
 
 
-def words(xp: Any, seed: int, first: int, count: int) -> Any:
-    """`count` words from block `first` on.  -> (count) uint64."""
-    if not compiling.in_use():
-        drawn = random.philox(seed, first).random_raw(-(-count // 4) * 4)
-        return xp.asarray(drawn[:count])
-    return _launch("words", None, xp.empty(count, np.uint64), seed, first, 4)
+def words(xp: Any, generator: Any, count: int) -> Any:
+    """The next `count` words of a generator.  -> (count) uint64; NotImplemented where the host makes them."""
+    if xp is np or not usable("random"):
+        return NotImplemented
+    return _launch("words", None, xp, xp.empty(count, np.uint64), generator, count, 4)
 
 
 def uniform(xp: Any, generator: Any, count: int, dtype: Any) -> Any:
     """`_draw.uniform` in one kernel.  -> (count)."""
     dtype = np.dtype(dtype)
-    if not compiling.in_use() or dtype.name not in KNOWN:
+    if not usable("random") or dtype.name not in KNOWN:
         return NotImplemented
     each = 4 if dtype == np.float64 else 8
-    seed, first = generator.take(count if each == 4 else (count + 1) // 2)
-    return _launch("uniform", dtype, xp.empty(count, dtype), seed, first, each)
+    taken = count if each == 4 else (count + 1) // 2
+    return _launch("uniform", dtype, xp, xp.empty(count, dtype), generator, taken, each)
 
 
 def kept(xp: Any, generator: Any, shape: Any, p: float, dtype: Any) -> Any:
     """`_draw.kept` in one kernel.  -> (*shape)."""
     dtype = np.dtype(dtype)
-    if not compiling.in_use() or dtype.name not in KNOWN:
+    if not usable("random") or dtype.name not in KNOWN:
         return NotImplemented
     made = xp.empty(shape, dtype)
-    seed, first = generator.take((made.size + 1) // 2)
     work = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
     limit = np.uint64(min(round(p * 2.0**32), 2**32))
     scale = work.type(1) / work.type(p)
-    return _launch("kept", dtype, made, seed, first, 8, (limit, scale))
+    return _launch("kept", dtype, xp, made, generator, (made.size + 1) // 2, 8, (limit, scale))
 
 
 random.word_kernels["cuda"] = words

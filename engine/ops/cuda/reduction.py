@@ -98,6 +98,15 @@ def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
     return _summed(xp, input, dtype, "sum", dim, keepdim)
 
 
+@kernel(reduction.sum_to_size, "cuda")
+@serving
+def _sum_to_size(xp, input, size):
+    lead, ones = reduction.summed_dims(input.shape, tuple(size))
+    if not (lead or ones) or input.dtype.kind not in "fV":
+        return NotImplemented
+    return _summed(xp, input, None, "sum", lead + ones, False).reshape(size)
+
+
 @kernel(reduction.prod_all, "cuda")
 @serving
 def _prod_all(xp, input, *, dtype=None):

@@ -62,7 +62,8 @@ def scaled_dot_product_attention(
     -> (*, L, Ev).  enable_gqa: key and value have fewer heads (dim -3), each serving several of query's.
     """
     _check_sdpa(query, key, value, attn_mask)
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
+    fused = query.device.type == "cuda" and _fused(query, key, value, attn_mask, dropout_p, enable_gqa)
+    if not fused and enable_gqa and key.shape[-3] != query.shape[-3]:
         if query.shape[-3] % key.shape[-3] or key.shape[-3] != value.shape[-3]:
             raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
@@ -83,10 +84,14 @@ def scaled_dot_product_attention(
         mask = query.detach().new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
     elif mask is not None:
         mask = mask.to(query.dtype)
+    if fused and is_causal and mask is None and of_query[-2] > 0:
+        return fused(query, key, value, None, True, factor)[0]
     if is_causal:
         rows, columns = of_query[-2], of_key[-2]
         later = query.detach().new_full((rows, columns), float("-inf")).triu(1)
         mask = later if mask is None else mask + later
+    if fused:
+        return fused(query, key, value, mask, False, factor)[0]
     shape = (*of_query[:-1], of_key[-2])
     noise = None
     if not of_query[:-2] == of_key[:-2] == of_value[:-2] or not query.is_floating_point() or (
@@ -99,6 +104,15 @@ def scaled_dot_product_attention(
     if dropout_p > 0.0:
         noise = noise_like(query, dropout_p, shape=shape)
     return attention(query, key, value, mask, noise, factor)[0]
+
+
+def _fused(query, key, value, mask, dropout_p, enable_gqa):
+    """The op of a library that computes this attention in one pass; None without one."""
+    from engine.ops.nn import fused_attention
+
+    if not enable_gqa and query.dim() == 4 and key.dim() == 4 and query.shape[1] != key.shape[1]:
+        return None
+    return fused_attention.fused_attention if fused_attention.served(query, key, value, mask, dropout_p) else None
 
 
 def _attention_twin(query, key, value, mask, noise, scale):

@@ -374,6 +374,7 @@ def _simple_direction(how):
         found = rnn_layer(gates, *hx, weights[1], how, batch_sizes, reverse)
         return found[0], found[1:2]
 
+    direction.__name__ = how
     return direction
 
 
@@ -410,6 +411,13 @@ def _network(direction, rows, hx, params, has_biases, num_layers, dropout, train
     directions = 2 if bidirectional else 1
     params = list(params)
     _check_network(direction, rows, hx, params, has_biases, num_layers * directions, batch_sizes)
+    if rows.device.type == "cuda":
+        from engine.ops.nn import recurrent
+
+        how = {_lstm_direction: "lstm", _gru_direction: "gru"}.get(direction) or direction.__name__
+        if recurrent.served(how, rows, hx, params):
+            given = (rows, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_sizes)
+            return recurrent.network(how, *given)
     per = len(params) // (num_layers * directions)
     states = [x.unbind(0) for x in hx]
     finals = [[] for _ in hx]

@@ -293,7 +293,7 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     """`x` as a Tensor of `dtype` on the device of the array `like`."""
     if isinstance(x, Tensor):
         return x if x.dtype is dtype else x.to(dtype)
-    return wrap(backends.xp_of(like).asarray(x).astype(dtypes.to_numpy(dtype)))
+    return wrap(backends.xp_of(like).asarray(x, dtypes.to_numpy(dtype)))
 
 
 @overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))

@@ -9,6 +9,7 @@ import pytest
 
 import engine
 from engine import cuda
+from tests.engine import shim, standin
 
 pytestmark = pytest.mark.cuda
 
@@ -135,3 +136,78 @@ def test_graphed_callables(gpu: Any) -> None:
     assert graphed(engine.randn(2, 4, device="cuda")).shape == (2, 4)  # the other mode is not captured
     double = cuda.make_graphed_callables(lambda t: t * 2, (engine.ones(2, device="cuda"),))
     assert double(engine.tensor([3.0, 4.0], device="cuda")).tolist() == [6.0, 8.0]
+
+
+# --- random numbers: Note [Random numbers in graphs] in engine/ops/cuda/random.py
+
+
+@pytest.fixture
+def own() -> Any:
+    """The backend with own kernels, which draw on the device."""
+    if shim.MISSING and not standin.REAL:
+        pytest.skip(shim.MISSING)
+    with standin.running(kernels=True) as backend:
+        yield backend
+
+
+def _drawn(x: Any) -> list[Any]:
+    """Draws of every kind of kernel, with gradients."""
+    F = engine.nn.functional
+    w = x.detach().requires_grad_()
+    dropped = F.dropout(w, 0.4)
+    (grad,) = engine.autograd.grad(dropped.sum(), [w])
+    like = [engine.rand_like(x), engine.randn_like(x), engine.bernoulli(x.clamp(0, 1))]
+    made = [engine.randint(0, 1000, (7,), device=x.device), engine.rand(5, device=x.device, dtype=engine.float64)]
+    return [dropped.detach(), grad, *like, *made, x.clone().uniform_(2, 3), x.clone().exponential_()]
+
+
+def test_random_numbers_of_replays_are_those_of_the_cpu(own: Any) -> None:
+    x = engine.linspace(0, 2, 33).cuda()
+    _drawn(x)  # kernels are compiled
+    engine.manual_seed(2**63 + 11)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        found = _drawn(x)
+    rounds = []
+    for _ in range(3):
+        graph.replay()
+        rounds.append([t.cpu() for t in found])
+    outside = engine.rand(4, device="cuda").cpu()  # goes on where the replays ended
+    engine.manual_seed(2**63 + 11)
+    for got in rounds:
+        for g, w in zip(got, _drawn(x.cpu()), strict=True):
+            assert engine.allclose(g, w, 1e-5, 1e-6), (g, w)
+    assert (outside == engine.rand(4)).all()
+    assert not engine.allclose(rounds[0][0], rounds[1][0])
+
+
+def test_a_generator_of_ones_own_and_a_seed_between_replays(own: Any) -> None:
+    generator = engine.Generator("cuda").manual_seed(5)
+    engine.rand(8, device="cuda", generator=generator)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = engine.rand(8, device="cuda", generator=generator)
+    graph.replay()
+    generator.manual_seed(9)
+    graph.replay()
+    assert (y.cpu() == engine.rand(8, generator=engine.Generator().manual_seed(9))).all()
+    first = y.cpu()
+    generator.manual_seed(9)
+    graph.replay()
+    assert (y.cpu() == first).all()
+
+
+def test_make_graphed_callables_draws_anew(own: Any) -> None:
+    net = engine.nn.Sequential(engine.nn.Linear(6, 6), engine.nn.Dropout(0.5)).cuda()
+    x = engine.rand(4, 6).cuda()
+    net = cuda.make_graphed_callables(net, (x,))
+    first, second = net(x).detach().clone(), net(x).detach().clone()
+    assert ((first == 0) != (second == 0)).any()
+
+
+def test_without_own_kernels_a_draw_in_a_graph_says_why_it_cannot_be(gpu: Any) -> None:
+    if standin.REAL or standin.KERNELS:
+        pytest.skip("own kernels draw")
+    graph = cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"), cuda.graph(graph):
+        engine.rand(3, device="cuda")

@@ -38,7 +38,9 @@ class Chunk:
 
     def __init__(self, device: int, size: int) -> None:
         self.device, self.size = device, size
-        self.raw = np.full(size, FREED, np.uint8)
+        whole = np.full(size + UNIT, FREED, np.uint8)
+        begin = -whole.ctypes.data % UNIT  # as CuPy's pool aligns
+        self.raw = whole[begin : begin + size]
         self.written: tuple[int, int] | None = None  # (stream, its time)
         self.read: dict[int, int] = {}
         self.born: object = None  # the capture in which it was taken from the pool

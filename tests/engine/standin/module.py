@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.engine.standin import machine
 from tests.engine.standin.arrays import API, Array, Ufunc, _call, _fresh, account, matmul, no_cublas, ufunc, used
+from tests.engine.standin.kernels import RawKernel, RawModule
 from tests.engine.standin.machine import Machine, before_write, here, launch, no_capture
 
 # functions that read results on the host before they return, in CuPy's own source
@@ -274,6 +275,8 @@ cupy = Module(
         "__name__": "cupy",
         "ndarray": Array,
         "ufunc": Ufunc,
+        "RawModule": RawModule,
+        "RawKernel": RawKernel,
         "cuda": cuda,
         "array": array,
         "asarray": asarray,

@@ -383,3 +383,14 @@ def test_the_option_never_takes_the_spec_for_its_value(folder, option, monkeypat
     else:
         assert result.exit_code == 0, result.output
         assert ("best effort" in result.stderr) == ("best" in option)
+
+
+def test_a_device_that_is_not_there_is_a_failure(tmp_path) -> None:
+    import engine
+
+    if engine.cuda.is_available():
+        pytest.skip("there is one")
+    (tmp_path / "hubconf.py").write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(2, 2)\n")
+    result = CliRunner().invoke(cli.hub, ["--json", "check", str(tmp_path), "--device", "cuda", "--sandbox=off"])
+    rows = [row for row in json.loads(result.stdout)["results"] if row["status"] == "failed"]
+    assert result.exit_code != 0 and "--device 'cuda': device 'cuda' " in rows[0]["error"]

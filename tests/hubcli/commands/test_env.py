@@ -70,6 +70,7 @@ def test_check_cuda_without_a_gpu_is_one_sentence() -> None:
 
 @pytest.mark.cuda
 def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends.cuda import routes
     from engine.cuda import selftest
     from tests.engine import standin
 
@@ -79,6 +80,12 @@ def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env", "--check", "cuda"]).stdout)
         assert [row["verdict"] for row in made["check"]["rows"]] == ["ok", "ok"]
         assert complaints(CHECKED_GPU, made.pop("check")) == complaints(SCHEMAS["hub env"], made) == []
+        assert made["gpu"]["routes"] == {}
+        routes.keep({"softmax": {"verdict": "ok", "error": 0.0}, "norm": {"verdict": "differs", "error": 1.0}})
+        made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env"]).stdout)
+        assert made["gpu"]["routes"] == {"cudnn pooling": "on", "norm": "off", "softmax": "on"}
+        assert "cublas" in made["gpu"]["libraries"]
+        assert "norm off, softmax on" in CliRunner().invoke(cli.hub, ["env"]).stdout
         assert "check.copies" in CliRunner().invoke(cli.hub, ["env", "--check", "cuda"]).stdout
 
         def broken(where: str) -> list:

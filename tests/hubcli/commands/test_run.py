@@ -307,3 +307,29 @@ def test_a_batch_has_a_progress_bar(folder, monkeypatch):
 
 def test_its_help_says_what_the_keys_of_an_npz_are():
     assert "the keys of an .npz are keyword arguments" in " ".join(hub("run", "--help").stdout.split())
+
+
+@pytest.mark.cuda
+def test_commands_on_a_gpu(folder):
+    """run, load and profile with --device cuda, on the stand-in or the card; a device that is not there is named."""
+    from tests.engine import standin
+
+    with standin.running():
+        made = json.loads(hub("--json", "run", "./repo", "net", "--input", "x.npy", "--device", "cuda").stdout)
+        assert made["outputs"][0]["values"] == [[0.0, 0.0, 0.0]]
+        assert "device      cuda:0" in hub("load", "./repo", "net", "--device", "cuda:0").stdout
+        assert "aten::mm" in hub("profile", "./repo", "net", "--device", "cuda", "--input-shape", "1,2").stdout
+        for command in (("load",), ("run", "--input", "x.npy")):
+            result = hub(command[0], "./repo", "net", *command[1:], "--device", "cuda:7")
+            assert result.exit_code == 2 and "cuda:7 does not exist, " in result.stderr
+
+
+def test_a_gpu_where_there_is_none(folder):
+    import engine
+
+    if engine.cuda.is_available():
+        pytest.skip("there is one")
+    for command in (("load",), ("run", "--input", "x.npy"), ("profile", "--input-shape", "1,2")):
+        result = hub(command[0], "./repo", "net", *command[1:], "--device", "cuda")
+        assert result.exit_code == 2 and "--device 'cuda': device 'cuda' " in result.stderr
+        assert "Traceback" not in result.stderr and "use device='cpu'" in result.stderr

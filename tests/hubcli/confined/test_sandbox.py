@@ -421,6 +421,21 @@ def test_defaults(any_mechanism, capfd) -> None:
     assert chosen("on", framework="torch", device="cuda") == any_mechanism.name
 
 
+def test_the_gpus_files_are_there_when_a_gpu_is_asked_for(tmp_path, monkeypatch) -> None:
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "sda"):
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(sandbox, "_DEVICES", tmp_path)
+    wanted = [str(tmp_path / name) for name in ("nvidia-uvm", "nvidia0", "nvidiactl")]
+    session, bwrap = sandbox.Session(tmp_path), sandbox.Mechanism("bubblewrap", (), "", "/usr/bin/bwrap")
+    landlock = sandbox.Mechanism("landlock", ("landlock",), "")
+    for device, found in ((None, []), ("cpu", []), ("cuda", wanted), ("cuda:1", wanted)):
+        command = sandbox._bubblewrap_command(bwrap, session, [], device)
+        assert [command[i + 1] for i, word in enumerate(command) if word == "--dev-bind"] == found
+        allowed = sandbox.confinement(landlock, session, [], sandbox.Limits(), device)
+        assert [path for path in allowed.devices if path.startswith(str(tmp_path))] == found
+        assert ("/proc/driver" in allowed.read) == bool(found)
+
+
 def test_best_effort_has_no_network_either(hostile, weights) -> None:
     chosen = sandbox.mechanism("best-effort")
     if "seccomp" not in chosen.layers:

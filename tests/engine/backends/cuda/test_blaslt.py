@@ -11,9 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import engine.ops.cuda.blas  # noqa: F401
 from engine.backends.cuda import blaslt
-from engine.dispatch import OPS
 from tests.engine.cublaslt import CublasLt, Refused
 
 TYPES = ("float32", "float64", "float16", ml_dtypes.bfloat16)
@@ -46,14 +44,6 @@ def _blas(module: Any = blaslt, workspace: int = 0) -> tuple[Any, CublasLt, Any]
     made = module.Blas(library, lambda: 0, lambda: 0x57, lambda size: at)
     made.memory = memory
     return made, library, Recorded(library)
-
-
-@pytest.fixture
-def used() -> Iterator[tuple[Any, CublasLt, Any]]:
-    made = _blas()
-    before = blaslt.use(made[0])
-    yield made
-    blaslt.use(before)
 
 
 def _array(rng: Any, kind: Any, *shape: int) -> Any:
@@ -114,7 +104,7 @@ def test_products_of_every_layout_and_type() -> None:
     [
         ("return Operand(m, n, ld)", "return Operand(m, n, max(1, m))"),  # a wrong leading dimension
         ("return Operand(n, m, ld, turned=True)", "return Operand(n, m, ld, turned=False)"),
-        ("out = Operand(m, n, m, stride", "out = Operand(m, n, n, stride"),
+        ("result = Operand(m, n, m, stride", "result = Operand(m, n, n, stride"),
         ("prod(copy.shape[-2:]) if", "prod(copy.shape[-1:]) if"),  # a wrong stride of batches
         ("elif s != found * span:", "elif False:"),
         ("min(256, address & -address) or 256", "256"),
@@ -166,16 +156,6 @@ def test_a_plan_is_made_once_and_forgotten_at_last(monkeypatch: pytest.MonkeyPat
     assert not library.things
 
 
-def test_tf32_is_asked_for_only_where_the_setting_says_so(used: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, library, xp = used
-    a = np.ones((4, 4), np.float32)
-    library.within(a)
-    for wanted, code in ((False, blaslt.COMPUTE_32F), (True, blaslt.COMPUTE_32F_TF32)):
-        monkeypatch.setattr("engine.backends.cuda.flags._Matmul.allow_tf32", wanted)
-        OPS["mm"].kernels["cuda"](xp, a, a)
-        assert [t.values["compute"] for t in library.things.values() if t.kind == "desc"][-1] == code
-
-
 def test_errors_of_the_library_name_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     blas, library, xp = _blas()
     a = np.ones((2, 2), np.float32)
@@ -183,27 +163,3 @@ def test_errors_of_the_library_name_the_call(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(library, "cublasLtMatmul", lambda *args: 13)
     with pytest.raises(blaslt.BlasError, match="cublasLtMatmul failed with status 13"):
         blaslt.product(blas, xp, a, a)
-
-
-def test_ops_take_it_and_leave_the_rest(used: Any) -> None:
-    _, library, xp = used
-    rng = np.random.default_rng(1)
-    x, w, bias = (_array(rng, "float32", *s) for s in ((2, 3, 5), (4, 5), (4,)))
-    library.within(x, w, bias)
-    cases = [("linear", (x, w, bias)), ("linear", (x, w)), ("batched", (x, w.T)), ("bmm", (x, x.transpose(0, 2, 1))),
-             ("mm", (x[0], w.T)), ("batched", (x, np.broadcast_to(w.T, (2, 5, 4))))]  # fmt: skip
-    for name, args in cases:
-        library.within(*args)
-        got = OPS[name].kernels["cuda"](xp, *args)
-        assert np.allclose(OPS[name].kernel(np, *args), got, rtol=1e-5, atol=1e-5) and got.dtype == np.float32
-    calls = library.calls
-    whole = np.ones((2, 2), np.int64)
-    for name, args in (("mm", (whole, whole)), ("mm", (x[0], x[0])), ("mm", (np.ones((2, 0)), np.ones((0, 3))))):
-        assert OPS[name].kernels["cuda"](xp, *args) is NotImplemented
-    assert library.calls == calls
-
-
-def test_without_the_library_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cuda.pathfinder", None)
-    with pytest.raises(RuntimeError, match=r"cublasLt was not found .* pip install 'hubcli\[cuda13\]'"):
-        blaslt.load(lambda: 0, lambda: 0, lambda size: 0)

@@ -89,8 +89,11 @@ def test_sample(case: Case, gpu: Any) -> None:
     assert [g is None for g in gradients] == [g is None for g in expected]
     if not case.deterministic:
         return
-    rate = 1e-12 if not standin.REAL else 1e-7
+    if case.op is not None and case.op.outputs[-1:] == ("reserve",):  # a library's own
+        found, wanted = found[:-1], wanted[:-1]
     for a, b in zip([*found, *gradients], [*wanted, *expected]):
+        single = b is not None and b.dtype in (engine.float32, engine.complex64)  # other libraries' exp
+        rate = 1e-7 if standin.REAL else 1e-6 if single and standin.KERNELS else 1e-12
         np.testing.assert_allclose(values(a), values(b), rate, rate)
 
 
@@ -177,26 +180,27 @@ def test_modules(name: str, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not failures, "\n".join(failures)
 
 
+def further(name: str, where: str) -> list[Any]:
+    """The results of a module of `FURTHER` on a device, and the gradients of its inputs and parameters."""
+    make, inputs = FURTHER[name]
+    engine.manual_seed(5)
+    given = [t.detach().to(where).requires_grad_(t.requires_grad) for t in inputs()]
+    module = make()
+    if any("Lazy" in k.__name__ for k in type(module).__mro__):  # makes its parameters at the first call
+        module(*[t.cpu() for t in given])
+    module = module.to(where)
+    engine.manual_seed(6)
+    results = tensors_of(module(*given))
+    total = sum((r * (r.detach().cpu().cos() + 1).to(where)).sum() for r in results if r.requires_grad)
+    leaves = [t for t in given if t.requires_grad] + list(module.parameters())
+    assert {t.device.type for t in results} == {where}
+    return [*results, *engine.autograd.grad(total, leaves, allow_unused=True)]
+
+
 @pytest.mark.parametrize("name", FURTHER)
 def test_further_modules(name: str, gpu: Any) -> None:
     """As on the CPU: outputs, gradients of inputs and of parameters, for the same seed."""
-    make, inputs = FURTHER[name]
-
-    def run(where: str) -> list[Any]:
-        engine.manual_seed(5)
-        given = [t.detach().to(where).requires_grad_(t.requires_grad) for t in inputs()]
-        module = make()
-        if any("Lazy" in k.__name__ for k in type(module).__mro__):  # makes its parameters at the first call
-            module(*[t.cpu() for t in given])
-        module = module.to(where)
-        engine.manual_seed(6)
-        results = tensors_of(module(*given))
-        total = sum((r * (r.detach().cpu().cos() + 1).to(where)).sum() for r in results if r.requires_grad)
-        leaves = [t for t in given if t.requires_grad] + list(module.parameters())
-        assert {t.device.type for t in results} == {where}
-        return [*results, *engine.autograd.grad(total, leaves, allow_unused=True)]
-
-    for x, y in zip(run("cuda"), run("cpu")):
+    for x, y in zip(further(name, "cuda"), further(name, "cpu")):
         rate = 1e-4 if x is not None and x.dtype is engine.float32 else 1e-9
         np.testing.assert_allclose(values(x), values(y), rate, rate)
 

@@ -195,3 +195,18 @@ def test_what_nvml_tells(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_backend_is_not_registered_by_a_failure(fresh: Any) -> None:
     said(fresh, None)
     assert all(one.kind != "cuda" for one in backends.registered())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_beside_16_bit_tensors(dtype: str, gpu: Any) -> None:
+    """CuPy takes numpy's scalars beside its arrays, and none of numpy's arrays, 0-dim ones neither."""
+    x = engine.tensor([1.5, -0.25, 3.0], dtype=getattr(engine, dtype))
+    for function in (
+        lambda t: t * 0.5,
+        lambda t: t + 1,
+        lambda t: 1 / t,
+        lambda t: t > 0.5,
+        lambda t: t.add(1, alpha=2),
+    ):
+        found, wanted = function(x.cuda()), function(x)
+        assert found.dtype is wanted.dtype and engine.equal(found.cpu(), wanted)

@@ -1,4 +1,4 @@
-"""Products by cuBLAS: every layout without needless copies, types, TF32, and in captured graphs."""
+"""Products of tensors by cublasLt: every layout without needless copies, types, TF32, biases, graphs."""
 
 from __future__ import annotations
 
@@ -116,23 +116,31 @@ def test_a_network_trains_in_a_graph(gpu: Any) -> None:
     assert losses == pytest.approx(plain, rel=1e-12)
 
 
-@pytest.mark.skipif(standin.REAL, reason="plants faults in the stand-in's call")
-@pytest.mark.parametrize("position", [2, 9, 10, 19])
-def test_a_wrong_argument_is_found(position: int, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong transpose, leading dimension or step: refused, or out of the memory, or other numbers."""
-    blas = gpu.runtime.state.blas
-    plain = blas.cublasGemmStridedBatchedEx
+def test_linear_adds_its_bias_in_the_product(gpu: Any) -> None:
+    x, w, b = (real(*s, seed=n, dtype=engine.float32) for n, s in enumerate(((4, 5, 7), (3, 7), (3,))))
+    found = engine.nn.functional.linear(x.cuda(), w.cuda(), b.cuda())
+    assert engine.allclose(found.cpu(), engine.nn.functional.linear(x, w, b), 1e-5, 1e-6)
 
-    def wrong(*args: Any) -> int:
-        changed = list(args)
-        changed[position] = 1 - changed[position] if position == 2 else changed[position] * 3 + 1
-        return plain(*changed)
 
-    a, b = real(4, 5, 7), real(4, 7, 7, seed=1)
-    x, y = a.cuda(), b.cuda()
-    monkeypatch.setattr(blas, "cublasGemmStridedBatchedEx", wrong)
-    try:
-        found = x @ y
-    except (RuntimeError, AssertionError):
-        return
-    assert not engine.allclose(found.cpu(), a @ b)
+def test_where_cublaslt_is_off_cupys_wrapper_computes(gpu: Any) -> None:
+    from engine.backends.cuda import routes
+
+    x = real(4, 5).cuda()
+    routes.switch("cublasLt", False)
+    calls = gpu.runtime.state.blas.calls if not standin.REAL else 0
+    assert engine.allclose((x @ x.t()).cpu(), x.cpu() @ x.cpu().t())
+    assert standin.REAL or gpu.runtime.state.blas.calls == calls
+    routes.switch("cublasLt", None)
+
+
+def test_products_of_one_graph_share_a_workspace(gpu: Any) -> None:
+    x = real(8, 8).cuda()
+    _ = x @ x
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = x
+        for _ in range(5):
+            y = y @ x
+    assert len(graph._recording.spaces) == 1
+    graph.replay()
+    assert engine.allclose(y.cpu(), engine.linalg.matrix_power(x.cpu(), 6))

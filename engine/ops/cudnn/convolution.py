@@ -1,0 +1,128 @@
+"""Convolution by cuDNN: forward, and the gradients of input and weight; transposed ones are gradients of the input.
+
+float16, bfloat16, float32 (TF32 where `torch.backends.cudnn.allow_tf32`) and float64, one to three dims, groups,
+dilation, channels-last memory as it lies.  What cuDNN has no engine for goes to im2col and products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends import cudnn as settings
+from engine.backends.cuda import cudnn as library
+from engine.backends.cuda import cudnn_graph as graphs
+from engine.backends.cuda import routes
+from engine.dispatch import kernel
+from engine.layouts import channels_last, empty_in_format, is_channels_last
+from engine.ops.cudnn._arrays import FORMATS, dense, graphs_there, guarded, on, served
+from engine.ops.nn import _conv, conv
+
+
+def _check(xp: Any) -> Any:
+    """Each of the three, with groups, strides and paddings that differ by dim, in both memory formats."""
+    draw = np.random.default_rng(7)
+    x, w = (draw.standard_normal(s).astype(np.float32) for s in ((2, 8, 9, 7), (16, 4, 3, 2)))
+    geometry = (2, 1), (1, 0), (1, 2), 2
+    wanted = _conv.forward(np, x, w, None, *geometry)
+    g = draw.standard_normal(wanted.shape).astype(np.float32)
+    for type, last in (("float32", False), ("float16", True)):
+        a, b, c = (xp.asarray(t).astype(type) for t in (x, w, g))
+        if last:
+            a, b, c = (dense(t, channels_last) for t in (a, b, c))
+        for kind, shape, expected in (
+            ("forward", wanted.shape, wanted),
+            ("input", x.shape, _conv.backward_input(np, g, w, x.shape, *geometry)),
+            ("weight", w.shape, _conv.backward_weight(np, g, x, w.shape, *geometry)),
+        ):
+            operands = {"forward": (a, b), "input": (c, b), "weight": (a, c)}[kind]
+            found = _by_cudnn(xp, kind, *operands, shape, *geometry)
+            if found is None and type == "float32":
+                raise RuntimeError(f"cuDNN has no engine for the check's convolution ({kind})")
+            if found is not None:  # float16 has 11 bits: brought to the scale of the tolerance
+                scale = 1 if type == "float32" else 1 / 8
+                yield found.astype("float32") * scale, expected.astype(np.float32) * np.float32(scale)
+
+
+ROUTE = routes.route(
+    "cudnn convolution", check=_check, fallback="im2col and products", tolerance=2e-3, ready=graphs_there
+)
+
+
+def _by_cudnn(
+    xp: Any, kind: str, first: Any, second: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int,
+    bias: Any = None,
+) -> Any:  # fmt: skip
+    """The result of `shape`; None where cuDNN has no engine.  first, second: as `graphs.Convolution` says by kind."""
+    del groups  # the channels of the weight say it
+    cudnn = library.used()
+    if cudnn is None or cudnn.frontend is None:
+        return None
+    wanted = FORMATS.get(first.ndim) if is_channels_last(first) or is_channels_last(second) else None
+    first, second = dense(first, wanted), dense(second, wanted)
+    made = xp.empty(shape, first.dtype) if wanted is None else empty_in_format(xp, shape, first.dtype, wanted)
+    x, w, y = {"forward": (first, second, made), "input": (made, second, first), "weight": (first, made, second)}[kind]
+    lies = [graphs.layout(a, wanted is not None) for a in (x, w, y)]
+    if len(stride) == 1:
+        lies = [graphs.spatial(one) for one in lies]
+    problem = graphs.Convolution(
+        kind, first.dtype.name, *lies, graphs.each(stride, 1), graphs.each(padding, 0), graphs.each(dilation, 1),
+        bias is not None, bool(settings.allow_tf32), bool(settings.deterministic),
+    )  # fmt: skip
+    arrays = {graphs.X: x, graphs.W: w, graphs.Y: y}
+    if bias is not None:
+        arrays[graphs.BIAS] = dense(bias)
+    return made if graphs.run(cudnn, problem, arrays) else None
+
+
+@kernel(conv.convolution, "cudnn")
+def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
+                 output_padding=(0,), groups=1):  # fmt: skip
+    stride, padding, dilation = tuple(stride), tuple(padding), tuple(dilation)
+    arrays = (input, weight) if bias is None else (input, weight, bias)
+    if not served(*arrays) or weight.ndim < 3 or not on(ROUTE):
+        return NotImplemented
+    conv.check(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    if transposed:
+        whole = conv.transposed_shape(input, weight, stride, padding, dilation, output_padding, groups)
+        if not _reaches(whole, weight, input, stride, padding, dilation):
+            return NotImplemented
+        found = guarded(ROUTE, _by_cudnn, xp, "input", input, weight, whole, stride, padding, dilation, groups)
+    else:
+        out = _conv.output_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
+        shape = (input.shape[0], weight.shape[0], *out)
+        given = xp, "forward", input, weight, shape, stride, padding, dilation, groups
+        if bias is not None and input.itemsize == 2:  # engines for 16-bit types add it themselves
+            found = guarded(ROUTE, _by_cudnn, *given, bias=bias)
+            if found is not NotImplemented or not ROUTE.on():
+                return found
+        found = guarded(ROUTE, _by_cudnn, *given)
+    if found is not NotImplemented and bias is not None:
+        found += bias.reshape(-1, *(1,) * len(stride))
+    return found
+
+
+def _reaches(whole: Any, weight: Any, input: Any, stride: Any, padding: Any, dilation: Any) -> bool:
+    """Whether a convolution of something of the shape `whole` gives the size of `input`, as cuDNN wants it."""
+    return _conv.output_size(whole[2:], weight.shape[2:], stride, padding, dilation) == tuple(input.shape[2:])
+
+
+@kernel(conv.convolution_backward_input, "cudnn")
+def _backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
+    if not served(grad_output, weight) or 0 in size or not on(ROUTE):
+        return NotImplemented
+    geometry = tuple(stride), tuple(padding), tuple(dilation)
+    if not _reaches(tuple(size), weight, grad_output, *geometry):
+        return NotImplemented
+    return guarded(ROUTE, _by_cudnn, xp, "input", grad_output, weight, tuple(size), *geometry, groups)
+
+
+@kernel(conv.convolution_backward_weight, "cudnn")
+def _backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
+    if not served(grad_output, input) or 0 in size or not on(ROUTE):
+        return NotImplemented
+    geometry = tuple(stride), tuple(padding), tuple(dilation)
+    if _conv.output_size(input.shape[2:], tuple(size)[2:], *geometry) != tuple(grad_output.shape[2:]):
+        return NotImplemented
+    return guarded(ROUTE, _by_cudnn, xp, "weight", input, grad_output, tuple(size), *geometry, groups)
