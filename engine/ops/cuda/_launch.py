@@ -57,14 +57,6 @@ def strides_of(array: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def aligned(arrays: Sequence[Any]) -> bool:
-    """Whether arrays begin where 16 bytes can be loaded at once."""
-    together = 0
-    for a in arrays:
-        together |= compiling.address(a)
-    return not together & 15
-
-
 def built(kernel: Kernel, *, group: str = "block", wide: bool = False, vector: int = 1) -> Callable[..., None]:
     """The compiled kernel."""
     source = cuda_c.printed(kernel, group=group, wide=wide, vector=vector)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda import compile as compiling
+from engine.backends.cuda.compile import address
 from engine.dispatch import Op
 from engine.kernels import cuda_c
 from engine.kernels.elementwise import Layout, Recorded, collapsed, order_of, recorded, type_is_number
 from engine.kernels.trace import Untraceable
 from engine.ops.cuda._launch import (
     Unfit,
-    aligned,
     built,
     contiguous_strides,
     identifier,
@@ -24,6 +24,7 @@ from engine.ops.cuda._launch import (
     strides_of,
 )
 
+_KINDS: set[type] = set()  # classes of arrays met
 VARIANTS = 32  # kernels of one op for one kind of operands, before numbers that must be constants are given up
 
 
@@ -49,7 +50,8 @@ def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Cal
             if kind is float or kind is int:
                 numbers.append(a)
                 parts.append(kind)
-            elif hasattr(a, "strides") and not isinstance(a, np.generic):
+            elif kind in _KINDS or is_array(a):
+                _KINDS.add(kind)
                 arrays.append(a)
                 parts += (a.dtype, a.shape, a.strides)
             else:
@@ -119,8 +121,12 @@ class _Plan:
             laid = [self.shape[d] for d in order]
             made = [xp.empty(laid, d).transpose(back) for d in dtypes]
         arrays = given + made
-        if vector > 1 and not aligned([arrays[n] for n in dense]):
-            vector = 1
+        if vector > 1:
+            together = 0
+            for n in dense:
+                together |= address(arrays[n])
+            if together & 15:  # 16 bytes cannot be loaded at once
+                vector = 1
         found = calls.get(vector)
         if found is None:
             call = built(self.code.kernel, wide=self.layout.wide, vector=vector)  # type: ignore[union-attr]

@@ -273,3 +273,34 @@ def test_a_kernel_that_cannot_be_compiled_leaves_the_work_to_the_fallback(
         loss.backward()
         assert loss.isfinite() and engine.rand(3, device="cuda").shape == (3,)
         assert all("failed" in str(w.message) for w in caught) and len(caught) <= len(OWN)
+
+
+# --- what the stand-in finds wrong with launches of own kernels
+
+
+@needs_shim
+def test_a_missing_wait_before_an_own_kernel_is_found(own: Any) -> None:
+    x = engine.zeros(64, device="cuda").exp()  # on, and compiled
+    x = x.log()
+    side = engine.cuda.Stream()
+    with engine.cuda.stream(side), pytest.raises(machine.StreamOrderError, match="without waiting for it"):
+        x.exp()
+    side.wait_stream(engine.cuda.current_stream())
+    with engine.cuda.stream(side):
+        y = x.exp()
+    engine.cuda.current_stream().wait_stream(side)
+    assert y.tolist() == [1.0] * 64
+
+
+@needs_shim
+def test_a_kernel_is_refused_memory_of_another_device(own: Any) -> None:
+    module = gpu_module("void k(const float *x0, float *out0) { out0[0] = x0[0]; }")
+    here, there = (engine.ones(4, device=f"cuda:{n}")._array for n in (0, 1))
+    with pytest.raises(RuntimeError, match="memory of device 1 in a kernel of device 0"):
+        module((1,), (1,), [there, here])
+    module((1,), (1,), [here, here])
+
+
+def gpu_module(text: str) -> Any:
+    """The kernel `k` of a text, as a device gets it."""
+    return compiling.module('#include "prelude.cuh"\nextern "C" __global__ ' + text, (), "k").function("k")
