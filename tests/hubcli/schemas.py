@@ -299,7 +299,11 @@ SCHEMAS: dict[str, Schema] = {
         backends=mapping(maybe(TEXT)),
         processor=record(instructions=maybe(TEXT), onednn=maybe(TEXT), left_to_numpy=each(TEXT)),
         gpu=record(
-            driver=maybe(TEXT), cuda=maybe(TEXT), cards=each(TEXT), libraries=mapping(maybe(TEXT)), routes=mapping(TEXT)
+            driver=maybe(TEXT),
+            cuda=maybe(TEXT),
+            cards=each(TEXT),
+            libraries=mapping(maybe(TEXT)),
+            routes={"type": "object", "additionalProperties": TEXT},  # empty before anything ran on a card
         ),
         libraries=mapping(maybe(TEXT)),
     ),
@@ -307,7 +311,9 @@ SCHEMAS: dict[str, Schema] = {
 # what `hub env --check cuda` adds: only a machine with a GPU, or its stand-in, prints it
 CHECKED_GPU = record(
     **{
-        "for": record(gpu=TEXT, driver=TEXT, cuda=TEXT, cupy=TEXT, engine=TEXT),
+        "for": record(
+            gpu=TEXT, uuid=TEXT, driver=TEXT, cuda=TEXT, cupy=TEXT, cudnn=maybe(TEXT), engine=TEXT, kernels=TEXT
+        ),
         "rows": each(
             record(
                 name=TEXT,
