@@ -29,6 +29,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _check_op(op: Any) -> None:
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"Invalid function argument. Expected parameter `op` of type ReduceOp, got {op!r}")
+
+
 def _check(value: Any, name: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
@@ -44,7 +49,7 @@ def _check_list(values: Any, name: str, count: int | None = None) -> None:
             f"             but got {type(values)} with elements of type {[type(v) for v in values or ()]}."
         )
     if count is not None and len(values) != count:
-        raise ValueError(f"`{name}` has {len(values)} tensors for a group of {count} processes")
+        raise RuntimeError(f"invalid `{name}` list at index 0 (expected length {count}, got {len(values)})")
 
 
 def _flat(tensor: Tensor) -> Any:
@@ -80,11 +85,14 @@ def _rank(group: ProcessGroup, rank: int | None, in_group: int | None) -> int:
         if rank is not None:
             raise ValueError("Can't specify both a global rank and one of the group")
         return in_group
+    if rank is not None and group is member(None) and rank not in group.ranks:
+        raise RuntimeError(f"invalid root rank: {rank}; the group has the ranks {group.ranks}")
     return get_group_rank(group, 0 if rank is None else rank)
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """`tensor` becomes the combination of all processes' (the same bits everywhere)."""
+    _check_op(op)
     _check(tensor, "tensor")
     found = member(group)
     if found is None:
@@ -103,6 +111,7 @@ def reduce(
     group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """`tensor` of process `dst` becomes the combination of all."""
+    _check_op(op)
     _check(tensor, "tensor")
     found = member(group)
     if found is None:
@@ -136,11 +145,12 @@ def broadcast(
 
 
 def _same(outputs: Sequence[Tensor], like: Tensor) -> None:
-    for output in outputs:
-        if output.dtype != like.dtype or output.numel() != like.numel():
+    for i, output in enumerate(outputs):
+        if output.dtype != like.dtype:
+            raise ValueError(f"Invalid usage of tensors with different dtypes: found {like.dtype} and {output.dtype}")
+        if output.numel() != like.numel():
             raise RuntimeError(
-                f"expected tensors of {like.numel()} elements of {like.dtype}, got one of {output.numel()} of "
-                f"{output.dtype}"
+                f"invalid tensor size at index {i} (expected {tuple(like.shape)}, got {tuple(output.shape)})"
             )
 
 
@@ -172,7 +182,7 @@ def all_gather_into_tensor(
     if found is None:
         return None
     if output_tensor.numel() != input_tensor.numel() * found.size() or output_tensor.dtype != input_tensor.dtype:
-        raise ValueError(
+        raise RuntimeError(
             f"output_tensor has {output_tensor.numel()} elements of {output_tensor.dtype}; expected the input's "
             f"{input_tensor.numel()} times {found.size()} of {input_tensor.dtype}"
         )
@@ -242,6 +252,7 @@ def reduce_scatter(
     output: Tensor, input_list: list[Tensor], op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`output` of rank r becomes the combination of everybody's `input_list[r]`."""
+    _check_op(op)
     _check(output, "output")
     found = member(group)
     if found is None:
@@ -261,13 +272,14 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`output` of rank r becomes the combination of everybody's r-th part of `input`."""
+    _check_op(op)
     _check(output, "output")
     _check(input, "input")
     found = member(group)
     if found is None:
         return None
     if input.numel() != output.numel() * found.size() or input.dtype != output.dtype:
-        raise ValueError(
+        raise RuntimeError(
             f"input has {input.numel()} elements of {input.dtype}; expected the output's {output.numel()} times "
             f"{found.size()} of {output.dtype}"
         )

@@ -271,7 +271,10 @@ def member(group: Any) -> ProcessGroup | None:
         )
         return None
     if not isinstance(group, ProcessGroup):
-        raise TypeError(f"Invalid process group: {group!r}; new_group() makes one")
+        raise ValueError(
+            f"Process group {group} is not initialized in the world group map. Please initialize the group first: "
+            "new_group() makes one"
+        )
     if group is not GroupMember.WORLD and group not in _state.groups:
         raise ValueError("Invalid process group specified")
     return group
@@ -301,7 +304,7 @@ def init_process_group(
         parts = dict(part.split(":", 1) for part in name.split(","))
         name, with_gpus = Backend(parts.get("cpu", "undefined")), parts.get("cuda") == "nccl"
     if name not in ("gloo", "mpi", "nccl"):
-        raise ValueError(f"Invalid backend: '{backend}'; gloo, mpi and nccl can be had")
+        raise AssertionError(f"Unknown backend type {backend}: gloo, mpi and nccl can be had")
     if with_gpus and not is_nccl_available():
         raise RuntimeError(
             "Distributed package doesn't have NCCL built in: it needs a GPU, CuPy and its NCCL library (pip install "
@@ -373,8 +376,12 @@ def new_group(
     """
     everybody = default()
     chosen = sorted(range(everybody.size()) if ranks is None else ranks)
-    if len(set(chosen)) != len(chosen) or not all(0 <= r < everybody.size() for r in chosen):
-        raise ValueError(f"ranks {list(ranks or ())}: expected different ones between 0 and {everybody.size() - 1}")
+    last = everybody.size() - 1
+    for rank in chosen:
+        if not 0 <= rank <= last:
+            raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to {last} (world_size={last + 1})")
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"ranks {list(ranks or ())}: expected different ones between 0 and {last}")
     _state.count += 1
     name = str(_state.count)
     if everybody.rank() not in chosen:
@@ -401,7 +408,9 @@ def new_group(
 
 def destroy_process_group(group: Any = None) -> None:
     """Leave a group, or with None all of them; `init_process_group` may be called again then."""
-    found = member(group) if group is not None else default()
+    if GroupMember.WORLD is None:
+        raise AssertionError("Process group cannot be None: init_process_group() has not been called")
+    found = member(group)
     if found is None:
         return
     if found is not GroupMember.WORLD:
@@ -417,20 +426,16 @@ def destroy_process_group(group: Any = None) -> None:
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's number in the group, -1 outside it; 0 before `init_process_group`."""
+    """This process's number in the group, -1 outside it.  ValueError before `init_process_group`."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    if group is None and not is_initialized():
-        return 0
     return (group or default()).rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes the group has, -1 outside it; 1 before `init_process_group`."""
+    """How many processes the group has, -1 outside it.  ValueError before `init_process_group`."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    if group is None and not is_initialized():
-        return 1
     return (group or default()).size()
 
 
