@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from engine._checks import contiguous_strides
+
 __all__ = [
     "channels_last", "channels_last_3d", "contiguous_format", "layout", "memory_format", "preserve_format",
     "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
@@ -344,3 +346,17 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int
                 base = strides[d - 1]
                 count = view_count = 1
     return tuple(result) if at == -1 else None
+
+
+def element_strides(array: Any) -> tuple[int, ...]:
+    """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
+    shape = array.shape
+    if (array.base is None and array.flags.c_contiguous) or 0 in shape:
+        return contiguous_strides(shape)
+    item = array.dtype.itemsize
+    strides = [s // item for s in array.strides]
+    if 0 in strides:
+        for d in range(len(shape) - 1, -1, -1):
+            if shape[d] == 1 and not strides[d]:
+                strides[d] = shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
+    return tuple(strides)

@@ -5,10 +5,17 @@ A tensor holds an array (strides over memory that numpy or CuPy owns); its Stora
 The owner of the memory is the root of the array's chain of `.base`; one Storage exists for a root as long as
 anyone holds it, so two tensors that share memory share `storage()` as well.  An owner other than an array (shared
 memory, a mapped file) stands behind the root array as its buffer, so nothing here depends on its kind.
+
+Note [Tensors of a storage]
+Memory that moves (`share_memory_`) takes the tensors over it along.  A tensor that is alone with its memory is known at
+once.  For others a root array knows its tensors by its list of weak references: every new tensor over old memory puts
+a `_Seen` of its root there, which goes when the tensor goes.  That costs a view a third of its time, so it begins with
+the first storage that moves while several tensors look at it: the one time when all objects of the process are walked.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,6 +36,7 @@ class Registered:
     share(memory, tensor=None): move the memory, and every tensor over it, to where other processes can map it.
     """
 
+    begin_following: Callable[[], None]  # the ops that give views are to call `follow` from now on
     share: Callable[..., None]
 
 
@@ -42,6 +50,60 @@ def root_of(array: Any) -> Any:
         if base is None or type(base) is not type(array):
             return array
         array = base
+
+
+class Following:
+    """Whether root arrays know their tensors: Note [Tensors of a storage]."""
+
+    on = False
+
+
+following = Following()
+_ref = weakref.ref
+
+
+class _Seen(weakref.ref):  # type: ignore[type-arg]
+    """Of a root array: a tensor looks at it."""
+
+    __slots__ = ("tensor",)
+    tensor: weakref.ref[Any]
+
+
+def follow(tensor: Any, array: Any) -> None:
+    """Let the root of `array`, which `tensor` looks at, know it."""
+    if isinstance(array, np.ndarray):
+        base = array.base
+        root = array if type(base) is not type(array) else base if type(base.base) is not type(base) else root_of(base)
+        seen = tensor._seen = _Seen(root)
+        seen.tensor = _ref(tensor)
+
+
+def follow_both(made: Any, source: Any) -> None:
+    """Let the root know two tensors over the same memory."""
+    follow(made, made._array)
+    follow(source, source._array)
+
+
+def begin_following(kind: type) -> None:
+    """From now on every root array knows its tensors (instances of `kind`)."""
+    if following.on:
+        return
+    following.on = True
+    registered.begin_following()
+    for found in gc.get_objects():
+        if isinstance(found, kind) and "_array" in found.__dict__:
+            follow(found, found.__dict__["_array"])
+
+
+def tensors_over(root: Any) -> list[Any]:
+    """The tensors that look at the memory of `root`.  `begin_following` must have been called."""
+    found: dict[int, Any] = {}
+    for seen in weakref.getweakrefs(root):
+        tensor = seen.tensor() if type(seen) is _Seen else None
+        for one in () if tensor is None else (tensor, tensor._base):
+            if one is not None and "_array" in one.__dict__ and root_of(one.__dict__["_array"]) is root:
+                found[id(one)] = one
+    return list(found.values())
 
 
 _alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
@@ -102,6 +164,13 @@ class Memory:
         if flat.dtype == np_dtype:
             return flat
         return flat.view(np.uint8)[: count * np_dtype.itemsize].view(np_dtype)
+
+
+def memory_of(tensor: Any) -> Memory:
+    """The Memory behind a tensor, which is to know it."""
+    if following.on:
+        follow(tensor, tensor._array)
+    return Memory.of(tensor._array)
 
 
 def relocate(memory: Memory, root: Any) -> None:

@@ -15,8 +15,8 @@ from engine._checks import contiguous_strides, own_dim, single
 from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
 from engine.device import CPU, device
 from engine.hooks import HookDict, RemovableHandle
-from engine.layouts import ChannelsLast, RestoreTorchOrder
-from engine.storage import Memory, Storage, UntypedStorage, strided
+from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
+from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
@@ -227,11 +227,11 @@ class Tensor(metaclass=_TensorMeta):
 
     def storage(self) -> Storage:
         """The typed storage, shared with every alias."""
-        return Storage(Memory.of(self._array), self.dtype)
+        return Storage(memory_of(self), self.dtype)
 
     def untyped_storage(self) -> UntypedStorage:
         """The bytes behind this tensor, shared with every alias."""
-        return UntypedStorage(Memory.of(self._array))
+        return UntypedStorage(memory_of(self))
 
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether both are the same view of the same memory."""
@@ -254,7 +254,7 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def data(self) -> Tensor:
         """The same memory without history, and with a version counter of its own."""
-        return wrap(self._array)
+        return wrap_alias(self)
 
     @data.setter
     def data(self, source: Tensor) -> None:
@@ -264,6 +264,8 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array, self._channels_last = source._array, None
         self._replaced += 1
+        if following.on:
+            follow_both(self, source)
 
     @property
     def _version(self) -> int:
@@ -357,7 +359,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def detach(self) -> Tensor:
         """The same memory and version counter, out of the graph: a leaf that does not require grad."""
-        result = wrap(self._array)
+        result = wrap_alias(self)
         result._vc = self._vc
         return result
 
@@ -556,7 +558,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
-        memory = Memory.of(self._array)
+        memory = memory_of(self)
         return (
             _rebuild,
             (type(self), memory, self.dtype, self.storage_offset(), tuple(self.shape), self.stride(),
@@ -582,6 +584,8 @@ class Tensor(metaclass=_TensorMeta):
         result: Any = new(cls)
         _init(result, data._array)
         result._vc = data._vc
+        if following.on:
+            follow_both(result, data)
         if require_grad:
             result.requires_grad = True
         return result
@@ -593,7 +597,7 @@ class Tensor(metaclass=_TensorMeta):
 
 _INTERNAL = frozenset(
     ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
-     "_accumulator", "_post_accumulate_hooks")
+     "_accumulator", "_post_accumulate_hooks", "_seen")
 )  # fmt: skip
 
 
@@ -611,6 +615,14 @@ def wrap(array: Any) -> Tensor:
     result._requires_grad = False
     result._edge = None
     result._vc = [0]
+    return result
+
+
+def wrap_alias(source: Tensor) -> Tensor:
+    """A new leaf over the memory of another tensor, with a version counter of its own."""
+    result = wrap(source._array)
+    if following.on:
+        follow_both(result, source)
     return result
 
 
@@ -642,6 +654,8 @@ def _rebuild(
     result: Any = new(cls)
     _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
+    if following.on:
+        follow(result, result._array)
     return result
 
 
@@ -677,20 +691,6 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
     result: Any = new(cls)
     _init(result, array)
     return result
-
-
-def element_strides(array: Any) -> tuple[int, ...]:
-    """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
-    shape = array.shape
-    if (array.base is None and array.flags.c_contiguous) or 0 in shape:
-        return contiguous_strides(shape)
-    item = array.dtype.itemsize
-    strides = [s // item for s in array.strides]
-    if 0 in strides:
-        for d in range(len(shape) - 1, -1, -1):
-            if shape[d] == 1 and not strides[d]:
-                strides[d] = shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
-    return tuple(strides)
 
 
 def is_tensor(obj: Any) -> bool:

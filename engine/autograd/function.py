@@ -16,7 +16,7 @@ from engine.autograd.inplace import rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
 from engine.dtypes import INEXACT
 from engine.grad_mode import mode
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, wrap, wrap_alias
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
@@ -267,7 +267,7 @@ def _wrap_outputs(cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, 
         else:
             result = out
             if key in inputs:  # an input handed on: another tensor of the same memory
-                result = wrap(out._array)
+                result = wrap_alias(out)
                 result._vc = out._vc
                 result._base = out if out._base is None else out._base
             if not recording:
@@ -351,7 +351,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         guarded = []
         for i, out in enumerate(many):
             if isinstance(out, Tensor):
-                twin = wrap(out._array)
+                twin = wrap_alias(out)
                 twin._requires_grad, twin._edge = True, (node, i)
                 guarded.append(twin)
             else:

@@ -21,7 +21,7 @@ from engine.autograd.inplace import CopySlices
 from engine.autograd.versions import SavedResult, second_time
 from engine.dispatch.arguments import after_compiling
 from engine.grad_mode import no_grad
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, wrap, wrap_alias
 
 __all__ = ["allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
 
@@ -62,7 +62,7 @@ class _Packed:
             given = self.unpack(packed)
         if not isinstance(given, Tensor):
             raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor")
-        found = wrap(given._array)
+        found = wrap_alias(given)
         if edge is not None:
             found._requires_grad, found._edge = True, edge
         return found

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -25,6 +26,8 @@ from engine.dispatch import Op, autocast, providers
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
+from engine.storage import following
+from engine.storage import registered as storages
 from engine.tensor import Tensor
 
 _codes: dict[str, CodeType] = {}
@@ -65,9 +68,18 @@ def compile_into(
 
 def begin_conversion() -> None:
     """The first converted tensor: the ops that keep layouts are written again, so that they ask for them."""
+    _write_again(lambda record: record.channels_last)
+
+
+def begin_following() -> None:
+    """The first storage that moves with several tensors: views are written again, Note [Tensors of a storage]."""
+    _write_again(lambda record: record.view)
+
+
+def _write_again(chosen: Callable[[Op], bool]) -> None:
     from engine.dispatch import OPS
 
-    for record in [r for r in OPS.values() if r.channels_last]:
+    for record in [r for r in OPS.values() if chosen(r)]:
         namespaces, record.namespaces = record.namespaces, []
         for namespace in namespaces:
             compile_into(
@@ -80,6 +92,7 @@ def begin_conversion() -> None:
 
 
 registered.begin_conversion = begin_conversion
+storages.begin_following = begin_following
 
 
 def cpu_kernel(record: Op, base: Any = None) -> Any:
@@ -315,6 +328,8 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
         w("_v = _t._vc = input._vc")
         w("_t._base = input if input._base is None else input._base")
         w("_t._edge = None")
+        if following.on:
+            w("follow(_t, _r)")
     else:
         w("_t._vc = [0]")
     _record(w, record, plan, inplace=False)
@@ -552,6 +567,8 @@ def _several(w: Text, record: Op, plan: FormulaReads) -> None:
     if record.view:
         w("_base = input if input._base is None else input._base")
         w("for _t in _ts: _t._base = _base; _t._vc = input._vc")
+        if following.on:
+            w("for _t in _ts: follow(_t, _t._array)")
     if record.differentiable:
         _begin_record(w, record)
         _save(w, record, plan, 2, False)

@@ -39,6 +39,7 @@ from engine.dispatch.promotion import (
 from engine.dtypes import INEXACT
 from engine.grad_mode import mode
 from engine.layouts import ChannelsLast, is_channels_last
+from engine.storage import follow
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
 
@@ -424,5 +425,5 @@ SHARED.update(
     ChannelsLast=ChannelsLast, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"),
     F64=np.dtype("float64"), SMALL=SMALL, summed_to=summed_to, ndarray=np.ndarray, new=object.__new__,
     next_seq=graph.next_seq, edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of,
-    anomaly=anomaly.state, record_traceback=anomaly.record,
+    anomaly=anomaly.state, record_traceback=anomaly.record, follow=follow,
 )  # fmt: skip

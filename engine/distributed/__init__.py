@@ -101,6 +101,10 @@ def _sum(tensor: Any, group: ProcessGroup, asynchronous: bool) -> Any:
     return all_reduce(tensor, ReduceOp.SUM, group, asynchronous)
 
 
+def _size(group: Any) -> int:
+    return get_world_size(group) if is_initialized() else 1
+
+
 def _broadcast(tensor: Any, group: ProcessGroup) -> None:
     broadcast(tensor, group=group, group_src=0)
 
@@ -117,7 +121,7 @@ def is_ucc_available() -> bool:
 
 is_xccl_available = is_ucc_available
 
-_communication.registered.size = get_world_size
+_communication.registered.size = _size
 _communication.registered.group = member
 _communication.registered.sum_ = _sum
 _communication.registered.broadcast_ = _broadcast

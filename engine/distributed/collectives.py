@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from engine import backends
 from engine.distributed.groups import ProcessGroup, Work, get_group_rank, member
 from engine.distributed.reducing import ReduceOp
 from engine.tensor import Tensor
@@ -28,14 +29,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _check_op(op: Any) -> None:
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"Invalid function argument. Expected parameter `op` of type ReduceOp, got {op!r}")
+
+
 def _check(value: Any, name: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
             f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n"
             f"             but got {type(value)} instead."
         )
-    if value.device.type != "cpu":
-        raise RuntimeError(f"`{name}` is on {value.device}: gloo and mpi carry tensors of the CPU; move it with .cpu()")
 
 
 def _check_list(values: Any, name: str, count: int | None = None) -> None:
@@ -45,20 +49,35 @@ def _check_list(values: Any, name: str, count: int | None = None) -> None:
             f"             but got {type(values)} with elements of type {[type(v) for v in values or ()]}."
         )
     if count is not None and len(values) != count:
-        raise ValueError(f"`{name}` has {len(values)} tensors for a group of {count} processes")
+        raise RuntimeError(f"invalid `{name}` list at index 0 (expected length {count}, got {len(values)})")
 
 
 def _flat(tensor: Tensor) -> Any:
     """A tensor's elements as a flat array, sharing memory if they lie in order."""
-    return np.ascontiguousarray(tensor._array).reshape(-1)
+    array = tensor._array
+    return backends.xp_of(array).ascontiguousarray(array).reshape(-1)
 
 
 def _store(tensor: Tensor, flat: Any) -> None:
     """Write what `_flat` gave back, where it was a copy; the tensor counts as written in place."""
     array = tensor._array
-    if not np.shares_memory(array, flat):
+    backend = backends.of_array(array)
+    if array.size and backend.pointer(array) != backend.pointer(flat):  # `_flat` copied
         array[...] = flat.reshape(array.shape)
     tensor._vc[0] += 1
+
+
+def _run(
+    found: ProcessGroup, flats: Sequence[Any], do: Callable[[Any], Any], asynchronous: bool, result: Any
+) -> Work | None:  # fmt: skip
+    """`do(transport)` by the transport of the device on which all of `flats` lie."""
+    kinds = {backends.of_array(f).kind for f in flats}
+    if len(kinds) > 1:
+        raise RuntimeError(f"the tensors of a call must be on one device, got {' and '.join(sorted(kinds))}")
+    transport = found.over(*kinds)
+    if transport is found.of_gpus:
+        return found.queue(flats, lambda: do(transport), asynchronous, result)
+    return found.run(lambda: do(transport), asynchronous, result)
 
 
 def _rank(group: ProcessGroup, rank: int | None, in_group: int | None) -> int:
@@ -66,22 +85,25 @@ def _rank(group: ProcessGroup, rank: int | None, in_group: int | None) -> int:
         if rank is not None:
             raise ValueError("Can't specify both a global rank and one of the group")
         return in_group
+    if rank is not None and group is member(None) and rank not in group.ranks:
+        raise RuntimeError(f"invalid root rank: {rank}; the group has the ranks {group.ranks}")
     return get_group_rank(group, 0 if rank is None else rank)
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """`tensor` becomes the combination of all processes' (the same bits everywhere)."""
+    _check_op(op)
     _check(tensor, "tensor")
     found = member(group)
     if found is None:
         return None
     flat = _flat(tensor)
 
-    def do() -> None:
-        found.transport.all_reduce(flat, op)
+    def do(transport: Any) -> None:
+        transport.all_reduce(flat, op)
         _store(tensor, flat)
 
-    return found.run(do, async_op, [tensor])
+    return _run(found, [flat], do, async_op, [tensor])
 
 
 def reduce(
@@ -89,18 +111,19 @@ def reduce(
     group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """`tensor` of process `dst` becomes the combination of all."""
+    _check_op(op)
     _check(tensor, "tensor")
     found = member(group)
     if found is None:
         return None
     root, flat = _rank(found, dst, group_dst), _flat(tensor)
 
-    def do() -> None:
-        found.transport.reduce(flat, root, op)
+    def do(transport: Any) -> None:
+        transport.reduce(flat, root, op)
         if found.rank() == root:
             _store(tensor, flat)
 
-    return found.run(do, async_op, [tensor])
+    return _run(found, [flat], do, async_op, [tensor])
 
 
 def broadcast(
@@ -113,20 +136,21 @@ def broadcast(
         return None
     root, flat = _rank(found, src, group_src), _flat(tensor)
 
-    def do() -> None:
-        found.transport.broadcast(flat, root)
+    def do(transport: Any) -> None:
+        transport.broadcast(flat, root)
         if found.rank() != root:
             _store(tensor, flat)
 
-    return found.run(do, async_op, [tensor])
+    return _run(found, [flat], do, async_op, [tensor])
 
 
 def _same(outputs: Sequence[Tensor], like: Tensor) -> None:
-    for output in outputs:
-        if output.dtype != like.dtype or output.numel() != like.numel():
+    for i, output in enumerate(outputs):
+        if output.dtype != like.dtype:
+            raise ValueError(f"Invalid usage of tensors with different dtypes: found {like.dtype} and {output.dtype}")
+        if output.numel() != like.numel():
             raise RuntimeError(
-                f"expected tensors of {like.numel()} elements of {like.dtype}, got one of {output.numel()} of "
-                f"{output.dtype}"
+                f"invalid tensor size at index {i} (expected {tuple(like.shape)}, got {tuple(output.shape)})"
             )
 
 
@@ -140,12 +164,12 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
     _same(tensor_list, tensor)
     flat, outputs = _flat(tensor), [_flat(t) for t in tensor_list]
 
-    def do() -> None:
-        found.transport.all_gather(outputs, flat)
+    def do(transport: Any) -> None:
+        transport.all_gather(outputs, flat)
         for t, output in zip(tensor_list, outputs):
             _store(t, output)
 
-    return found.run(do, async_op, [tensor_list])
+    return _run(found, [flat, *outputs], do, async_op, [tensor_list])
 
 
 def all_gather_into_tensor(
@@ -158,17 +182,17 @@ def all_gather_into_tensor(
     if found is None:
         return None
     if output_tensor.numel() != input_tensor.numel() * found.size() or output_tensor.dtype != input_tensor.dtype:
-        raise ValueError(
+        raise RuntimeError(
             f"output_tensor has {output_tensor.numel()} elements of {output_tensor.dtype}; expected the input's "
             f"{input_tensor.numel()} times {found.size()} of {input_tensor.dtype}"
         )
     flat, output = _flat(input_tensor), _flat(output_tensor)
 
-    def do() -> None:
-        found.transport.all_gather(list(output.reshape(found.size(), -1)), flat)
+    def do(transport: Any) -> None:
+        transport.all_gather(list(output.reshape(found.size(), -1)), flat)
         _store(output_tensor, output)
 
-    return found.run(do, async_op, [output_tensor])
+    return _run(found, [flat, output], do, async_op, [output_tensor])
 
 
 def gather(
@@ -190,12 +214,12 @@ def gather(
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
     flat, outputs = _flat(tensor), [_flat(t) for t in gather_list or ()]
 
-    def do() -> None:
-        found.transport.gather(outputs if found.rank() == root else None, flat, root)
+    def do(transport: Any) -> None:
+        transport.gather(outputs if found.rank() == root else None, flat, root)
         for t, output in zip(gather_list or (), outputs):
             _store(t, output)
 
-    return found.run(do, async_op, [gather_list])
+    return _run(found, [flat, *outputs], do, async_op, [gather_list])
 
 
 def scatter(
@@ -217,17 +241,18 @@ def scatter(
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     output, pieces = _flat(tensor), [_flat(t) for t in scatter_list or ()]
 
-    def do() -> None:
-        found.transport.scatter(output, pieces if found.rank() == root else None, root)
+    def do(transport: Any) -> None:
+        transport.scatter(output, pieces if found.rank() == root else None, root)
         _store(tensor, output)
 
-    return found.run(do, async_op, [tensor])
+    return _run(found, [output, *pieces], do, async_op, [tensor])
 
 
 def reduce_scatter(
     output: Tensor, input_list: list[Tensor], op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`output` of rank r becomes the combination of everybody's `input_list[r]`."""
+    _check_op(op)
     _check(output, "output")
     found = member(group)
     if found is None:
@@ -236,34 +261,35 @@ def reduce_scatter(
     flat, pieces = _flat(output), [_flat(t) for t in input_list]
     _same([input_list[found.rank()]], output)
 
-    def do() -> None:
-        found.transport.reduce_scatter(flat, pieces, op)
+    def do(transport: Any) -> None:
+        transport.reduce_scatter(flat, pieces, op)
         _store(output, flat)
 
-    return found.run(do, async_op, [output])
+    return _run(found, [flat, *pieces], do, async_op, [output])
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`output` of rank r becomes the combination of everybody's r-th part of `input`."""
+    _check_op(op)
     _check(output, "output")
     _check(input, "input")
     found = member(group)
     if found is None:
         return None
     if input.numel() != output.numel() * found.size() or input.dtype != output.dtype:
-        raise ValueError(
+        raise RuntimeError(
             f"input has {input.numel()} elements of {input.dtype}; expected the output's {output.numel()} times "
             f"{found.size()} of {output.dtype}"
         )
     flat, pieces = _flat(output), list(_flat(input).reshape(found.size(), -1))
 
-    def do() -> None:
-        found.transport.reduce_scatter(flat, pieces, op)
+    def do(transport: Any) -> None:
+        transport.reduce_scatter(flat, pieces, op)
         _store(output, flat)
 
-    return found.run(do, async_op, [output])
+    return _run(found, [flat, *pieces], do, async_op, [output])
 
 
 def all_to_all(
@@ -277,12 +303,12 @@ def all_to_all(
     _check_list(input_tensor_list, "input_tensor_list", found.size())
     outputs, pieces = [_flat(t) for t in output_tensor_list], [_flat(t) for t in input_tensor_list]
 
-    def do() -> None:
-        found.transport.all_to_all(outputs, pieces)
+    def do(transport: Any) -> None:
+        transport.all_to_all(outputs, pieces)
         for t, output in zip(output_tensor_list, outputs):
             _store(t, output)
 
-    return found.run(do, async_op, [output_tensor_list])
+    return _run(found, [*outputs, *pieces], do, async_op, [output_tensor_list])
 
 
 def all_to_all_single(
@@ -311,11 +337,11 @@ def all_to_all_single(
     outputs = parts(output, flat, output_split_sizes, "output")
     pieces = parts(input, _flat(input), input_split_sizes, "input")
 
-    def do() -> None:
-        found.transport.all_to_all(outputs, pieces)
+    def do(transport: Any) -> None:
+        transport.all_to_all(outputs, pieces)
         _store(output, flat)
 
-    return found.run(do, async_op, [output])
+    return _run(found, [*outputs, *pieces], do, async_op, [output])
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
@@ -355,6 +381,8 @@ def isend(
         raise ValueError(
             "Invalid destination rank: destination rank should not be the same as the rank of the current process."
         )
+    if found.over(tensor.device.type) is found.of_gpus:
+        return found.queue([flat], lambda: found.of_gpus.send(flat, to, tag), True, [tensor])
     return _in_thread(lambda: found.transport.send(flat, to, tag), found, [tensor])
 
 
@@ -367,11 +395,18 @@ def irecv(
         return None
     found, source, flat = message
 
+    transport = found.over(tensor.device.type)
+
     def do() -> int:
-        rank: int = found.transport.recv(flat, source, tag)
+        rank: int = transport.recv(flat, source, tag)
         _store(tensor, flat)
         return found.ranks[rank]
 
+    if transport is found.of_gpus:
+        work = found.queue([flat], do, True, [tensor])
+        assert work is not None
+        work._source = -1 if source is None else found.ranks[source]
+        return work
     return _in_thread(do, found, [tensor])
 
 
@@ -436,29 +471,56 @@ class P2POp:
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     """Start all messages; their Works."""
+    first = member(p2p_op_list[0].group) if p2p_op_list else None
+    if first is not None and first.of_gpus is not None and p2p_op_list[0].tensor.is_cuda:
+        return [_batch_on_gpus(first, p2p_op_list)]
     works = [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]
     return [work for work in works if work is not None]
+
+
+def _batch_on_gpus(found: ProcessGroup, messages: list[P2POp]) -> Work:
+    """All messages of a batch in one group of NCCL's; those of one process may go both ways."""
+    flats = [_flat(p.tensor) for p in messages]
+
+    def do() -> None:
+        with found.of_gpus.grouped():
+            for p, flat in zip(messages, flats):
+                rank = _rank(found, p.peer, p.group_peer)
+                (found.of_gpus.send if p.op is isend else found.of_gpus.recv)(flat, rank, p.tag)
+        for p, flat in zip(messages, flats):
+            if p.op is irecv:
+                _store(p.tensor, flat)
+
+    work = found.queue(flats, do, True, [p.tensor for p in messages])
+    assert work is not None
+    return work
 
 
 # --- objects
 
 
-def _pickled(value: Any) -> Tensor:
-    return Tensor._from_array(np.frombuffer(bytearray(pickle.dumps(value)), np.uint8))
+def _sendable(found: ProcessGroup, array: Any) -> Tensor:
+    """An array of the host as a tensor that the group can carry."""
+    tensor = Tensor._from_array(array)
+    return tensor.cuda() if found.transport is found.of_gpus else tensor
 
 
-def _bytes(count: int) -> Tensor:
-    return Tensor._from_array(np.zeros(count, np.uint8))
+def _pickled(found: ProcessGroup, value: Any) -> Tensor:
+    return _sendable(found, np.frombuffer(bytearray(pickle.dumps(value)), np.uint8))
+
+
+def _bytes(found: ProcessGroup, count: int) -> Tensor:
+    return _sendable(found, np.zeros(count, np.uint8))
 
 
 def _unpickled(data: Tensor, count: int) -> Any:
-    return pickle.loads(data._array[:count].tobytes())  # of a process of this job: as much trusted as this one
+    return pickle.loads(data.cpu()._array[:count].tobytes())  # of a process of this job: as much trusted as this one
 
 
 def _lengths(found: ProcessGroup, own: int) -> list[int]:
-    rows = np.zeros((found.size(), 1), np.int64)
-    found.run(lambda: found.transport.all_gather(list(rows), np.array([own], np.int64)), False)
-    return [int(n) for n in rows[:, 0]]
+    rows = [_sendable(found, np.zeros(1, np.int64)) for _ in range(found.size())]
+    all_gather(rows, _sendable(found, np.array([own], np.int64)), found)
+    return [int(row.item()) for row in rows]
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -466,11 +528,11 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     found = member(group)
     if found is None:
         return
-    data = _pickled(obj)
+    data = _pickled(found, obj)
     lengths = _lengths(found, data.numel())
-    padded = _bytes(max(lengths))
-    padded._array[: data.numel()] = data._array
-    outputs = [_bytes(max(lengths)) for _ in lengths]
+    padded = _bytes(found, max(lengths))
+    padded[: data.numel()].copy_(data)
+    outputs = [_bytes(found, max(lengths)) for _ in lengths]
     all_gather(outputs, padded, group)
     for r, (output, length) in enumerate(zip(outputs, lengths)):
         object_list[r] = _unpickled(output, length)
@@ -503,9 +565,9 @@ def broadcast_object_list(
         return
     root = _rank(found, src, group_src)
     mine = found.rank() == root
-    data = _pickled(list(object_list)) if mine else _bytes(0)
+    data = _pickled(found, list(object_list)) if mine else _bytes(found, 0)
     length = _lengths(found, data.numel())[root]
-    data = data if mine else _bytes(length)
+    data = data if mine else _bytes(found, length)
     broadcast(data, group=group, group_src=root)
     if not mine:
         object_list[:] = _unpickled(data, length)
@@ -532,8 +594,11 @@ def send_object_list(
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Send the objects to `dst`."""
-    data = _pickled(list(object_list))
-    length = Tensor._from_array(np.array([data.numel()], np.int64))
+    found = member(group)
+    if found is None:
+        return
+    data = _pickled(found, list(object_list))
+    length = _sendable(found, np.array([data.numel()], np.int64))
     send(length, dst, group, group_dst=group_dst)
     send(data, dst, group, group_dst=group_dst)
 
@@ -543,10 +608,13 @@ def recv_object_list(
     group_src: int | None = None,
 ) -> int:  # fmt: skip
     """The list becomes the objects that `src` sent; who it was."""
-    length = Tensor._from_array(np.zeros(1, np.int64))
+    found = member(group)
+    if found is None:
+        return -1
+    length = _sendable(found, np.zeros(1, np.int64))
     rank = recv(length, src, group, group_src=group_src)
-    count = int(length._array[0])
-    data = _bytes(count)
+    count = int(length.item())
+    data = _bytes(found, count)
     recv(data, rank, group)
     object_list[:] = _unpickled(data, count)
     return rank

@@ -4,7 +4,8 @@ https://docs.pytorch.org/docs/2.13/distributed.html#groups
 
 Note [Backends]
 "gloo" and "mpi" are served by MPI where mpirun started the process, "gloo" otherwise by memory that the processes of
-one machine share (Note [Mesh]).  "nccl" needs a GPU and CuPy's NCCL.  Work of one group is done in the order of the
+one machine share (Note [Mesh]); both carry tensors of the CPU.  "nccl" carries those of GPUs and needs CuPy's NCCL;
+"cpu:gloo,cuda:nccl" is both.  Work of one group is done in the order of the
 calls: asynchronous work by a thread of the group, other work by the caller once that thread has nothing left to do.
 """
 
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.distributed import mpi
+from engine.distributed import mpi, nccl
 from engine.distributed.rendezvous import rendezvous
 from engine.distributed.shared_memory import Runner, SharedMemory
 from engine.distributed.store import DistBackendError, PrefixStore, Store, seconds
@@ -53,7 +54,7 @@ class Work:
         self._error: BaseException | None = None
         self._result: Any = None
         self._source = -1
-        self._then: list[Callable[[Any], Any]] = []
+        self._join: Callable[[], None] | None = None  # lets the current stream of a GPU wait
 
     def _finish(self, error: BaseException | None) -> None:
         self._error = error
@@ -79,6 +80,8 @@ class Work:
             raise DistBackendError("the work did not end within the timeout that wait() was given")
         if self._error is not None:
             raise self._error
+        if self._join is not None:
+            self._join()
         return True
 
     synchronize = wait
@@ -97,12 +100,25 @@ class Work:
 class ProcessGroup:
     """Some of the processes.  `rank()` and `size()` are this process's number in it and how many there are."""
 
-    def __init__(self, transport: Any, ranks: Sequence[int], name: str, backend: str) -> None:
+    def __init__(
+        self, transport: Any, ranks: Sequence[int], name: str, backend: str, of_gpus: Any = None
+    ) -> None:  # fmt: skip
+        self.of_gpus = of_gpus  # a transport for tensors on GPUs, beside or instead of the other
         self.transport, self.ranks, self.group_name, self.backend = transport, list(ranks), name, backend
         self._runner: Runner | None = None
         self._under_way = 0
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
+
+    def over(self, device: str) -> Any:
+        """The transport for tensors of a kind of device.  RuntimeError where the group has none."""
+        found = self.of_gpus if device == "cuda" else None if self.transport is self.of_gpus else self.transport
+        if found is None:
+            raise RuntimeError(
+                f"No backend type associated with device type {device}: the group's backend is {self.backend}, "
+                + ("gloo and mpi carry tensors of the CPU" if device == "cuda" else "nccl carries tensors of GPUs")
+            )
+        return found
 
     def rank(self) -> int:
         """This process's number in the group."""
@@ -118,6 +134,17 @@ class ProcessGroup:
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_name} ({self.backend}) rank {self.rank()} of {self.size()}>"
+
+    def queue(self, arrays: Sequence[Any], do: Callable[[], Any], asynchronous: bool, result: Any) -> Work | None:
+        """Let the GPUs do `do()` after what was asked before; a Work's `wait` lets the current stream wait."""
+        work = Work()
+        work._result = result
+        work._join = self.of_gpus.enqueue(arrays, do)
+        work._finish(None)
+        if asynchronous:
+            return work
+        work.wait()
+        return None
 
     def run(self, do: Callable[[], Any], asynchronous: bool, result: Any = None) -> Work | None:
         """Do `do()`, whose answer is a source rank or None, after what was asked before."""
@@ -160,6 +187,8 @@ class ProcessGroup:
         if self._runner is not None:
             self._runner.end()
         self.transport.close()
+        if self.of_gpus is not None and self.of_gpus is not self.transport:
+            self.of_gpus.close()
 
 
 class GroupMember:
@@ -210,8 +239,8 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """False: NCCL is not bound yet."""
-    return False
+    """Whether there is a GPU, and CuPy with the NCCL library."""
+    return nccl.available()
 
 
 def is_backend_available(backend: str) -> bool:
@@ -242,7 +271,10 @@ def member(group: Any) -> ProcessGroup | None:
         )
         return None
     if not isinstance(group, ProcessGroup):
-        raise TypeError(f"Invalid process group: {group!r}; new_group() makes one")
+        raise ValueError(
+            f"Process group {group} is not initialized in the world group map. Please initialize the group first: "
+            "new_group() makes one"
+        )
     if group is not GroupMember.WORLD and group not in _state.groups:
         raise ValueError("Invalid process group specified")
     return group
@@ -267,16 +299,24 @@ def init_process_group(
     if timeout is not None and not isinstance(timeout, datetime.timedelta):
         raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
     name = Backend(backend or "gloo")
+    with_gpus = name == "nccl"
     if ":" in name:  # "cpu:gloo,cuda:nccl"
         parts = dict(part.split(":", 1) for part in name.split(","))
-        name = Backend(parts.get("cpu", "undefined"))
+        name, with_gpus = Backend(parts.get("cpu", "undefined")), parts.get("cuda") == "nccl"
     if name not in ("gloo", "mpi", "nccl"):
-        raise ValueError(f"Invalid backend: '{backend}'; gloo and mpi can be had")
-    if name == "nccl":
-        raise RuntimeError("Distributed package doesn't have NCCL built in: use the gloo or the mpi backend")
+        raise AssertionError(f"Unknown backend type {backend}: gloo, mpi and nccl can be had")
+    if with_gpus and not is_nccl_available():
+        raise RuntimeError(
+            "Distributed package doesn't have NCCL built in: it needs a GPU, CuPy and its NCCL library (pip install "
+            "nvidia-nccl-cu13); the gloo and the mpi backend serve the CPU"
+        )
     limit = seconds(timeout, default_pg_timeout)
     transport: Any
-    if name == "mpi" or (mpi.under_mpirun() and init_method is None and store is None and rank < 0):
+    if with_gpus and name != "gloo" and (name == "mpi" or mpi.under_mpirun()) and "MASTER_ADDR" not in os.environ:
+        raise ValueError("nccl needs a store to meet: set MASTER_ADDR and MASTER_PORT, or give init_method")
+    if name == "mpi" or (
+        mpi.under_mpirun() and name == "gloo" and not with_gpus and init_method is None and store is None and rank < 0
+    ):
         transport = mpi.world(limit)
         if world_size not in (-1, transport.size) or rank not in (-1, transport.me):
             raise ValueError(
@@ -284,7 +324,7 @@ def init_process_group(
                 f"{transport.size} and {transport.me}."
             )
     else:
-        if not is_gloo_available():
+        if name == "gloo" and not is_gloo_available():
             raise RuntimeError("Distributed package doesn't have Gloo built in: it needs Linux, or mpi4py")
         close_store: Callable[[], Any] = int  # a store that was given is its owner's
         if store is None:
@@ -296,14 +336,33 @@ def init_process_group(
             raise ValueError(f"rank {rank} and world_size {world_size}: expected 0 <= rank < world_size")
         store.set_timeout(datetime.timedelta(seconds=limit))
         try:
-            transport = SharedMemory(PrefixStore("default", store), range(world_size), rank, limit)
+            transport = _transport(name, store, "default", range(world_size), rank, limit)
         except BaseException:
             close_store()
             raise
         _state.close_store = close_store
     _state.store, _state.timeout, _state.count = store, timeout or default_pg_timeout, 0
-    GroupMember.WORLD = ProcessGroup(transport, range(transport.size), group_name or "default", name)
+    of_gpus = _of_gpus(transport, with_gpus, store, "default", range(transport.size), transport.me, limit)
+    shown = Backend(backend or name) if with_gpus else name
+    GroupMember.WORLD = ProcessGroup(transport, range(transport.size), group_name or "default", shown, of_gpus)
     GroupMember.WORLD.run(transport.barrier, False)
+
+
+def _transport(name: str, store: Store, group: str, ranks: Sequence[int], me: int, limit: float) -> Any:
+    kind = nccl.Nccl if name == "nccl" else SharedMemory
+    return kind(PrefixStore(group, store), ranks, me, limit)
+
+
+def _of_gpus(
+    transport: Any, wanted: bool, store: Store | None, group: str, ranks: Sequence[int], me: int, limit: float
+) -> Any:  # fmt: skip
+    """The transport for tensors on GPUs, which may be the only one."""
+    if not wanted:
+        return None
+    if isinstance(transport, nccl.Nccl):
+        return transport
+    assert store is not None
+    return nccl.Nccl(PrefixStore(f"{group}/gpus", store), ranks, me, limit)
 
 
 def new_group(
@@ -317,8 +376,12 @@ def new_group(
     """
     everybody = default()
     chosen = sorted(range(everybody.size()) if ranks is None else ranks)
-    if len(set(chosen)) != len(chosen) or not all(0 <= r < everybody.size() for r in chosen):
-        raise ValueError(f"ranks {list(ranks or ())}: expected different ones between 0 and {everybody.size() - 1}")
+    last = everybody.size() - 1
+    for rank in chosen:
+        if not 0 <= rank <= last:
+            raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to {last} (world_size={last + 1})")
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"ranks {list(ranks or ())}: expected different ones between 0 and {last}")
     _state.count += 1
     name = str(_state.count)
     if everybody.rank() not in chosen:
@@ -330,15 +393,24 @@ def new_group(
         assert _state.store is not None
         limit = seconds(timeout, _state.timeout)
         place = chosen.index(everybody.rank())
-        transport = SharedMemory(PrefixStore(f"group{name}", _state.store), chosen, place, limit)
-    made = ProcessGroup(transport, chosen, group_desc or name, Backend(backend or everybody.backend))
+        kind = "nccl" if (backend or everybody.backend) == "nccl" else "gloo"
+        if kind == "nccl" and not is_nccl_available():
+            raise RuntimeError("Distributed package doesn't have NCCL built in")
+        transport = _transport(kind, _state.store, f"group{name}", chosen, place, limit)
+    gpus = (everybody.of_gpus is not None and backend is None) or "nccl" in (backend or "")
+    of_gpus = _of_gpus(
+        transport, gpus, _state.store, f"group{name}", chosen, transport.me, seconds(timeout, _state.timeout)
+    )
+    made = ProcessGroup(transport, chosen, group_desc or name, Backend(backend or everybody.backend), of_gpus)
     _state.groups.append(made)
     return made
 
 
 def destroy_process_group(group: Any = None) -> None:
     """Leave a group, or with None all of them; `init_process_group` may be called again then."""
-    found = member(group) if group is not None else default()
+    if GroupMember.WORLD is None:
+        raise AssertionError("Process group cannot be None: init_process_group() has not been called")
+    found = member(group)
     if found is None:
         return
     if found is not GroupMember.WORLD:
@@ -354,20 +426,16 @@ def destroy_process_group(group: Any = None) -> None:
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's number in the group, -1 outside it; 0 before `init_process_group`."""
+    """This process's number in the group, -1 outside it.  ValueError before `init_process_group`."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    if group is None and not is_initialized():
-        return 0
     return (group or default()).rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes the group has, -1 outside it; 1 before `init_process_group`."""
+    """How many processes the group has, -1 outside it.  ValueError before `init_process_group`."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
-    if group is None and not is_initialized():
-        return 1
     return (group or default()).size()
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.distributed.store import DistBackendError, Store
+from engine.distributed.store import DistBackendError, DistStoreError, Store
 from engine.multiprocessing.blocks import Mapping
 
 __all__ = ["Mesh"]
@@ -78,9 +78,7 @@ class Mesh:
                         peer = listener.accept()[0]
                     except TimeoutError:
                         missing = [self.ranks[r] for r in range(self.me + 1, len(self.ranks)) if r not in self.peers]
-                        raise DistBackendError(
-                            f"rank {self.ranks[self.me]} waited {self.timeout:.0f} s for rank(s) {missing} to join"
-                        ) from None
+                        raise self._missing(missing) from None
                     peer.settimeout(self.timeout)
                     (rank,) = struct.unpack("<I", self._read(peer, 4, -1)[0])
                     self.peers[rank] = peer
@@ -93,13 +91,17 @@ class Mesh:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
+    def _missing(self, ranks: list[int]) -> DistStoreError:
+        return DistStoreError(
+            f"Timed out after {self.timeout:.0f} seconds waiting for clients: rank {self.ranks[self.me]} of "
+            f"{len(self.ranks)} waited for rank(s) {ranks} to join"
+        )
+
     def _reach(self, store: Store, rank: int, deadline: float) -> socket.socket:
         try:
             store.wait([str(rank)], datetime.timedelta(seconds=max(0.01, deadline - time.monotonic())))
         except RuntimeError as error:
-            raise DistBackendError(
-                f"rank {self.ranks[self.me]} waited {self.timeout:.0f} s for rank {self.ranks[rank]} to join: {error}"
-            ) from error
+            raise self._missing([self.ranks[rank]]) from error
         where, pid, path = json.loads(store.get(str(rank)))
         if where != machine():
             raise DistBackendError(

@@ -84,7 +84,7 @@ class Mpi:
             ReduceOp.MAX: mpi.MAX, ReduceOp.BAND: mpi.BAND, ReduceOp.BOR: mpi.BOR, ReduceOp.BXOR: mpi.BXOR,
         }.get(op)  # fmt: skip
         if found is None or (op.name.startswith("B") and array.dtype.kind not in "biu"):
-            raise RuntimeError(f"Cannot use ReduceOp.{op.name} with tensors of {array.dtype}")
+            raise RuntimeError(f"Cannot use ReduceOp.{op.name} with non-integral dtype {array.dtype}")
         if array.dtype.kind == "b":  # as numpy: + is or, * is and
             if op in (ReduceOp.SUM, ReduceOp.MAX):
                 return mpi.LOR

@@ -47,7 +47,7 @@ def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
     ufunc = _UFUNCS.get(op)
     bitwise = op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
     if ufunc is None or (bitwise and arrays[0].dtype.kind not in "biu"):
-        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with tensors of {arrays[0].dtype}")
+        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with non-integral dtype {arrays[0].dtype}")
     if len(arrays) == 1:
         if out is not arrays[0]:
             out[...] = arrays[0]

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing import reduction, util
@@ -173,17 +174,23 @@ class Named(Block):
 
     def _let_go_at_the_end(self) -> None:
         # runs when the block dies or the process ends in order; not in a forked child, which has a count of its own
+        self.holder = os.getpid()
         util.Finalize(self, _release, (self.name, self.manager_at), exitpriority=0)
 
     def _held_by_child(self) -> None:
+        if self.holder == os.getpid():  # came with the arguments of a process that the fork server has forked
+            self._let_go_at_the_end()  # its start forgot the first
+            return
         with contextlib.suppress(OSError):  # the parent may have let go of the last hold since
             manager.add(self.name, 1)
+            _connections.enter(self.manager_at)
             _tell(self.manager_at, "hold", self.name)
             self._let_go_at_the_end()
 
     @classmethod
     def create(cls, nbytes: int) -> Named:
         name, where = f"/torch_{os.getpid()}_{secrets.token_hex(8)}", _own_manager()
+        _connections.enter(where)
         _tell(where, "hold", name)  # before it exists: killed in between, nothing is left that nobody knows
         fd = _open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -197,6 +204,7 @@ class Named(Block):
         except BaseException:
             _unlink(name)
             _tell(where, "gone", name)
+            _connections.leave(where)
             raise
         finally:
             os.close(fd)
@@ -215,8 +223,16 @@ def _from_name(name: str, manager_at: str, nbytes: int) -> Memory:
     if found is not None:
         manager.add(name, -1)
         return found.memory()
-    _tell(manager_at, "hold", name)  # what the message held is this process's now
-    fd = _open(name, os.O_RDWR)
+    with _connections.lock:
+        if _connections.own is None:  # of the sender's group from now on
+            _connections.own = manager_at
+    _connections.enter(manager_at)
+    try:
+        _tell(manager_at, "hold", name)  # what the message held is this process's now
+        fd = _open(name, os.O_RDWR)
+    except BaseException:
+        _connections.leave(manager_at)
+        raise
     try:
         return Named(name, manager_at, fd, nbytes).memory()
     finally:
@@ -243,6 +259,7 @@ def _release(name: str, manager_at: str) -> None:
         if manager.add(name, -1) <= 0:
             _unlink(name)
             _tell(manager_at, "gone", name)
+    _connections.leave(manager_at)
 
 
 # --- talking with the manager
@@ -255,6 +272,21 @@ class _Connections:
         self.lock = threading.RLock()
         self.sockets: dict[str, socket.socket] = {}
         self.own: str | None = None
+        self.blocks: Counter[str] = Counter()  # how many this process holds, by manager
+
+    def enter(self, folder: str) -> None:
+        """One block more of a manager."""
+        with self.lock:
+            self.blocks[folder] += 1
+
+    def leave(self, folder: str) -> None:
+        """One block less; after the last of another group its manager is left, which may end then."""
+        with self.lock:
+            self.blocks[folder] -= 1
+            if self.blocks[folder] <= 0 and folder != self.own:
+                del self.blocks[folder]
+                if folder in self.sockets:
+                    self.sockets.pop(folder).close()
 
 
 _connections = _Connections()
@@ -286,7 +318,7 @@ def _tell(folder: str, word: str, name: str) -> None:
                 return connection.sendall(line)
             except OSError:  # it was killed
                 connection.close()
-                del _connections.sockets[folder]
+                _connections.sockets.pop(folder, None)
         connection = _connections.sockets[folder] = _connect(folder)
         for block in list(known.values()):
             if isinstance(block, Named) and block.manager_at == folder and block.name != name:

@@ -15,12 +15,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import gc
 import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from functools import cache
 from multiprocessing import reduction
 from typing import Any
 
@@ -29,7 +28,7 @@ import numpy as np
 from engine.layouts import over_buffer
 from engine.multiprocessing.blocks import Block, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter
-from engine.storage import Memory, relocate, root_of
+from engine.storage import Memory, begin_following, follow, following, relocate, tensors_over
 from engine.tensor import Tensor, wrap
 
 __all__ = [
@@ -95,10 +94,16 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
             f"unable to share {high - low} bytes by the {_strategy[0]} strategy: {error.strerror} ({name})"
         ) from error
     ctypes.memmove(block.address, low, high - low)
-    alone = tensor is not None and _holders(tensor, memory) == _holders_of_one()
+    if tensor is not None and _holders(tensor, memory) in _holders_of_one():
+        over = [tensor]
+    else:
+        begin_following(Tensor)
+        over = tensors_over(root)
+        if tensor is not None and all(t is not tensor for t in over):  # made before, from an array
+            over.append(tensor)
     moved: dict[int, Any] = {}
     fresh = block.memory().root
-    for t in [tensor] if alone else list(_over(root)):
+    for t in over:
         array = t.__dict__["_array"]
         if id(array) not in moved:
             offset = array.__array_interface__["data"][0] - low if array.size else 0
@@ -107,6 +112,8 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
                 over_buffer(fresh, array.dtype, array.shape, array.strides, offset),
             )
         t.__dict__["_array"] = moved[id(array)][1]
+        if following.on:
+            follow(t, t.__dict__["_array"])
     relocate(memory, fresh)
 
 
@@ -116,23 +123,18 @@ def _holders(tensor: Tensor, memory: Memory) -> tuple[bool, int, int]:
     return array is memory.root, sys.getrefcount(array), sys.getrefcount(memory.root)
 
 
-def _holders_of_one() -> tuple[bool, int, int]:
-    """`_holders` of a tensor whose memory nobody else sees."""
-    tensor = wrap(np.zeros(1))
-    memory = Memory.of(tensor._array)
-    root = memory.root  # as in `share`
-    found = _holders(tensor, memory)
-    del root
-    return found
+@cache
+def _holders_of_one() -> tuple[tuple[bool, int, int], tuple[bool, int, int]]:
+    """`_holders` of a tensor whose memory nobody else sees: its array is the root, or the only view of it."""
 
+    def of(tensor: Tensor) -> tuple[bool, int, int]:
+        memory = Memory.of(tensor.__dict__["_array"])
+        root = memory.root  # as in `share`
+        found = _holders(tensor, memory)
+        del root
+        return found
 
-def _over(root: Any) -> Iterator[Tensor]:
-    """Every tensor over the memory of `root`."""
-    for found in gc.get_objects():
-        if isinstance(found, Tensor):
-            array = found.__dict__.get("_array")
-            if array is not None and root_of(array) is root:
-                yield found
+    return of(wrap(np.zeros(1))), of(wrap(np.zeros(1)[:]))
 
 
 # --- pickling for other processes

@@ -18,7 +18,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.grad_mode import mode
 from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
-from engine.storage import Memory, UntypedStorage, strided
+from engine.storage import Memory, UntypedStorage, follow, following, strided
 from engine.tensor import Tensor, wrap
 
 _COMPLEX = "Casting complex values to real discards the imaginary part"
@@ -611,6 +611,10 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
         raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
     self._array = array
     self._vc[0] += 1
+    if following.on:
+        follow(self, array)
+        if isinstance(source, Tensor):
+            follow(source, source._array)
     return self
 
 

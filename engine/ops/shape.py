@@ -20,6 +20,7 @@ from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.dispatch.runtime import MISSING, store
 from engine.layouts import restride, view_strides
+from engine.storage import follow_both, following
 from engine.tensor import Size, Tensor, wrap
 
 _ALL = slice(None)
@@ -99,6 +100,8 @@ def _view_as_dtype(input, dtype):
         return view_size(input, input._array.shape)
     result = wrap(_as_dtype(input._array, dtype))
     result._vc = input._vc
+    if following.on:
+        follow_both(result, input)
     return result
 
 

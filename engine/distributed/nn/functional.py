@@ -31,7 +31,7 @@ class _AllGather(Function):
     def forward(ctx: Any, input: Tensor, group: Any) -> Tensor:
         """input: any shape; (processes, *shape)."""
         ctx.group = group
-        output = engine.empty(distributed.get_world_size(group), *input.shape, dtype=input.dtype)
+        output = engine.empty(distributed.get_world_size(group), *input.shape, dtype=input.dtype, device=input.device)
         distributed.all_gather_into_tensor(output, input.contiguous(), group)
         return output
 

@@ -11,7 +11,7 @@ from typing import Any
 from engine.autograd.graph import Node, edge_of, requires_grad_of
 from engine.grad_mode import mode
 from engine.hooks import RemovableHandle
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, wrap_alias
 
 backward_pre: OrderedDict[int, Callable] = OrderedDict()
 backward: OrderedDict[int, Callable] = OrderedDict()
@@ -145,7 +145,7 @@ def _through_identity(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]
     node.n_outputs = len(where)
     result = list(values)
     for nr, i in enumerate(where):
-        t = wrap(values[i]._array)
+        t = wrap_alias(values[i])
         t._vc = values[i]._vc
         if requires_grad_of(values[i]):
             t._requires_grad, t._edge = True, (node, nr)

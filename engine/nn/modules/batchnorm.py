@@ -220,7 +220,7 @@ class SyncBatchNorm(_BatchNorm):
         group = registered.group(self.process_group)
         dims = [d for d in range(input.dim()) if d != 1]
         shape = [1, -1, *[1] * (input.dim() - 2)]
-        own = engine.tensor([float(input.numel() // input.size(1))], dtype=input.dtype)
+        own = engine.tensor([float(input.numel() // input.size(1))], dtype=input.dtype, device=input.device)
         count = Sum.apply(own, group)
         mean = Sum.apply(input.sum(dims), group) / count
         centered = input - mean.view(shape)

@@ -1,4 +1,4 @@
-"""DataParallel and DistributedDataParallel on one device: they hold the module and pass calls through."""
+"""DataParallel (one process, several GPUs) and DistributedDataParallel (one process a device)."""
 
 from engine.nn.parallel.data_parallel import DataParallel, data_parallel
 from engine.nn.parallel.distributed import DistributedDataParallel

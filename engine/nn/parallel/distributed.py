@@ -30,7 +30,8 @@ class _Bucket:
 
     def __init__(self, parameters: list[Any]) -> None:
         self.parameters = parameters
-        self.flat = engine.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+        count, first = sum(p.numel() for p in parameters), parameters[0]
+        self.flat = engine.zeros(count, dtype=first.dtype, device=first.device)
         self.missing = 0
         self.work: Any = None
 
@@ -108,7 +109,8 @@ class DistributedDataParallel(Module):
     def _check_shapes(self) -> None:
         """RuntimeError where another process has another module."""
         sizes = [[len(self._named)]] + [[p.numel(), *p.shape] for _, p in self._named]
-        own = engine.tensor([hash(tuple(map(tuple, sizes))) % (1 << 40), len(self._named)], dtype=engine.int64)
+        numbers = [hash(tuple(map(tuple, sizes))) % (1 << 40), len(self._named)]
+        own = engine.tensor(numbers, dtype=engine.int64, device=self._named[0][1].device)
         first = own.clone()
         registered.broadcast_(first, self.process_group)
         if not bool((first == own).all()):
@@ -164,7 +166,8 @@ class DistributedDataParallel(Module):
                 self._expecting.clear()
                 return outputs
             with no_grad():  # what nobody used keeps its gradient, also if it is None
-                mask = engine.tensor([float(id(p) in used) for _, p in self._named])
+                flags = [float(id(p) in used) for _, p in self._named]
+                mask = engine.tensor(flags, device=self._named[0][1].device)
                 registered.sum_(mask, self.process_group, False)
             self._unused = {id(p) for (_, p), count in zip(self._named, mask.tolist()) if not count}
             for parameter in left_out:

@@ -99,12 +99,19 @@ WRONG = """
             raise AssertionError(words)
     t = engine.ones(3)
     raises(TypeError, "Expected parameter `tensor` of type torch.Tensor", lambda: dist.all_reduce([1]))
-    raises(ValueError, "`tensor_list` has 1 tensors for a group of 2 processes", lambda: dist.all_gather([t], t))
-    raises(RuntimeError, "expected tensors of 3 elements of torch.float32, got one of 4",
+    raises(RuntimeError, "invalid `tensor_list` list at index 0 (expected length 2, got 1)",
+           lambda: dist.all_gather([t], t))
+    raises(RuntimeError, "invalid tensor size at index 1 (expected (3,), got (4,))",
            lambda: dist.all_gather([t, engine.ones(4)], t))
-    raises(RuntimeError, "Cannot use ReduceOp.BAND", lambda: dist.all_reduce(t, dist.ReduceOp.BAND))
-    raises(ValueError, "output_tensor has 5 elements", lambda: dist.all_gather_into_tensor(engine.ones(5), t))
-    raises(ValueError, "Global rank 9 is not part of group", lambda: dist.broadcast(t, 9))
+    raises(ValueError, "tensors with different dtypes: found torch.float32 and torch.int64",
+           lambda: dist.all_gather([t, engine.ones(3, dtype=engine.int64)], t))
+    raises(TypeError, "Expected parameter `op`", lambda: dist.all_reduce(t, "sum"))
+    raises(ValueError, "Process group x is not initialized", lambda: dist.all_reduce(t, group="x"))
+    raises(ValueError, "Rank 7 is out of range. Valid ranks are 0 to 1 (world_size=2)", lambda: dist.new_group([0, 7]))
+    raises(RuntimeError, "Cannot use ReduceOp.BAND with non-integral dtype",
+           lambda: dist.all_reduce(t, dist.ReduceOp.BAND))
+    raises(RuntimeError, "output_tensor has 5 elements", lambda: dist.all_gather_into_tensor(engine.ones(5), t))
+    raises(RuntimeError, "invalid root rank: 9", lambda: dist.broadcast(t, 9))
     raises(RuntimeError, "3 rows, which 2 processes cannot share evenly", lambda: dist.all_to_all_single(t, t))
     dist.all_reduce(t)
     assert t.tolist() == [2, 2, 2]  # still in step
@@ -175,8 +182,17 @@ def test_a_rank_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
 
 def test_calls_before_init() -> None:
     sentence = "Default process group has not been initialized, please make sure to call init_process_group"
-    for call in (dist.barrier, lambda: dist.all_reduce(engine.ones(1)), dist.get_backend, dist.new_group):
+    for call in (
+        dist.barrier,
+        lambda: dist.all_reduce(engine.ones(1)),
+        dist.get_backend,
+        dist.new_group,
+        dist.get_rank,
+        dist.get_world_size,
+    ):
         with pytest.raises(ValueError, match=sentence):
             call()
+    with pytest.raises(AssertionError, match="Process group cannot be None"):
+        dist.destroy_process_group()
     with pytest.raises(ValueError, match="Expected ``op`` to be of type"):
         dist.P2POp(dist.all_reduce, engine.ones(1), 0)

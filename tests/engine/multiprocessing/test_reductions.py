@@ -57,6 +57,86 @@ def test_every_alias_follows_its_storage(strategy: str) -> None:
     assert base.data_ptr() == again  # it is there already
 
 
+ALIASES = {
+    "detach": lambda t: t.detach(),
+    "data": lambda t: t.data,
+    "subclass": nn.Parameter,
+    "set_": lambda t: engine.empty(0).set_(t),
+    "set_ of a storage": lambda t: engine.empty(0).set_(t.storage()),
+    "data =": lambda t: [new := engine.empty(0), setattr(new, "data", t)][0],
+    "other dtype": lambda t: t.view(engine.int32),
+    "copy": lambda t: __import__("copy").copy(t),
+    "view of a view": lambda t: t[1:].view(-1, 1).t(),
+    "several": lambda t: t.split(2)[1],
+    "unbind": lambda t: t.unbind()[3],
+    "reshape": lambda t: t.reshape(2, 3),
+    "alias of an alias": lambda t: t.detach()[2:].data,
+}
+
+
+@pytest.mark.parametrize("how", ALIASES)
+def test_whatever_shares_memory_follows(how: str) -> None:
+    base = engine.arange(6.0)
+    before = ALIASES[how](base)  # made before any storage has moved with its tensors, in some order of the tests
+    engine.arange(4.0)[1:].share_memory_()
+    after = ALIASES[how](base)
+    offsets = [t.data_ptr() - base.data_ptr() for t in (before, after)]
+    base.share_memory_()
+    assert before.is_shared() and after.is_shared()
+    assert [t.data_ptr() - base.data_ptr() for t in (before, after)] == offsets
+    old = engine.arange(6.0)
+    fresh = ALIASES[how](old)
+    fresh.share_memory_()  # the other way round
+    assert old.is_shared() and old.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_moving_does_not_depend_on_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the process's objects nor its other tensors are looked at; views of other storages cost nothing."""
+    base = engine.arange(4.0)
+    view = base[1:]
+    view.share_memory_()  # storages know their tensors from here on
+    steps = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    def cost() -> int:
+        nonlocal steps
+        base = engine.arange(4.0)
+        views, steps = [base[1:], base.detach()], 0
+        sys.setprofile(count)
+        try:
+            base.share_memory_()
+        finally:
+            sys.setprofile(None)
+        assert all(v.is_shared() for v in views)
+        return steps
+
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("all objects of the process are walked")
+
+    monkeypatch.setattr(gc, "get_objects", refuse)
+    monkeypatch.setattr(gc, "get_referrers", refuse)
+    cost()
+    few = cost()
+    others = [engine.ones(3) for _ in range(2000)]
+    kept = [[t[1:], t.data] for t in others]
+    assert cost() == few and len(kept) == 2000
+
+
+def test_a_tensor_that_went_is_forgotten() -> None:
+    import weakref
+
+    base = engine.arange(4.0)
+    base[1:].share_memory_()
+    for _ in range(100):
+        base[0]
+    kept = base[2:]
+    assert len(weakref.getweakrefs(base._array.base if base._array.base is not None else base._array)) < 10
+    assert kept.is_shared()
+
+
 def test_a_storage_moves_its_tensors(strategy: str) -> None:
     tensor = engine.ones(3)
     storage = tensor.untyped_storage()

@@ -137,7 +137,10 @@ class Event:
 
     @property
     def done(self) -> bool:
-        return self.stream is None or self.stream.done
+        found = self.stream is None or self.stream.done
+        if found:  # the host has seen it
+            here.host_waits(self.clock)
+        return found
 
     def synchronize(self) -> None:
         no_capture("cudaEventSynchronize")

@@ -238,6 +238,15 @@ def _set_allocator(allocator: Any = None) -> None:
     Machine.allocator = allocator
 
 
+class _Nccl:
+    """`cupy.cuda.nccl`, imported when asked for: it stands on engine.distributed."""
+
+    def __getattr__(self, name: str) -> Any:
+        from tests.engine.standin import nccl
+
+        return getattr(nccl, name)
+
+
 nvtx_calls: list[tuple[str, Any]] = []
 cuda = Module(
     "cuda.",
@@ -263,6 +272,7 @@ cuda = Module(
             RangePush=lambda message, id_color=-1: nvtx_calls.append(("push", message)),
             RangePop=lambda: nvtx_calls.append(("pop", None)),
         ),
+        "nccl": _Nccl(),
         "profiler": types.SimpleNamespace(start=lambda: None, stop=lambda: None),
     },
 )
