@@ -147,11 +147,18 @@ def _from_sparse(name: str) -> object:
     return method
 
 
+def _class_made() -> None:
+    from engine.torch_names import _overriding
+
+    _overriding.class_made()
+
+
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
 _dispatch.providers["sparse_rows"] = _sparse_rows
 _graph.registered.saved_hooks = _saved_hooks
 _backends.after_start.append(_apply_verdict)
+_dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 globals().update(_dispatch.PUBLIC)

@@ -16,6 +16,7 @@ from typing import Any
 from engine import backends, dtypes, layouts
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
+from engine.dispatch.overriding import disabled
 from engine.ops.coo import coo_mm, group_sum, linear_index
 from engine.tensor import Size, Tensor, wrap
 
@@ -30,6 +31,7 @@ class SparseTensor(Tensor):
 
     is_sparse = True
     layout = layouts.sparse_coo
+    __torch_function__ = disabled
 
     @property
     def _array(self) -> Any:

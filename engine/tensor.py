@@ -586,10 +586,6 @@ class Tensor(metaclass=_TensorMeta):
             result.requires_grad = True
         return result
 
-    def as_subclass(self, cls: type) -> Any:
-        """This tensor as an instance of `cls`, sharing memory."""
-        return Tensor._make_subclass(cls, self, False)
-
 
 _INTERNAL = frozenset(
     ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
@@ -602,6 +598,8 @@ def _init(tensor: Any, array: Any) -> None:
     tensor._requires_grad = False
     tensor._edge = None
     tensor._vc = [0]
+    if tensor.__class__ is not Tensor:
+        registered.subclass_made(tensor.__class__)
 
 
 def wrap(array: Any) -> Tensor:

@@ -48,6 +48,7 @@ class Registered:
     begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
     Tensor: Any  # the class itself
+    subclass_made: Callable[[type], None]  # an instance of a subclass of Tensor has been made
 
 
 registered = Registered()

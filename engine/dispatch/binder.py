@@ -183,8 +183,17 @@ def _array_of(record: Op, tensor: str) -> str:
     return f"{tensor}._array"
 
 
+def _values(record: Op) -> str:
+    return f"({', '.join(record.params)},)"
+
+
 def _checking(record: Op) -> str:
-    return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
+    return f"check_arguments(_op.arguments, _name, {_values(record)})"
+
+
+def _no_tensor(w: Text, record: Op, depth: int = 1) -> None:
+    """An operand is no Tensor: what handles the call itself does, anything else is refused."""
+    w(f"if (_s := second_look(_self, _op, {_values(record)})) is not NotImplemented: return _s", depth)
 
 
 def source(record: Op, inplace: bool = False) -> str:
@@ -380,7 +389,10 @@ def _step(record: Op) -> str:
 def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
     tensors, lists = record.tensors, record.lists
     for p in lists:
-        w(f"{p} = list_of(_op, _name, {p})")
+        w(f"{p} = list_of(_op, _name, _given := {p})")
+        w(f"if {p} is NotImplemented:")
+        w(f"{p} = _given", 1)
+        w(f"return second_look(_self, _op, {_values(record)})", 1)
         if record.promote is not None:
             w(f"_a_{p} = promoted_list(_op, {p})")
         else:
@@ -396,6 +408,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
                 w(f"if isinstance({p}, Tensor):")
             w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
             w("else:")
+            _no_tensor(w, record)
             w(_checking(record), 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
@@ -405,6 +418,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
         w(f"if isinstance({p}, Tensor):")
         w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
         w("else:")
+        _no_tensor(w, record)
         w(_checking(record), 1)
         if record.promote == "float":
             w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
@@ -431,7 +445,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
             w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
         w("else:")
         w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)
-        w("if _p is NotImplemented: return _p", 1)
+        w(f"if _p is NotImplemented: return second_look(_self, _op, {_values(record)})", 1)
         w(f"({', '.join(tensors)}), ({arrays}), ({flags}) = _p", 1)
         for p in tensors:
             w(f"_r_{p} = {p}._requires_grad if isinstance({p}, Tensor) else False", 1)

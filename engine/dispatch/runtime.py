@@ -29,6 +29,7 @@ from engine.dispatch.arguments import (
     check_elements,
     sizes_error,
 )
+from engine.dispatch.overriding import asks, second_look
 from engine.dispatch.promotion import (
     devices_error,
     plain_float_number,
@@ -265,8 +266,11 @@ def different_devices(first: Any, second: Any) -> None:
         raise devices_error([str(a.device_of(first)), str(b.device_of(second))])
 
 
-def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
-    """A list of Tensors from any sequence of them; torch's errors otherwise."""
+def list_of(record: Op, name: str, tensors: Any) -> Any:
+    """A list of Tensors from any sequence of them; torch's errors otherwise.
+
+    NotImplemented where one handles the call: Note [Calls that a class handles].
+    """
     usual = tensors.__class__ is list or tensors.__class__ is tuple
     if not usual and (isinstance(tensors, Tensor) or not isinstance(tensors, Sequence)):
         try:
@@ -277,7 +281,12 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
             p = record.lists[0]
             position = record.params.index(p) + 1
             raise argument_error(name, position, p, "tuple of Tensors", tensors) from None
-    check_elements(tensors)
+    try:
+        check_elements(tensors)
+    except TypeError:
+        if asks(tensors):
+            return NotImplemented
+        raise
     if not tensors:
         raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
     return list(tensors)
@@ -411,6 +420,7 @@ SHARED: dict[str, Any] = dict(
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,
+    second_look=second_look,
     old_order=old_order,
     SavedResult=SavedResult, new_tuple=tuple.__new__, second_time=second_time, size_of=size_of, sizes_error=sizes_error,
     Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap, write=write,
