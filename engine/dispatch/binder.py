@@ -333,6 +333,7 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")
+        w("if inferring[0]: mark(_t)")
     w("return _t")
 
 
@@ -461,7 +462,7 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
         if p in record.lists:
             saved += [
                 f"tuple({p}) if {cond} else None",
-                f"tuple([_x._vc[0] for _x in {p}]) if {cond} else None",
+                f"tuple([_x._vc[-1] for _x in {p}]) if {cond} else None",
             ]
             conditions.append(cond)
             continue
@@ -470,14 +471,14 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
             cond = f"_k_{p}"
         elif record.differentiable == (p,):
             cond = "True"
-        saved += [f"{name} if {cond} else None", f"{name}._vc[0] if {cond} else None"]
+        saved += [f"{name} if {cond} else None", f"{name}._vc[-1] if {cond} else None"]
         conditions.append(cond)
     if inplace:
         # the target as saved above was read before the write; the version it is compared with must be the old one
-        saved = [s.replace("input._vc[0]", "(input._vc[0] - 1)") for s in saved]
+        saved = [s.replace("input._vc[-1]", "(input._vc[-1] - 1)") for s in saved]
         for p in plan.saved:
             if p != "input" and p not in record.lists:
-                saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
+                saved = [s.replace(f"{p}._vc[-1]", f"({p}._vc[-1] - ({p}._vc is input._vc))") for s in saved]
     for name in plan.results:
         cond = plan.condition(name)
         nr = int(name.removeprefix("kept_")[6:] or 0)

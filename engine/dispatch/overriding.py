@@ -132,7 +132,7 @@ unwrapped: set[Any] = set()  # functions whose results are given as they are
 
 
 def _torch_function(cls: type, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
-    """The call, its plain results made instances of the class; NotImplemented beside classes that are no bases of it."""
+    """The call, its plain results made instances of the class; NotImplemented beside classes that are not its bases."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
     with Without():

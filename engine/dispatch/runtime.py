@@ -19,7 +19,7 @@ from engine._checks import broadcast_shapes, size_of, wrap_dim
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, registered
 from engine.autograd.inplace import check_writable, rebase
-from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
+from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result
 from engine.dispatch import Op
 from engine.dispatch.arguments import (
     MISSING,
@@ -38,7 +38,7 @@ from engine.dispatch.promotion import (
     promote_arrays,
 )
 from engine.dtypes import INEXACT
-from engine.grad_mode import mode
+from engine.grad_mode import inferring, mode
 from engine.layouts import ChannelsLast, is_channels_last
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
@@ -430,5 +430,5 @@ SHARED.update(
     ChannelsLast=ChannelsLast, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"),
     F64=np.dtype("float64"), SMALL=SMALL, summed_to=summed_to, ndarray=np.ndarray, new=object.__new__,
     next_seq=graph.next_seq, edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of,
-    anomaly=anomaly.state, record_traceback=anomaly.record,
+    anomaly=anomaly.state, inferring=inferring, mark=mark, record_traceback=anomaly.record,
 )  # fmt: skip
