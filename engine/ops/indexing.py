@@ -135,9 +135,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     elif isinstance(index, Tensor):
         values = index._array
         if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
-            return index_tensors(
-                self, Indices((values,), ((index, index._vc[-1 if self._requires_grad and mode.enabled else 0]),))
-            )
+            version = index._vc[-1 if self._requires_grad and mode.enabled else 0]
+            return index_tensors(self, Indices((values,), ((index, version),)))
     elif index is None:
         return unsqueeze(self, 0)
     elif index is Ellipsis:
