@@ -72,6 +72,7 @@ _SUBPACKAGES = frozenset(
 _LAZY = {
     "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
+    **dict.fromkeys(_names.OF_QUANTIZED.split(), "quantized"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),
     "PyTorchFileReader": "serialization.file_reader",
@@ -153,6 +154,19 @@ def _class_made() -> None:
     _overriding.class_made()
 
 
+def _of_quantized(name: str) -> object:
+    """A method that quantized tensors define, of one that is none."""
+
+    def method(self):  # type: ignore[no-untyped-def]
+        if name == "dequantize":
+            return self.to(_dtypes.float32)
+        raise RuntimeError(f"{name}(): the tensor is not quantized, its dtype is {self.dtype}")
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of engine.quantized."
+    return method
+
+
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
 _dispatch.providers["sparse_rows"] = _sparse_rows
@@ -161,6 +175,8 @@ _backends.after_start.append(_apply_verdict)
 _dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
+for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point"):
+    setattr(Tensor, _name, _of_quantized(_name))
 globals().update(_dispatch.PUBLIC)
 globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
 inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None

@@ -34,9 +34,9 @@ class InferenceVersion(list[int]):
     def __getitem__(self, place: Any) -> Any:
         if place == -1:
             raise RuntimeError(
-                "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode "
-                "in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
-                "use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+                "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference "
+                "mode in computation tracked by autograd. To work around this, you can make a clone to get a normal "
+                "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
             )
         return list.__getitem__(self, place)
 

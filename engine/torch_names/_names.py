@@ -30,6 +30,9 @@ has_lapack has_mkl has_openmp has_spectral
 binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
 poisson_nll_loss triplet_margin_loss typename unify_type_list use_deterministic_algorithms vmap while_loop
 """
+# what `engine.NAME` takes from engine.quantized
+OF_QUANTIZED = """per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
+per_tensor_symmetric qscheme quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic dequantize"""
 # Tensor methods whose bodies are in engine.sparse
 OF_SPARSE = "to_sparse to_dense sparse_mask coalesce indices values is_coalesced sparse_dim dense_dim"
 STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"
