@@ -70,7 +70,7 @@ _SUBPACKAGES = frozenset(
     ]
 )  # fmt: skip
 _LAZY = {
-    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
+    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse_rows",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
     **dict.fromkeys(_names.OF_QUANTIZED.split(), "quantized"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
@@ -167,6 +167,19 @@ def _of_quantized(name: str) -> object:
     return method
 
 
+def _from_rows(name: str) -> object:
+    """A Tensor method whose body is in `engine.sparse_rows`."""
+
+    def method(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        from engine import sparse_rows
+
+        return getattr(sparse_rows, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of engine.sparse_rows."
+    return method
+
+
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
 _dispatch.providers["sparse_rows"] = _sparse_rows
@@ -175,6 +188,8 @@ _backends.after_start.append(_apply_verdict)
 _dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
+for _name in _names.OF_ROWS.split():
+    setattr(Tensor, _name, _from_rows(_name))
 for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point"):
     setattr(Tensor, _name, _of_quantized(_name))
 globals().update(_dispatch.PUBLIC)

@@ -6,7 +6,8 @@ it is the one of numpy, whose result gives up its memory at once; what is writte
 dtypes and errors are those of the CPU, each at the cost of the computation there; models are built without memory and
 without drawing values, which is what it is for.  Strides are told as those of a contiguous array, also of views.
 A kernel that asks for values (a check of indices, LAPACK) runs again on arrays of harmless ones: 0 (or 1) for integers,
-an identity for square matrices, 0.5 else.  Where the shape of the result follows from values that is an error, as in torch.
+an identity for square matrices, 0.5 else.  Where the shape of the result follows from values that is an error, as in
+torch.
 """
 
 from __future__ import annotations
@@ -273,8 +274,8 @@ class Meta(Backend):
 
             def refuse(*args: Any, **kwargs: Any) -> Any:
                 raise NotImplementedError(
-                    f"aten::{function.__name__}: attempted to run this operator with Meta tensors, but there was no fake "
-                    "impl or Meta kernel registered for this operator. The shape of its result depends on values."
+                    f"aten::{function.__name__}: attempted to run this operator with Meta tensors, but there was no "
+                    "fake impl or Meta kernel registered for this operator. The shape of its result depends on values."
                 )
 
             return refuse

@@ -308,8 +308,8 @@ def unique(
 def _has_values(name: str, input: Tensor) -> None:
     if input.device.type == "meta":
         raise NotImplementedError(
-            f"aten::{name}: attempted to run this operator with Meta tensors, but there was no fake impl or Meta kernel "
-            "registered for this operator. The shape of its result depends on values."
+            f"aten::{name}: attempted to run this operator with Meta tensors, but there was no fake impl or Meta "
+            "kernel registered for this operator. The shape of its result depends on values."
         )
 
 

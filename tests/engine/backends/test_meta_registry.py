@@ -15,7 +15,8 @@ BY_VALUES = "the shape of the result depends on values: NotImplementedError, as 
 READS = "reads values in Python before it calls an op"
 EXEMPT = {
     **dict.fromkeys(
-        ["bincount", "masked_select", "nms", "nonzero_rows", "nonzero_static", "unique", "unique_consecutive"], BY_VALUES
+        ["bincount", "masked_select", "nms", "nonzero_rows", "nonzero_static", "unique", "unique_consecutive"],
+        BY_VALUES,
     ),
     **dict.fromkeys(
         ["embedding_bag", "fake_quantize_per_channel_affine", "histogram", "istft", "multi_margin_loss",
