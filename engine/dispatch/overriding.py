@@ -166,8 +166,8 @@ def _as_subclass(self: Tensor, cls: type) -> Any:
 
 
 _as_subclass.__name__ = _as_subclass.__qualname__ = "as_subclass"
-Tensor.__torch_function__ = classmethod(_torch_function)  # type: ignore[attr-defined]
-Tensor.as_subclass = _as_subclass  # type: ignore[attr-defined]
+for _name, _value in (("__torch_function__", classmethod(_torch_function)), ("as_subclass", _as_subclass)):
+    setattr(Tensor, _name, _value)
 
 
 def made(cls: type) -> None:
