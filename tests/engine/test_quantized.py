@@ -81,3 +81,19 @@ def test_files_of_torch_and_ours() -> None:
     file.seek(0)
     again = engine.load(file)
     assert again["t"].equal(found["t"]) and again["c"].equal(found["c"])
+
+
+def test_rounding_as_quantization_would_and_its_gradients() -> None:
+    x = engine.tensor(X, requires_grad=True)
+    whole = engine.fake_quantize_per_tensor_affine(x, 0.1, 0, -8, 7)
+    np.testing.assert_allclose(whole.tolist(), [[-0.8, 0, 0.3, 0.7], [0.7, -0.7, 0, 0.7]], rtol=1e-6)
+    assert whole.grad_fn is not None and whole.grad_fn.name() == "FakeQuantizePerTensorAffineCachemaskBackward0"
+    assert engine.autograd.grad(whole.sum(), x)[0].tolist() == [[0, 1, 1, 0], [0, 1, 1, 0]]
+    scales, zeros = engine.tensor([0.1, 0.5]), engine.tensor([0, 1], dtype=engine.int32)
+    each = engine.fake_quantize_per_channel_affine(x, scales, zeros, 0, -8, 7)
+    np.testing.assert_allclose(each.tolist(), [[-0.8, 0, 0.3, 0.7], [1, -0.5, 0, 3]], rtol=1e-6)
+    assert engine.autograd.grad(each.sum(), x)[0].tolist() == [[0, 1, 1, 0], [1, 1, 1, 0]]
+    with pytest.raises(RuntimeError, match="zero_point"):
+        engine.fake_quantize_per_tensor_affine(x, 0.1, 9, -8, 7)
+    with pytest.raises(RuntimeError, match="not consistent with input"):
+        engine.fake_quantize_per_channel_affine(x, engine.ones(3), engine.zeros(3, dtype=engine.int32), 0, -8, 7)

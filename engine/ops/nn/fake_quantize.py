@@ -1,5 +1,6 @@
 """Rounding as quantization would, with gradients that pass where nothing was clipped.
 
+The gradient is not that of the steps, so samples require none; tests/engine/test_quantized.py has torch's numbers.
 torch computes q = round_half_to_even(x * (1 / scale)) + zero_point in float32.
 https://docs.pytorch.org/docs/2.13/generated/torch.fake_quantize_per_tensor_affine.html
 """
@@ -29,7 +30,7 @@ def _rounded(xp: Any, input: Any, scale: Any, zero: Any, low: int, high: int) ->
     not_tensors=("scale",), node="FakeQuantizePerTensorAffineCachemaskBackward0",
 )  # fmt: skip
 @derivative(input=lambda grad0, result1: grad0 * result1)
-@samples(lambda t: [(t(3, 4), 0.1, 2, -10, 10)])
+@samples(lambda t: [(t.constant(t(3, 4)), 0.1, 2, -10, 10)])
 def fake_quantize_tensor(xp, input, scale: float, zero_point: int, quant_min: int, quant_max: int):
     """input (*) -> (values (*), mask (*))."""
     kind = input.dtype.type
@@ -41,7 +42,7 @@ def fake_quantize_tensor(xp, input, scale: float, zero_point: int, quant_min: in
     tensors=("scale", "zero_point"), node="FakeQuantizePerChannelAffineCachemaskBackward0",
 )  # fmt: skip
 @derivative(input=lambda grad0, result1: grad0 * result1)
-@samples(lambda t: [(t(3, 4), t.constant(t.positive(4)), t.integers(-3, 3, 4), 1, -10, 10)])
+@samples(lambda t: [(t.constant(t(3, 4)), t.constant(t.positive(4)), t.integers(-3, 3, 4), 1, -10, 10)])
 def fake_quantize_channels(xp, input, scale, zero_point, dim: int, quant_min: int, quant_max: int):
     """input (*, n, *), scale (n), zero_point (n) -> (values (*), mask (*))."""
     around = [1] * input.ndim
@@ -58,7 +59,7 @@ def _check_range(name: str, low: int, high: int, zero: tuple[int, int]) -> None:
 
 
 @composite(method=False)
-@samples(lambda t: [(t(3, 4), 0.1, 0, -8, 7), (t(2), 0.25, 3, 0, 255)])
+@samples(lambda t: [(t.constant(t(3, 4)), 0.1, 0, -8, 7), (t.constant(t(2)), 0.25, 3, 0, 255)])
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: float | Tensor, zero_point: int | Tensor, quant_min: int, quant_max: int
 ):
@@ -74,7 +75,7 @@ def fake_quantize_per_tensor_affine(
 
 
 @composite(method=False)
-@samples(lambda t: [(t(3, 4), t.constant(t.positive(3)), t.integers(-3, 3, 3), 0, -8, 7)])
+@samples(lambda t: [(t.constant(t(3, 4)), t.constant(t.positive(3)), t.integers(-3, 3, 3), 0, -8, 7)])
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ):
