@@ -69,8 +69,9 @@ _SUBPACKAGES = frozenset(
     ]
 )  # fmt: skip
 _LAZY = {
-    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
+    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse_rows",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
+    **dict.fromkeys(_names.OF_QUANTIZED.split(), "quantized"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),
     "PyTorchFileReader": "serialization.file_reader",
@@ -140,12 +141,49 @@ def _from_sparse(name: str) -> object:
     return method
 
 
+def _class_made() -> None:
+    from engine.torch_names import _overriding
+
+    _overriding.class_made()
+
+
+def _of_quantized(name: str) -> object:
+    """A method that quantized tensors define, of one that is none."""
+
+    def method(self):  # type: ignore[no-untyped-def]
+        if name == "dequantize":
+            return self.to(_dtypes.float32)
+        raise RuntimeError(f"{name}(): the tensor is not quantized, its dtype is {self.dtype}")
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of engine.quantized."
+    return method
+
+
+def _from_rows(name: str) -> object:
+    """A Tensor method whose body is in `engine.sparse_rows`."""
+
+    def method(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        from engine import sparse_rows
+
+        return getattr(sparse_rows, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of engine.sparse_rows."
+    return method
+
+
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
 _dispatch.providers["sparse_rows"] = _sparse_rows
 _graph.registered.saved_hooks = _saved_hooks
+_dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
+for _name in _names.OF_ROWS.split():
+    setattr(Tensor, _name, _from_rows(_name))
+for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point"):
+    setattr(Tensor, _name, _of_quantized(_name))
 globals().update(_dispatch.PUBLIC)
 globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
 inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
-    "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
+    "enable_grad", "inference_mode", "inferring", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
     "set_grad_enabled",
 ]  # fmt: skip
 
@@ -24,6 +24,8 @@ class _Mode(threading.local):
 
 
 mode = _Mode()
+inferring = [0]  # how many threads and contexts are inside inference_mode: results look at it before they ask `mode`
+_count = threading.Lock()
 
 
 def is_grad_enabled() -> bool:
@@ -51,7 +53,7 @@ class _GradContext:
 
     def __enter__(self) -> None:
         self._previous.append(mode.enabled)
-        mode.enabled = self._value
+        mode.enabled = self._value and not mode.inference  # where nothing is recorded whatever is set
 
     def __exit__(self, *exc: object) -> None:
         mode.enabled = self._previous.pop()
@@ -121,7 +123,7 @@ class set_grad_enabled(_GradContext):
             )
         self._value = mode
         self._previous = [globals()["mode"].enabled]
-        globals()["mode"].enabled = self._value
+        globals()["mode"].enabled = self._value and not globals()["mode"].inference
 
     def __enter__(self) -> None:
         pass
@@ -135,7 +137,7 @@ class set_grad_enabled(_GradContext):
 
 
 class inference_mode(_GradContext):
-    """`no_grad` that also reports `is_inference_mode_enabled()`; results are ordinary tensors here."""
+    """`no_grad` whose results are inference tensors: Note [Inference tensors] in `autograd/versions.py`."""
 
     _value = False
 
@@ -150,6 +152,8 @@ class inference_mode(_GradContext):
 
     def __enter__(self) -> None:
         self._previous.append((mode.enabled, mode.inference))
+        with _count:
+            inferring[0] += self.mode
         if self.mode:
             mode.enabled, mode.inference = False, True
         else:
@@ -157,6 +161,8 @@ class inference_mode(_GradContext):
 
     def __exit__(self, *exc: object) -> None:
         mode.enabled, mode.inference = self._previous.pop()
+        with _count:
+            inferring[0] -= self.mode
 
     def clone(self) -> _GradContext:
         return inference_mode(self.mode)

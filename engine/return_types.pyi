@@ -43,6 +43,14 @@ class deform_conv2d_backward(NamedTuple):
     grad_mask: Tensor
     grad_bias: Tensor
 
+class fake_quantize_channels(NamedTuple):
+    output: Tensor
+    mask: Tensor
+
+class fake_quantize_tensor(NamedTuple):
+    output: Tensor
+    mask: Tensor
+
 class frexp(NamedTuple):
     mantissa: Tensor
     exponent: Tensor

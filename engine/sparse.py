@@ -16,6 +16,7 @@ from typing import Any
 from engine import backends, dtypes, layouts
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
+from engine.dispatch.overriding import disabled
 from engine.ops.coo import coo_mm, group_sum, linear_index
 from engine.tensor import Size, Tensor, wrap
 
@@ -30,6 +31,7 @@ class SparseTensor(Tensor):
 
     is_sparse = True
     layout = layouts.sparse_coo
+    __torch_function__ = disabled
 
     @property
     def _array(self) -> Any:
@@ -156,7 +158,9 @@ class SparseTensor(Tensor):
         return dense if dtype is None else dense.to(dtype)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
-        """Itself."""
+        """Itself; by rows for `layout=torch.sparse_csr`."""
+        if layout is layouts.sparse_csr:
+            return self.to_sparse_csr()
         return self if sparse_dim in (None, self.sparse_dim()) else to_sparse(self.to_dense(), sparse_dim)
 
     def _with(self, values: Tensor) -> SparseTensor:
@@ -468,6 +472,8 @@ def _int64(rows: int) -> Any:
 
 def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
     """The coordinates and values of what is not zero; `sparse_dim` dims sparse, the others dense.  input (*) -> (*)."""
+    if layout is layouts.sparse_csr:
+        return input.to_sparse_csr()
     array = input._array
     d = array.ndim if sparse_dim is None else sparse_dim
     if not 0 < d <= array.ndim:

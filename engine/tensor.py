@@ -13,7 +13,9 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import contiguous_strides, own_dim, single
 from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
+from engine.autograd.versions import mark
 from engine.device import CPU, device
+from engine.grad_mode import inferring
 from engine.hooks import HookDict, RemovableHandle
 from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
 from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
@@ -191,16 +193,14 @@ class Tensor(metaclass=_TensorMeta):
         return self.dtype.is_signed
 
     def is_conj(self) -> bool:
-        """False: conjugation is never lazy here."""
+        """False: conjugation and negation are never lazy here."""
         return False
 
-    def is_neg(self) -> bool:
-        """False: negation is never lazy here."""
-        return False
+    is_neg = is_conj
 
     def is_inference(self) -> bool:
-        """False: results of inference_mode are ordinary tensors here."""
-        return False
+        """Whether it was made in inference_mode."""
+        return self._vc.__class__ is not list
 
     # --- memory
 
@@ -269,7 +269,7 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def _version(self) -> int:
-        return self._vc[0]
+        return self._vc[0] if self._vc.__class__ is list else self._vc.untracked()  # type: ignore[attr-defined]
 
     def _is_view(self) -> bool:
         return self._base is not None
@@ -294,6 +294,8 @@ class Tensor(metaclass=_TensorMeta):
                 )
         elif not (self.is_floating_point() or self.is_complex()):
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if value and self._vc.__class__ is not list:
+            self._vc.check_requires_grad()  # type: ignore[attr-defined]
         if value or self._requires_grad is not MAYBE:
             self._requires_grad = value
 
@@ -569,8 +571,6 @@ class Tensor(metaclass=_TensorMeta):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    # --- construction from within
-
     @classmethod
     def _from_array(cls, array: Any) -> Tensor:
         """A leaf around an array of a known backend, sharing its memory."""
@@ -590,10 +590,6 @@ class Tensor(metaclass=_TensorMeta):
             result.requires_grad = True
         return result
 
-    def as_subclass(self, cls: type) -> Any:
-        """This tensor as an instance of `cls`, sharing memory."""
-        return Tensor._make_subclass(cls, self, False)
-
 
 _INTERNAL = frozenset(
     ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
@@ -606,6 +602,10 @@ def _init(tensor: Any, array: Any) -> None:
     tensor._requires_grad = False
     tensor._edge = None
     tensor._vc = [0]
+    if inferring[0]:
+        mark(tensor)
+    if tensor.__class__ is not Tensor:
+        registered.subclass_made(tensor.__class__)
 
 
 def wrap(array: Any) -> Tensor:
@@ -615,6 +615,8 @@ def wrap(array: Any) -> Tensor:
     result._requires_grad = False
     result._edge = None
     result._vc = [0]
+    if inferring[0]:
+        mark(result)
     return result
 
 

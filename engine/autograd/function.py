@@ -302,7 +302,7 @@ def _wrap_outputs(cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, 
                     SavedResult(out._array, out._vc, out._vc[0], nr) if out._requires_grad else (out, out._vc[0])
                 )
             else:
-                entries.append((t, t._vc[0]))
+                entries.append((t, t._vc[-1]))
         ctx._entries = tuple(entries)
         if anomaly.state.enabled:
             anomaly.record(ctx)

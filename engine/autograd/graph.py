@@ -48,6 +48,7 @@ class Registered:
     begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
     wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
     Tensor: Any  # the class itself
+    subclass_made: Callable[[type], None]  # an instance of a subclass of Tensor has been made
 
 
 registered = Registered()
@@ -441,14 +442,14 @@ def view_edge(tensor: Any) -> Edge | None:
     return view.edge
 
 
-MAYBE = 2  # `_requires_grad` of a view whose base needed no gradient when the view was made: ask the base
+MAYBE = 2  # `_requires_grad` of a view whose base needed no gradient when the view was made, and of inference tensors
 
 
 def requires_grad_of(tensor: Any) -> bool:
     """Whether a tensor requires grad; settles the MAYBE of a view."""
     flag = tensor._requires_grad
     if flag == MAYBE:
-        if not requires_grad_of(tensor._base):
+        if tensor._base is None or not requires_grad_of(tensor._base):  # None: an inference tensor
             return False
         tensor._requires_grad = True
         return True

@@ -27,6 +27,8 @@ def check_writable(tensor: Any) -> None:
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
+    if tensor._vc.__class__ is not list:
+        tensor._vc.check_writable()
     if not (tensor._requires_grad and mode.enabled and requires_grad_of(tensor)):
         return
     view: View | None = tensor._view

@@ -6,6 +6,12 @@ memory seen again), fresh for `.data`.  Every in-place write adds one.  A node t
 number too; reading it back in backward compares.  An *input* is saved as the Tensor.  An *output* is saved as
 a `SavedResult` (array, counter, number), never as the Tensor: the Tensor holds the node, so saving it would
 tie a cycle that only the garbage collector frees.
+
+Note [Inference tensors]
+A tensor made inside `inference_mode` has an `InferenceVersion` for a counter, which its views and `detach()` share,
+and MAYBE for `_requires_grad`, so that writes to it are looked at.  The counter counts nothing, refuses to be raised
+outside of that mode, and refuses to be read at place -1, which is how a node that saves a tensor reads the number.
+https://docs.pytorch.org/docs/2.13/notes/autograd.html#inference-mode
 """
 
 from __future__ import annotations
@@ -22,6 +28,49 @@ SECOND_TIME = (
 )
 
 
+class InferenceVersion(list[int]):
+    """The counter of tensors made in inference mode: Note [Inference tensors]."""
+
+    def __getitem__(self, place: Any) -> Any:
+        if place == -1:
+            raise RuntimeError(
+                "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference "
+                "mode in computation tracked by autograd. To work around this, you can make a clone to get a normal "
+                "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+            )
+        return list.__getitem__(self, place)
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.check_writable()
+
+    def untracked(self) -> NoReturn:
+        """Raise torch's error for `_version`."""
+        raise RuntimeError("Inference tensors do not track version counter.")
+
+    @staticmethod
+    def check_writable() -> None:
+        """Raise for a write outside of inference mode."""
+        if not mode.inference:
+            raise RuntimeError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed."
+                "You can make a clone to get a normal tensor before doing inplace update."
+                "See https://github.com/pytorch/rfcs/pull/17 for more details."
+            )
+
+    @staticmethod
+    def check_requires_grad() -> None:
+        """Raise for `requires_grad = True` outside of inference mode."""
+        if not mode.inference:
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+
+
+def mark(tensor: Any) -> None:
+    """A tensor has been made: an inference tensor, if this thread is in that mode."""
+    if mode.inference:
+        tensor._vc = InferenceVersion((0,))
+        tensor._requires_grad = 2  # MAYBE, of graph.py
+
+
 def second_time() -> NoReturn:
     """Raise the error of a backward through freed buffers."""
     raise RuntimeError(SECOND_TIME)
@@ -34,7 +83,7 @@ def guard(result: Any, *tensors: Any) -> Any:
     """
     node = result.grad_fn
     if node is not None:
-        held = [(t._vc, t._vc[0], f"{t.type()} {list(t._array.shape)}") for t in tensors if t is not None]
+        held = [(t._vc, t._vc[-1], f"{t.type()} {list(t._array.shape)}") for t in tensors if t is not None]
 
         def check(grads: Any) -> None:
             for counter, version, described in held:

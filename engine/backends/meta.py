@@ -5,6 +5,9 @@ A `MetaArray` holds a numpy array whose strides are all 0, so it takes a few byt
 it is the one of numpy, whose result gives up its memory at once; what is written to a MetaArray is lost.  So shapes,
 dtypes and errors are those of the CPU, each at the cost of the computation there; models are built without memory and
 without drawing values, which is what it is for.  Strides are told as those of a contiguous array, also of views.
+A kernel that asks for values (a check of indices, LAPACK) runs again on arrays of harmless ones: 0 (or 1) for integers,
+an identity for square matrices, 0.5 else.  Where the shape of the result follows from values that is an error, as in
+torch.
 """
 
 from __future__ import annotations
@@ -25,6 +28,31 @@ META = device("meta")
 
 def _hollow(shape: Any, dtype: Any) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+class ValuesAsked(RuntimeError):
+    """Values of a MetaArray were asked for."""
+
+
+# Ops whose results have as many elements as the values say.
+BY_VALUES = frozenset(
+    """argwhere bincount histogramdd_bin_edges masked_select nms nonzero nonzero_rows repeat_interleave_counts unique
+    unique_consecutive unique_dim""".split()
+)
+
+
+def _harmless(value: Any, whole: int) -> Any:
+    """An array of the same shape and dtype whose values no kernel objects to; few bytes whatever the shape."""
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)([_harmless(v, whole) for v in value])
+    if not isinstance(value, MetaArray):
+        return value
+    shape, dtype = value._held.shape, value._held.dtype
+    if dtype.kind in "biu":
+        return np.broadcast_to(np.full((), whole, dtype), shape)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        return np.broadcast_to(np.eye(shape[-1], dtype=dtype), shape)
+    return np.broadcast_to(np.full((), 0.5, dtype), shape)
 
 
 class MetaArray:
@@ -98,7 +126,7 @@ class MetaArray:
         return len(self._held)
 
     def _nothing(self, *_: Any) -> Any:
-        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        raise ValuesAsked("Tensor.item() cannot be called on meta tensors")
 
     __bool__ = __int__ = __float__ = __index__ = __complex__ = item = tolist = tobytes = _nothing
 
@@ -223,6 +251,7 @@ class Meta(Backend):
 
     def __init__(self) -> None:
         super().__init__("meta", _Module(), MetaArray)
+        self.xp.backend = self  # whose `kernel` calls of ops go through
 
     def device_of(self, array: Any) -> device:
         return META
@@ -238,3 +267,34 @@ class Meta(Backend):
 
     def pointer(self, array: MetaArray) -> int:
         return 0
+
+    def kernel(self, function: Any) -> Any:
+        """The kernel, with harmless values where it asks for some."""
+        if function.__name__ in BY_VALUES:
+
+            def refuse(*args: Any, **kwargs: Any) -> Any:
+                raise NotImplementedError(
+                    f"aten::{function.__name__}: attempted to run this operator with Meta tensors, but there was no "
+                    "fake impl or Meta kernel registered for this operator. The shape of its result depends on values."
+                )
+
+            return refuse
+
+        @functools.wraps(function)
+        def call(xp: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(xp, *args, **kwargs)
+            except NotImplementedError:  # what leaves the device
+                raise
+            except Exception as error:
+                failure = error  # a real one comes again
+            for whole in (0, 1):
+                try:
+                    with np.errstate(all="ignore"):
+                        given = {k: _harmless(v, whole) for k, v in kwargs.items()}
+                        return _out(function(np, *(_harmless(a, whole) for a in args), **given))
+                except Exception as error:
+                    failure = failure if isinstance(error, ValuesAsked) else error
+            raise failure
+
+        return call

@@ -22,6 +22,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import size_of
 from engine.device import device
+from engine.dispatch import overriding
 from engine.tensor import Tensor
 
 __all__ = [
@@ -338,6 +339,8 @@ def _compile_into(
     text = (
         f"def call({', '.join(head)}):\n"
         f"    if {' or '.join(arguments.tests())}:\n"
+        f"        if _asks(({', '.join(names)},)):\n"
+        f"            return _again(_public, ({', '.join(names)},), {count}, {names!r}, _defaults)\n"
         f"        {', '.join(names)}, = check_arguments(_arguments, _name, ({', '.join(names)},))\n"
         f"    return _function({', '.join(call)})\n"
     )
@@ -346,7 +349,8 @@ def _compile_into(
         arguments = arguments._replace(kinds=(named, *arguments.kinds[1:]))
     namespace.update(
         {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
-        all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor,
+        all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor, _public=public,
+        _asks=overriding.asks, _again=overriding.called_again, _defaults=defaults,
     )  # fmt: skip
     scope: dict[str, Any] = {}
     exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)

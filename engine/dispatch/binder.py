@@ -196,8 +196,17 @@ def _array_of(record: Op, tensor: str) -> str:
     return f"{tensor}._array"
 
 
+def _values(record: Op) -> str:
+    return f"({', '.join(record.params)},)"
+
+
 def _checking(record: Op) -> str:
-    return f"check_arguments(_op.arguments, _name, ({', '.join(record.params)},))"
+    return f"check_arguments(_op.arguments, _name, {_values(record)})"
+
+
+def _no_tensor(w: Text, record: Op, depth: int = 1) -> None:
+    """An operand is no Tensor: what handles the call itself does, anything else is refused."""
+    w(f"if (_s := second_look(_self, _op, {_values(record)})) is not NotImplemented: return _s", depth)
 
 
 def source(record: Op, inplace: bool = False) -> str:
@@ -339,6 +348,7 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")
+        w("if inferring[0]: mark(_t)")
     w("return _t")
 
 
@@ -395,7 +405,10 @@ def _step(record: Op) -> str:
 def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
     tensors, lists = record.tensors, record.lists
     for p in lists:
-        w(f"{p} = list_of(_op, _name, {p})")
+        w(f"{p} = list_of(_op, _name, _given := {p})")
+        w(f"if {p} is NotImplemented:")
+        w(f"{p} = _given", 1)
+        w(f"return second_look(_self, _op, {_values(record)})", 1)
         if record.promote is not None:
             w(f"_a_{p} = promoted_list(_op, {p})")
         else:
@@ -411,6 +424,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
                 w(f"if isinstance({p}, Tensor):")
             w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
             w("else:")
+            _no_tensor(w, record)
             w(_checking(record), 1)
         required = [p for p in tensors if p not in record.optional]
         for p in required[1:]:
@@ -420,6 +434,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
         w(f"if isinstance({p}, Tensor):")
         w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
         w("else:")
+        _no_tensor(w, record)
         w(_checking(record), 1)
         if record.promote == "float":
             w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
@@ -446,7 +461,7 @@ def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
             w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
         w("else:")
         w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)
-        w("if _p is NotImplemented: return _p", 1)
+        w(f"if _p is NotImplemented: return second_look(_self, _op, {_values(record)})", 1)
         w(f"({', '.join(tensors)}), ({arrays}), ({flags}) = _p", 1)
         for p in tensors:
             w(f"_r_{p} = {p}._requires_grad if isinstance({p}, Tensor) else False", 1)
@@ -462,7 +477,7 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
         if p in record.lists:
             saved += [
                 f"tuple({p}) if {cond} else None",
-                f"tuple([_x._vc[0] for _x in {p}]) if {cond} else None",
+                f"tuple([_x._vc[-1] for _x in {p}]) if {cond} else None",
             ]
             conditions.append(cond)
             continue
@@ -471,14 +486,14 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
             cond = f"_k_{p}"
         elif record.differentiable == (p,):
             cond = "True"
-        saved += [f"{name} if {cond} else None", f"{name}._vc[0] if {cond} else None"]
+        saved += [f"{name} if {cond} else None", f"{name}._vc[-1] if {cond} else None"]
         conditions.append(cond)
     if inplace:
         # the target as saved above was read before the write; the version it is compared with must be the old one
-        saved = [s.replace("input._vc[0]", "(input._vc[0] - 1)") for s in saved]
+        saved = [s.replace("input._vc[-1]", "(input._vc[-1] - 1)") for s in saved]
         for p in plan.saved:
             if p != "input" and p not in record.lists:
-                saved = [s.replace(f"{p}._vc[0]", f"({p}._vc[0] - ({p}._vc is input._vc))") for s in saved]
+                saved = [s.replace(f"{p}._vc[-1]", f"({p}._vc[-1] - ({p}._vc is input._vc))") for s in saved]
     for name in plan.results:
         cond = plan.condition(name)
         nr = int(name.removeprefix("kept_")[6:] or 0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine.dispatch.arguments import operand_error
+from engine.dispatch.overriding import asks
 from engine.dtypes import INEXACT, NATIVE
 from engine.layouts import ChannelsLast, in_torch_order, to_channels_last
 from engine.tensor import Tensor, wrap
@@ -78,7 +79,7 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
 
     Returns (operands, arrays, flags): operands with numpy arrays made Tensors and numpy scalars Python numbers; the
     arrays or numbers for the kernel; for each operand the dtype its gradient is cast back to, or None.
-    NotImplemented (an operator) or TypeError for an operand that is neither.
+    NotImplemented (an operator, or an operand that handles the call) or TypeError for an operand that is neither.
     """
     count = 0
     for i, x in enumerate(operands):
@@ -90,7 +91,7 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
             operands[i] = wrap(x)
             count += 1
         elif not isinstance(x, int | float | complex):
-            if unsupported is NotImplemented:
+            if unsupported is NotImplemented or asks((x,)):
                 return NotImplemented
             raise operand_error(record, name, operands, i)
         elif record.numbers is not True and record.tensors[i] not in record.numbers:

@@ -19,7 +19,7 @@ from engine._checks import broadcast_shapes, size_of, wrap_dim
 from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, registered
 from engine.autograd.inplace import check_writable, rebase
-from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
+from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result
 from engine.dispatch import Op
 from engine.dispatch.arguments import (
     MISSING,
@@ -29,6 +29,7 @@ from engine.dispatch.arguments import (
     check_elements,
     sizes_error,
 )
+from engine.dispatch.overriding import asks, second_look
 from engine.dispatch.promotion import (
     devices_error,
     plain_float_number,
@@ -37,7 +38,7 @@ from engine.dispatch.promotion import (
     promote_arrays,
 )
 from engine.dtypes import INEXACT
-from engine.grad_mode import mode
+from engine.grad_mode import inferring, mode
 from engine.layouts import ChannelsLast, is_channels_last
 from engine.storage import follow
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
@@ -266,8 +267,11 @@ def different_devices(first: Any, second: Any) -> None:
         raise devices_error([str(a.device_of(first)), str(b.device_of(second))])
 
 
-def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
-    """A list of Tensors from any sequence of them; torch's errors otherwise."""
+def list_of(record: Op, name: str, tensors: Any) -> Any:
+    """A list of Tensors from any sequence of them; torch's errors otherwise.
+
+    NotImplemented where one handles the call: Note [Calls that a class handles].
+    """
     usual = tensors.__class__ is list or tensors.__class__ is tuple
     if not usual and (isinstance(tensors, Tensor) or not isinstance(tensors, Sequence)):
         try:
@@ -278,7 +282,12 @@ def list_of(record: Op, name: str, tensors: Any) -> list[Tensor]:
             p = record.lists[0]
             position = record.params.index(p) + 1
             raise argument_error(name, position, p, "tuple of Tensors", tensors) from None
-    check_elements(tensors)
+    try:
+        check_elements(tensors)
+    except TypeError:
+        if asks(tensors):
+            return NotImplemented
+        raise
     if not tensors:
         raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
     return list(tensors)
@@ -416,6 +425,7 @@ SHARED: dict[str, Any] = dict(
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,
+    second_look=second_look,
     old_order=old_order,
     SavedResult=SavedResult, new_tuple=tuple.__new__, second_time=second_time, size_of=size_of, sizes_error=sizes_error,
     Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap, write=write,
@@ -425,5 +435,5 @@ SHARED.update(
     ChannelsLast=ChannelsLast, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"),
     F64=np.dtype("float64"), SMALL=SMALL, summed_to=summed_to, ndarray=np.ndarray, new=object.__new__,
     next_seq=graph.next_seq, edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of,
-    anomaly=anomaly.state, record_traceback=anomaly.record, follow=follow,
+    anomaly=anomaly.state, inferring=inferring, mark=mark, record_traceback=anomaly.record, follow=follow,
 )  # fmt: skip

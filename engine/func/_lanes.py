@@ -20,6 +20,7 @@ import numpy as np
 
 from engine import backends, dispatch
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor
 
 __all__ = ["Lane", "Refused", "Unmapped", "begin", "end", "levels", "plain"]
@@ -94,6 +95,7 @@ class Lane(Tensor):
 
     _value: Tensor
     _level: int
+    __torch_function__ = disabled
 
     @property
     def _array(self) -> Any:  # type: ignore[override]

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Self
 
 import engine
+from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor, _TensorMeta, wrap
 
 __all__ = [
@@ -45,6 +46,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             )
         t._is_param = True
         return t
+
+    __torch_function__ = disabled
 
     def __init__(self, data: Any = None, requires_grad: bool = True, **attributes: Any) -> None:
         pass
@@ -89,6 +92,8 @@ class _BufferMeta(_TensorMeta):
 
 class Buffer(Tensor, metaclass=_BufferMeta):
     """A Tensor that is registered as a buffer when assigned to a Module; `persistent`: part of state_dict."""
+
+    __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         if data is None:
@@ -165,6 +170,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer whose shape the first forward decides."""
 
     cls_to_become = Tensor
+    __torch_function__ = disabled
 
     def __new__(
         cls,

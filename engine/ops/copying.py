@@ -525,7 +525,7 @@ class FillBackward3(CopyBackwards):
 
 def zero_(input: Tensor) -> Tensor:
     """Set every element to 0.  input (*) -> (*)."""
-    if input._requires_grad and mode.enabled and requires_grad_of(input):
+    if input._requires_grad and (input.is_inference() or (mode.enabled and requires_grad_of(input))):
         check_writable(input)
     input._array[...] = 0
     overwrite(input, ZeroBackward0)

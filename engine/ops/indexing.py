@@ -18,6 +18,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import requires_grad_of
+from engine.autograd.inplace import check_writable
 from engine.autograd.versions import check_input
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import mode
@@ -134,7 +135,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     elif isinstance(index, Tensor):
         values = index._array
         if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
-            return index_tensors(self, Indices((values,), ((index, index._vc[0]),)))
+            version = index._vc[-1 if self._requires_grad and mode.enabled else 0]
+            return index_tensors(self, Indices((values,), ((index, version),)))
     elif index is None:
         return unsqueeze(self, 0)
     elif index is Ellipsis:
@@ -566,7 +568,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     array = target._array
     number = number_for(value.item() if isinstance(value, np.generic) else value, array.dtype)
-    if (target._requires_grad and mode.enabled) or 0 in array.strides:
+    if (target._requires_grad and (mode.enabled or target.is_inference())) or 0 in array.strides:
         put_indices_(target, advanced, wrap(backends.xp_of(array).asarray(number, array.dtype)))
         return
     try:
@@ -578,6 +580,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
     array = self._array
+    if self._vc.__class__ is not list:
+        check_writable(self)
     recorded = mode.enabled and (
         (self._requires_grad and requires_grad_of(self))
         or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcV")

@@ -289,6 +289,7 @@ def unique(
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
+    _has_values("unique", input)
     array = input._array
     refuse("unique", array, "c")
     xp = backends.xp_of(array)
@@ -302,6 +303,14 @@ def unique(
     if return_counts:
         results.append(counts)
     return _results(results)
+
+
+def _has_values(name: str, input: Tensor) -> None:
+    if input.device.type == "meta":
+        raise NotImplementedError(
+            f"aten::{name}: attempted to run this operator with Meta tensors, but there was no fake impl or Meta "
+            "kernel registered for this operator. The shape of its result depends on values."
+        )
 
 
 def _with_dims(array: Any, dim: int | None) -> None:
@@ -318,6 +327,7 @@ def unique_consecutive(
 
     input (*) -> (n) or (*, n along dim); inverse (*) or (size of dim); counts (n).
     """
+    _has_values("unique_consecutive", input)
     array = input._array
     refuse("unique", array, "c")
     xp = backends.xp_of(array)

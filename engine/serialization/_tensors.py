@@ -136,6 +136,14 @@ class TensorBuilder:
         offset = array.__array_interface__["data"][0] - flat.__array_interface__["data"][0]
         return strided(whole, array.shape, tuple(s // array.itemsize for s in array.strides), offset // array.itemsize)
 
+    def quantized(self, integers: np.ndarray, scale: Any, zero: Any, axis: int | None) -> Any:
+        """A quantized tensor; (n) scales and zero points along `axis`."""
+        from engine.quantized import from_integers
+
+        if axis is not None:
+            scale, zero = scale.reshape(-1), zero.reshape(-1)
+        return from_integers(np.asarray(integers), scale, zero, axis)
+
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         from engine.nn.parameter import Parameter
 
@@ -222,6 +230,8 @@ def _storage_token(plan: ArchiveLayout, root: np.ndarray, name: str) -> Persiste
 def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
     from engine.nn.parameter import Parameter
 
+    if tensor.is_quantized:
+        return _quantized_token(plan, tensor)
     state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}
     hooks = Reduce(Global("collections", "OrderedDict"))
     if isinstance(tensor, Parameter):
@@ -236,6 +246,19 @@ def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
         return token
     cls = Global("torch._tensor", "Tensor") if type(tensor) is Tensor else type(tensor)
     return Reduce(Global("torch._tensor", "_rebuild_from_type_v2"), token.function, cls, token.args, state)
+
+
+def _quantized_token(plan: ArchiveLayout, tensor: Any) -> Reduce:
+    token = plan.tensor(tensor._q, tensor.dtype.name)
+    scheme = Global("torch", tensor.qscheme().name)
+    if tensor._axis is None:
+        params: tuple[Any, ...] = (scheme, float(tensor._scale), int(tensor._zero))
+    else:
+        each = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+        both = (_tensor_token(plan, one) for one in each)
+        params = (scheme, *both, tensor._axis)
+    hooks = Reduce(Global("collections", "OrderedDict"))
+    return Reduce(Global("torch._utils", "_rebuild_qtensor"), *token.args[:4], params, False, hooks)
 
 
 def rename(module: str, name: str) -> tuple[str, str]:

@@ -325,7 +325,7 @@ def _rebuild_device_tensor(
 @_function("torch._utils._rebuild_qtensor")
 def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: Any, stride: Any, params: Any,
                      requires_grad: Any = False, hooks: Any = None) -> Any:  # fmt: skip
-    """A quantized tensor, dequantised: (q - zero_point) * scale as float32."""
+    """A quantized tensor; where arrays are read, dequantised: (q - zero_point) * scale as float32."""
     if _storage(storage).name not in QUANTIZED:
         raise UnpicklingError(f"a quantized tensor has elements of type {_storage(storage).name}")
     if type(params) is not tuple or not params or not isinstance(params[0], DtypeName):
@@ -333,7 +333,7 @@ def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, s
     q = strided(storage, storage.name, offset, size, stride, u.limits)
     u.budget.spend(1024)
     u.budget.spend_on(storage, 4 * q.size)
-    scheme = params[0].path
+    scheme, axis = params[0].path, None
     if scheme == "torch.per_tensor_affine" and len(params) == 3:
         scale, zero = params[1:]
         if type(scale) not in (int, float) or type(zero) is not int or abs(zero) >= 1 << 31:
@@ -348,8 +348,11 @@ def _rebuild_qtensor(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, s
         if any(p.shape != (q.shape[dim],) or p.dtype.kind not in "if" for p in both):
             raise UnpicklingError("a quantized tensor has not one scale and zero point for each channel")
         scale, zero = (p.reshape(around) for p in both)
+        axis = dim
     else:
         raise UnpicklingError(f"the quantization scheme {shown(scheme)} is not supported")
+    if scheme != "torch.per_channel_affine_float_qparams" and (make := getattr(r.builder, "quantized", None)):
+        return make(q, scale, zero, axis)
     return r.builder.tensor(_dequantized(q, scale, zero), None, requires_grad is True)
 
 

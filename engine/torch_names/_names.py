@@ -25,11 +25,15 @@ set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal set
 set_num_threads set_warn_always sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum torch
 _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _grouped_mm _scaled_mm _segment_reduce
 _softmax_backward_data legacy_contiguous_format sparse_compressed_tensor sparse_csc_tensor
-sparse_csr_tensor
 has_lapack has_mkl has_openmp has_spectral
 binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
 poisson_nll_loss triplet_margin_loss typename unify_type_list use_deterministic_algorithms vmap while_loop
 """
+# what `engine.NAME` takes from engine.quantized
+OF_QUANTIZED = """per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
+per_tensor_symmetric qscheme quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic dequantize"""
+# Tensor methods whose bodies are in engine.sparse_rows
+OF_ROWS = "to_sparse_csr crow_indices col_indices"
 # Tensor methods whose bodies are in engine.sparse
 OF_SPARSE = "to_sparse to_dense sparse_mask coalesce indices values is_coalesced sparse_dim dense_dim"
 STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"

@@ -78,12 +78,12 @@ def _scaled_mm(*args: Any, **kwargs: Any) -> Tensor:
     raise NotImplementedError("torch._scaled_mm is not supported: there are no tensors of 8-bit floats")
 
 
-def sparse_csr_tensor(*args: Any, **kwargs: Any) -> Tensor:
-    """NotImplementedError: the one sparse layout is COO."""
-    raise NotImplementedError("compressed sparse layouts are not supported: use torch.sparse_coo_tensor")
+def sparse_compressed_tensor(*args: Any, **kwargs: Any) -> Tensor:
+    """NotImplementedError: sparse layouts are COO and CSR."""
+    raise NotImplementedError("compressed sparse layouts but CSR are not supported: use torch.sparse_csr_tensor")
 
 
-sparse_csc_tensor = sparse_compressed_tensor = sparse_csr_tensor
+sparse_csc_tensor = sparse_compressed_tensor
 legacy_contiguous_format = torch.contiguous_format
 
 

@@ -173,12 +173,10 @@ MODULES: dict[str, tuple[str, str]] = {
     "utils._sympy": (_PROGRAM, ""),
     "utils._sympy.numbers": (_PROGRAM, "IntInfinity NegativeIntInfinity"),
     "utils._sympy.value_ranges": (_PROGRAM, "ValueRanges"),
-    "ao.quantization.fx": ("tensors are not quantized", "convert fuse prepare"),
-    "ao.quantization.fx._decomposed": ("tensors are not quantized", ""),
-    "ao.quantization.quantize_fx": ("tensors are not quantized", "convert_fx fuse_fx prepare_fx prepare_qat_fx"),
-    "ao.nn": ("tensors are not quantized", ""),
-    "ao.nn.quantized": ("tensors are not quantized", "Conv1d Conv2d Linear"),
-    "ao.nn.qat": ("tensors are not quantized", "Conv2d Linear"),
+    "ao.quantization.fx": ("only dynamic quantization is", "convert fuse prepare"),
+    "ao.quantization.fx._decomposed": ("only dynamic quantization is", ""),
+    "ao.quantization.quantize_fx": ("only dynamic quantization is", "convert_fx fuse_fx prepare_fx prepare_qat_fx"),
+    "ao.nn.qat": ("only dynamic quantization is", "Conv2d Linear"),
 }
 
 # further names of a module that is there already

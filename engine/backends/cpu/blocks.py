@@ -39,8 +39,9 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
         for a in args:
             if isinstance(a, np.ndarray) and a.nbytes >= LARGE:
                 break
-        else:
-            return kernel(whole, *args, **options)
+        else:  # small operands may have a large result: an outer product
+            if _shape([a for a in args if a.__class__ is np.ndarray and a.ndim]) is None:
+                return kernel(whole, *args, **options)
         kinds = {type(a) for a in args if isinstance(a, np.ndarray)} - {np.ndarray}
         with np.errstate(all="ignore"):
             if not kinds:

@@ -88,6 +88,9 @@ int dnnl_lbr_gru_forward_primitive_desc_create(void **pd, void *engine, int prop
     const void *dst_layer, const void *dst_iter, unsigned flags, const void *attr);
 int dnnl_sgemm(char transa, char transb, int64_t M, int64_t N, int64_t K, float alpha, const void *A, int64_t lda,
     const void *B, int64_t ldb, float beta, void *C, int64_t ldc);
+int dnnl_gemm_u8s8s32(char transa, char transb, char offsetc, int64_t M, int64_t N, int64_t K, float alpha,
+    const void *A, int64_t lda, uint8_t ao, const void *B, int64_t ldb, int8_t bo, float beta, void *C, int64_t ldc,
+    const int32_t *co);
 void omp_set_num_threads(int count);
 """
 

@@ -71,6 +71,23 @@ def sgemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0, bet
     return status == 0
 
 
+def gemm_u8s8(a: np.ndarray, b: np.ndarray, zero: int) -> np.ndarray | None:
+    """(a - zero) @ b.T in int32, of uint8 a (n, k) and int8 b (m, k), both contiguous; None where oneDNN is not.
+
+    Values of `a` above 127 may overflow on processors without VNNI, which add pairs of products in 16 bits.
+    """
+    if not ready():
+        return None
+    (n, k), m = a.shape, b.shape[0]
+    out = np.empty((n, m), np.int32)
+    use_threads(n * m * k / 64)
+    none = library.state.ffi.new("int32_t *", 0)
+    status = library.state.library.dnnl_gemm_u8s8s32(
+        b"N", b"T", b"F", n, m, k, 1.0, address(a), k, zero, address(b), k, 0, 0.0, address(out), m, none
+    )
+    return out if status == 0 else None
+
+
 @functools.lru_cache(16)
 def _ones(count: int) -> np.ndarray:
     ones = np.ones((1, count), np.float32)

@@ -352,10 +352,18 @@ def batched(xp, input, other):
 
 def _each_weight(grad: Tensor, input: Tensor) -> Tensor:
     turned = grad.transpose(-2, -1)
-    return turned * input if grad._array.shape[-2] == 1 else bmm(turned, input)
+    return outer_each(turned, input) if grad._array.shape[-2] == 1 else bmm(turned, input)
 
 
-@op(public=False, method=False, out=False)
+@op(broadcast=True, public=False, method=False, out=False, large=1 << 12)
+@derivative(input=lambda grad, other: grad * other, other=lambda grad, input: grad * input)
+@samples(lambda t: [(t(3, 2, 1), t(3, 1, 4)), (t(2, 1), t(1, 3))])
+def outer_each(xp, input, other):
+    """`input * other` whose result is much larger than both.  input (B, n, 1), other (B, 1, m) -> (B, n, m)."""
+    return xp.multiply(input, other)
+
+
+@op(public=False, method=False, out=False, large=1 << 18, large_by=("input", "weight"))
 @derivative(
     input=lambda grad, weight: linear_each(grad, weight.transpose(-2, -1)),
     weight=lambda grad, input: _each_weight(grad, input),

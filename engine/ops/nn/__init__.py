@@ -11,6 +11,7 @@ from engine.ops.nn import (  # noqa: F401
     ctc,
     dropout,
     embedding,
+    fake_quantize,
     fused_attention,
     local_response,
     loss,

@@ -143,6 +143,16 @@ def _bmm(xp, input, mat2):
     return _batches(input, mat2)
 
 
+@kernel(products.linear_each, "onednn")
+def _linear_each(xp, input, weight):
+    if input.ndim != 3 or weight.ndim != 3 or input.shape[0] != weight.shape[0] or input.shape[2] != weight.shape[2]:
+        return NotImplemented
+    if weight.shape[0] > 1 and weight.strides[0] == 0:  # one matrix for all
+        found = _batches(input.reshape(1, -1, input.shape[-1]), weight[0].T)
+        return found if found is NotImplemented else found.reshape(*input.shape[:-1], weight.shape[1])
+    return _batches(input, weight.swapaxes(-1, -2))
+
+
 @kernel(products.batched, "onednn")
 def _batched(xp, input, other):
     return _batches(input, other)

@@ -6,6 +6,7 @@ import importlib as _importlib
 from typing import Any
 
 from engine.device import device
+from engine.dispatch import overriding
 from engine.dtypes import dtype
 from engine.grad_mode import is_grad_enabled, mode
 from engine.layouts import layout, memory_format
@@ -20,11 +21,15 @@ __all__ = [
 
 _TensorBase = TensorBase
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
-DisableTorchFunctionSubclass = DisableTorchFunction = type(
-    "DisableTorchFunction",
-    (),
-    {"__doc__": "A context without effect.", "__enter__": lambda self: self, "__exit__": lambda self, *exc: None},
-)
+_disabled_torch_function_impl = overriding.disabled
+DisableTorchFunctionSubclass = overriding.Without
+
+
+class DisableTorchFunction(overriding.Without):
+    """A context in which neither classes nor modes are asked."""
+
+    def __init__(self) -> None:
+        super().__init__(modes=True)
 
 
 def _set_grad_enabled(enabled: bool) -> None:
@@ -43,10 +48,6 @@ def _get_tracing_state() -> None:
 def _are_functorch_transforms_active() -> bool:
     """False: there are no transforms of functions."""
     return False
-
-
-def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    return func(*args, **(kwargs or {}))
 
 
 def _get_privateuse1_backend_name() -> str:

@@ -1,1 +1,5 @@
-"""torch.ao's names: quantization's place-holders."""
+"""torch.ao: quantization."""
+
+from engine.torch_names.ao import nn, quantization
+
+__all__ = ["nn", "quantization"]

@@ -76,7 +76,7 @@ def mutate(rng: random.Random, content: bytes) -> bytes:
 
 def touch(obj: object, depth: int = 0) -> None:
     """Read every element of the arrays, so that a view outside its storage would show."""
-    array = getattr(obj, "_array", obj)
+    array = obj._q if getattr(obj, "is_quantized", False) else getattr(obj, "_array", obj)
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufc" and 0 < array.size < 1 << 20:
         np.abs(array.astype(np.complex128)).sum()
     elif isinstance(obj, (dict, list, tuple)) and depth < 5:

@@ -1,0 +1,206 @@
+"""`__torch_function__`: classes and modes that handle calls of the engine's functions themselves.
+
+Note [Calls that a class handles]
+An object whose class has `__torch_function__` handles the calls in which it is an argument, a mode
+(`TorchFunctionMode`) all calls inside its `with`.  Nothing is added to the functions of ops for this.  The first
+instance of such a subclass of Tensor, the first foreign object of such a class that an op meets among its operands, and
+a mode that is entered put a listener into every public function (`engine/torch_names/_overriding.py`), which looks at
+the arguments and then runs the function's own code or asks the handlers.  So a program without them runs as before; one
+with them pays for a look at the arguments of each call.
+What a backward pass computes is not handled: as in torch its formulas are below all of this.
+https://docs.pytorch.org/docs/2.13/notes/extending.html#extending-torch-python-api
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engine.autograd.graph import registered
+from engine.tensor import Tensor
+
+__all__ = [
+    "Without", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds", "overriding", "second_look",
+    "state", "unwrapped",
+]  # fmt: skip
+
+
+class _State(threading.local):
+    def __init__(self) -> None:
+        self.modes: list[Any] = []  # those that are active, the innermost last
+        self.without = False  # whether classes are not asked
+
+
+state = _State()
+listening = [False]  # whether the functions carry listeners
+start: list[Any] = []  # what puts them there, handed in by engine/__init__
+
+
+def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """As `__torch_function__` of a class: calls are not handled, results are not made instances of it."""
+    return func(*args, **(kwargs or {}))
+
+
+class Without:
+    """A context in which classes are not asked; `modes=True`: nor modes."""
+
+    def __init__(self, modes: bool = False) -> None:
+        self._modes = modes
+
+    def __enter__(self) -> Without:
+        self._before = state.without, state.modes
+        state.without = True
+        if self._modes:
+            state.modes = []
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        state.without, state.modes = self._before
+
+
+PLAIN, HANDLES, HOLDS = 0, 1, 2  # arguments: nothing to ask; one that handles calls; a sequence that may hold one
+kinds: dict[type, int] = {Tensor: PLAIN}
+hidden: list[type] = []  # classes whose `__torch_function__` is called by other ways
+
+
+def kind_of(cls: type) -> int:
+    """PLAIN, HANDLES or HOLDS, found once for each class."""
+    found = kinds.get(cls)
+    if found is None:
+        handler = getattr(cls, "__torch_function__", None)
+        if handler is not None:
+            found = PLAIN if handler is disabled or issubclass(cls, tuple(hidden)) else HANDLES
+        else:
+            found = HOLDS if issubclass(cls, list | tuple) else PLAIN
+        kinds[cls] = found
+    return found
+
+
+def overriding(values: Iterable[Any]) -> list[Any]:
+    """The arguments, also in their lists, that handle calls: one of each class, subclasses before their bases."""
+    found: list[Any] = []
+    for value in values:
+        kind = kind_of(type(value))
+        if kind == HANDLES:
+            _insert(found, value)
+        elif kind == HOLDS:
+            for inner in value:
+                if kind_of(type(inner)) == HANDLES:
+                    _insert(found, inner)
+    return found
+
+
+def _insert(found: list[Any], value: Any) -> None:
+    cls = type(value)
+    place = len(found)
+    for i, known in enumerate(found):
+        if type(known) is cls:
+            return
+        if place > i and issubclass(cls, type(known)):
+            place = i
+    found.insert(place, value)
+
+
+def handled(func: Any, found: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the innermost mode, or the first argument whose handler does not decline, makes of a call.
+
+    NotImplemented where all decline.
+    """
+    types = tuple(type(value) for value in found)
+    modes = state.modes
+    if modes:
+        mode = modes[-1]
+        state.modes = modes[:-1]
+        try:
+            result = mode.__torch_function__(func, types, args, kwargs)
+        finally:
+            state.modes = modes
+        if result is not NotImplemented:
+            return result
+    for value in found:
+        result = value.__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
+
+
+# --- what Tensor itself does
+
+
+unwrapped: set[Any] = set()  # functions whose results are given as they are
+
+
+def _torch_function(cls: type, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
+    """The call, its plain results made instances of the class; NotImplemented beside classes that are not its bases."""
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    with Without():
+        result = func(*args, **(kwargs or {}))
+        return result if func in unwrapped else _converted(result, cls)
+
+
+def _converted(result: Any, cls: type) -> Any:
+    if cls is Tensor:
+        return result
+    if isinstance(result, Tensor):
+        return result if isinstance(result, cls) else result.as_subclass(cls)
+    if isinstance(result, tuple | list):
+        parts = [_converted(r, cls) for r in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+def _as_subclass(self: Tensor, cls: type) -> Any:
+    """This tensor as an instance of `cls`, a view that shares memory and history."""
+    if not isinstance(cls, type) or not issubclass(cls, Tensor):
+        raise TypeError("as_subclass(): argument 'cls' must be a class that derives from Tensor")
+    from engine.dispatch import OPS
+
+    with Without(modes=True):
+        result = OPS["alias"].function(self)
+    if cls is not Tensor:
+        result.__class__ = cls
+        made(cls)
+    return result
+
+
+_as_subclass.__name__ = _as_subclass.__qualname__ = "as_subclass"
+for _name, _value in (("__torch_function__", classmethod(_torch_function)), ("as_subclass", _as_subclass)):
+    setattr(Tensor, _name, _value)
+
+
+def made(cls: type) -> None:
+    """An instance of a subclass of Tensor has been made."""
+    if not listening[0] and kind_of(cls) == HANDLES:
+        start[0]()
+
+
+registered.subclass_made = made
+
+
+def asks(values: Iterable[Any]) -> bool:
+    """Whether one of the values is the first of its kind that handles calls."""
+    return not listening[0] and bool(overriding(values))
+
+
+def second_look(function: Any, record: Any, values: Sequence[Any]) -> Any:
+    """The call of a function that met an operand which is no Tensor, handled by that operand; else NotImplemented.
+
+    values: those of the record's parameters, in order.
+    """
+    if not asks(values):
+        return NotImplemented
+    return called_again(function, values, len(record.positional), record.params, record.defaults)
+
+
+def called_again(
+    function: Any, values: Sequence[Any], positional: int, names: Sequence[str], defaults: dict[str, Any]
+) -> Any:
+    """The call once more, with listeners: what was left to its default is not given."""
+    start[0]()
+    left = [n in defaults and v is defaults[n] for n, v in zip(names, values)]
+    while positional and left[positional - 1]:
+        positional -= 1
+    more = {n: v for n, v, default in list(zip(names, values, left))[positional:] if not default}
+    return function(*values[:positional], **more)

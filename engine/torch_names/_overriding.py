@@ -1,0 +1,305 @@
+"""The listeners behind `__torch_function__`: Note [Calls that a class handles] in `engine/dispatch/overriding.py`.
+
+A function that is written anew meanwhile (at its first call, or at the first converted tensor) is listened to again.
+They stay once an instance of a class that handles calls was made; those for a mode alone go when the last one is left.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from engine import autograd, dispatch
+from engine.dispatch.arguments import after_compiling
+from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, hidden, kind_of, kinds, overriding, state
+from engine.dispatch.overriding import listening as _listening
+from engine.dispatch.overriding import unwrapped as _unwrapped
+from engine.fx._listening import _DATA, _OPERATORS, listened
+from engine.fx._names import _names, called_as
+from engine.fx.proxy import Proxy
+from engine.tensor import Tensor
+
+__all__ = ["ask", "begin", "class_made", "entered", "left", "methods", "name_of", "properties"]
+
+hidden.append(Proxy)  # has listeners of its own
+kinds.clear()
+kinds[Tensor] = PLAIN
+
+# Methods of Tensor that are never handled: what makes a tensor, Python's protocols, and what torch leaves out.
+_IGNORED_METHODS = frozenset(
+    ["__new__", "__init__", "__init_subclass__", "__getattr__", "__dir__", "__hash__", "__setstate__", "__iter__",
+     "__torch_function__", "as_subclass"]
+)  # fmt: skip
+# Functions that ask about the program, not about tensors, or that make tensors of what is no tensor by other ways.
+_IGNORED = frozenset(
+    """are_deterministic_algorithms_enabled clear_autocast_cache compile cond default_generator finfo from_file
+    get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_device get_default_dtype
+    get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads get_num_threads get_rng_state
+    initial_seed is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_cache_enabled is_autocast_cpu_enabled
+    is_autocast_enabled is_deterministic_algorithms_warn_only_enabled is_inference_mode_enabled is_warn_always_enabled
+    promote_types seed set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype
+    set_autocast_enabled set_autocast_gpu_dtype set_default_device set_default_dtype set_default_tensor_type
+    set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal set_num_interop_threads
+    set_num_threads set_printoptions set_rng_state set_warn_always use_deterministic_algorithms vmap while_loop
+    can_cast calculate_gain handle_torch_function has_torch_function memory_stats get_device_module result_type
+    """.split()
+)
+# torch names these methods otherwise than those of Python's operators that fx records
+_METHODS = {
+    **_OPERATORS, "__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not", "__rand__": "bitwise_and",
+    "__ror__": "bitwise_or", "__rxor__": "bitwise_xor", "__iand__": "__iand__", "__rmatmul__": "__rmatmul__",
+}  # fmt: skip
+
+_lock = threading.RLock()
+_always = False
+_entered = 0
+_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
+_heard: dict[FunctionType, str | None] = {}  # what is listened to; for operators the name of the method
+_properties: dict[str, property] = {}
+
+
+def _template(*args: Any, **kwargs: Any) -> Any:
+    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
+
+
+_CODE = _template.__code__
+
+
+def methods() -> dict[str, FunctionType]:
+    """The methods of Tensor that can be handled."""
+    return {
+        name: value
+        for name, value in vars(Tensor).items()
+        if isinstance(value, FunctionType)
+        and name not in _IGNORED_METHODS
+        and (name[0] != "_" or name[:2] == "__" or name in ("_is_view", "_values", "_indices", "_nnz"))
+    }
+
+
+def properties() -> dict[str, property]:
+    """The properties of Tensor, as they were before anything listened."""
+    if not _properties:
+        _properties.update({n: v for n, v in vars(Tensor).items() if isinstance(v, property) and n[0] != "_"})
+    return _properties
+
+
+class _Heard(property):
+    """A property whose reading and writing are handled."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        plain = _properties[self.name]
+        if instance is None:
+            return plain  # `Tensor.shape` is what it was: handlers compare it
+        if state.modes or (not state.without and kind_of(type(instance)) == HANDLES):
+            return ask(plain.__get__, plain.__get__, (instance,), {})
+        return plain.fget(instance)  # type: ignore[misc]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        plain = _properties[self.name]
+        if state.modes or (not state.without and overriding((instance, value))):
+            ask(plain.__set__, plain.__set__, (instance, value), {})
+        else:
+            plain.__set__(instance, value)
+
+    name: str
+
+
+def _listening_property(name: str, plain: property) -> _Heard:
+    made = _Heard(plain.fget, plain.fset, plain.fdel, plain.__doc__)
+    made.name = name
+    return made
+
+
+def ask(function: Any, own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call handed to who handles it; `own(...)` where there is nobody.  TypeError if all decline."""
+    found = [] if state.without else overriding((*args, *kwargs.values()))
+    if not found and not state.modes:
+        return own(*args, **kwargs)
+    modes = state.modes
+    result = handled(function, found, args, kwargs)
+    if result is NotImplemented:
+        raise TypeError(_declined(function, found, modes))
+    return result
+
+
+def _declined(function: Any, found: list[Any], modes: list[Any]) -> str:
+    name = name_of(function)
+    if name.startswith(("torch.functional.", "torch.nn.")):
+        return (
+            f"no implementation found for '{name}' on types that implement __torch_function__: "
+            f"{[type(value) for value in found]}"
+        )
+    lines = [f"  - mode object {modes[-1]!r}"] if modes else []
+    lines += [f"  - tensor subclass {type(value)}" for value in found]
+    return (
+        f"Multiple dispatch failed for '{name}'; all __torch_function__ handlers returned NotImplemented:\n\n"
+        + "\n".join(lines)
+        + "\n\nFor more information, try re-running with TORCH_LOGS=not_implemented"
+    )
+
+
+@cache
+def _method_names() -> dict[int, str]:
+    """The name of each method of Tensor that is no public function, by its id."""
+    return {id(value): name for name, value in reversed(list(methods().items()))}
+
+
+def name_of(function: Any) -> str:
+    """The dotted name under which torch has a function, a method or a property's `__get__`; "" for others."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, property):
+        for name, value in properties().items():
+            if value is owner:
+                return f"torch.Tensor.{name}.{function.__name__}"
+    known = _names().get(id(function), "")
+    if known.startswith("torch._C._nn."):
+        return known.replace("_C._nn", "nn.functional")
+    if known.startswith("torch._C."):  # torch._C._linalg.linalg_norm
+        kind, name = known.split(".")[2:]
+        return f"torch.{kind[1:]}.{name[len(kind) :]}"
+    if known:
+        return known
+    method = _method_names().get(id(function))
+    return f"torch.Tensor.{method}" if method else ""
+
+
+def _listener(function: FunctionType, method: str | None, code: CodeType) -> CodeType:
+    """The code that looks for who handles the call, then runs `code`."""
+    plain = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    plain.__kwdefaults__ = function.__kwdefaults__
+    own: Callable[..., Any] = plain
+    if function in (autograd.backward, autograd.grad, Tensor.backward):
+
+        def own(*args: Any, **kwargs: Any) -> Any:
+            with Without(modes=True):  # the formulas of a backward pass are below all handlers
+                return plain(*args, **kwargs)
+
+    named: Any = (getattr(Tensor, method, None) if method else None) or function
+    is_operator = method is not None
+    known = _names().get(id(function), "")
+    blind = function.__name__ in _DATA
+    from_python = known.startswith(("torch.functional.", "torch.nn."))
+
+    def asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = [] if state.without or blind else overriding((*args, *kwargs.values()))
+        modes = state.modes
+        if not found and not modes:
+            return own(*args, **kwargs)
+        func = named
+        if from_python:
+            try:
+                func, args, kwargs = called_as(function, plain, args, kwargs)
+            except TypeError:  # what does not fit: the function says it best
+                return own(*args, **kwargs)
+            if isinstance(func, str):
+                func = getattr(Tensor, func)
+        result = handled(func, found, args, kwargs)
+        if result is NotImplemented and not is_operator:
+            raise TypeError(_declined(func, found, modes))
+        return result
+
+    lookup, local = kinds.get, state
+
+    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or local.modes:
+            return asked(args, kwargs)
+        for value in args:
+            if lookup(type(value), HANDLES):
+                return asked(args, kwargs)
+        return own(*args)
+
+    return _CODE.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars,
+        co_consts=tuple(heard if c == "heard" else c for c in _CODE.co_consts),
+    )  # fmt: skip
+
+
+def _listen(function: FunctionType) -> None:
+    code = function.__code__
+    known = _kept.get(function)
+    if known is None or (known[0] is not code and known[1] is not code):
+        known = _kept[function] = (code, _listener(function, _heard[function], code))
+    function.__code__ = known[1]
+
+
+def _again(function: FunctionType) -> None:
+    """Listen to a function that has just been compiled."""
+    if function in _heard:
+        _listen(function)
+
+
+def functions() -> dict[FunctionType, str | None]:
+    """Every function that can be handled; of operators with the name of the method that torch gives handlers."""
+    if not _heard:
+        dispatch.import_lazy()
+        operators = {id(vars(Tensor)[n]): m for n, m in _METHODS.items() if n in vars(Tensor)}
+        for function, method in listened():
+            if function.__name__ not in _IGNORED and not function.__name__.startswith("_check"):
+                _heard[function] = operators.get(id(function), method)
+        for name, function in methods().items():
+            _heard.setdefault(function, operators.get(id(function)))
+            if not hasattr(function, "op") and id(function) not in _names():
+                function.__name__ = name  # what handlers print
+        _heard[autograd.backward] = None
+        _unwrapped.add(properties()["grad"].__get__)
+    return _heard
+
+
+def begin() -> None:
+    """Put the listeners in."""
+    with _lock:
+        if _listening[0]:
+            return
+        for function in functions():
+            _listen(function)
+        for name, plain in properties().items():
+            setattr(Tensor, name, _listening_property(name, plain))
+        after_compiling.append(_again)
+        _listening[0] = True
+
+
+def end() -> None:
+    """Take them out."""
+    global _always
+    with _lock:
+        if not _listening[0]:
+            return
+        after_compiling.remove(_again)
+        for function, (code, listener) in _kept.items():
+            if function.__code__ is listener:
+                function.__code__ = code
+        for name, plain in properties().items():
+            if isinstance(vars(Tensor).get(name), _Heard):
+                setattr(Tensor, name, plain)
+        _listening[0] = _always = False
+
+
+def class_made() -> None:
+    """There is an object that handles calls: the listeners stay."""
+    global _always
+    begin()
+    _always = True
+
+
+def entered(mode: Any) -> None:
+    """A mode becomes the innermost of this thread."""
+    global _entered
+    with _lock:
+        _entered += 1
+        begin()
+    state.modes = [*state.modes, mode]
+
+
+def left() -> Any:
+    """The innermost mode of this thread, which is left."""
+    global _entered
+    mode = state.modes[-1]
+    state.modes = state.modes[:-1]
+    with _lock:
+        _entered -= 1
+        if not _entered and not _always:
+            end()
+    return mode

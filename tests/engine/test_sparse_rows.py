@@ -1,0 +1,110 @@
+"""Sparse matrices by rows: what they hold, products and gradients, against the dense ones; texts are PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import engine
+
+CROW, COL = [0, 2, 2, 3], [0, 2, 1]
+
+
+def made(requires_grad: bool = False) -> Any:
+    return engine.sparse_csr_tensor(CROW, COL, [1.0, 2.0, 3.0], (3, 4), requires_grad=requires_grad)
+
+
+DENSE = [[1.0, 0.0, 2.0, 0.0], [0.0] * 4, [0.0, 3.0, 0.0, 0.0]]
+
+
+def test_what_it_holds() -> None:
+    a = made()
+    assert a.layout is engine.sparse_csr and a.is_sparse_csr and not a.is_sparse and a._nnz() == 3 and a.shape == (3, 4)
+    assert a.crow_indices().tolist() == CROW and a.col_indices().tolist() == COL and a.values().tolist() == [1, 2, 3]
+    assert a.to_dense().tolist() == DENSE
+    assert engine.sparse_csr_tensor(engine.tensor(CROW), engine.tensor(COL), engine.ones(3)).shape == (3, 3)
+    assert repr(a) == (
+        "tensor(crow_indices=tensor([0, 2, 2, 3]),\n       col_indices=tensor([0, 2, 1]),\n       "
+        "values=tensor([1., 2., 3.]), size=(3, 4), nnz=3,\n       layout=torch.sparse_csr)"
+    )
+
+
+def test_to_and_from_other_layouts() -> None:
+    dense = engine.tensor([[0.0, 1, 0], [2, 0, 3]])
+    for a in (dense.to_sparse_csr(), dense.to_sparse().to_sparse_csr(), dense.to_sparse(layout=engine.sparse_csr)):
+        assert a.layout is engine.sparse_csr
+        assert (a.crow_indices().tolist(), a.col_indices().tolist(), a.values().tolist()) == (
+            [0, 1, 3], [1, 0, 2], [1, 2, 3],
+        )  # fmt: skip
+    back = a.to_sparse()
+    assert back.layout is engine.sparse_coo and back.indices().tolist() == [[0, 1, 1], [1, 0, 2]]
+
+
+@pytest.mark.parametrize("how", ["operator", "method", "sparse.mm", "mv", "addmm"])
+def test_products_and_their_gradients(how: str) -> None:
+    dense = engine.tensor(DENSE)
+    other = engine.arange(4.0) if how == "mv" else engine.arange(8.0).reshape(4, 2)
+    ours, theirs = other.clone().requires_grad_(), other.clone().requires_grad_()
+    a = made(requires_grad=True)
+    more = engine.ones(3, 2)
+    found = {
+        "operator": lambda: a @ ours,
+        "method": lambda: a.matmul(ours),
+        "sparse.mm": lambda: engine.sparse.mm(a, ours),
+        "mv": lambda: a.mv(ours),
+        "addmm": lambda: engine.sparse.addmm(more, a, ours, beta=2),
+    }[how]()
+    dense.requires_grad_()
+    expected = dense @ theirs + (2 * more if how == "addmm" else 0)
+    assert found.tolist() == expected.tolist()
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    assert ours.grad.tolist() == theirs.grad.tolist()
+    places = [dense.grad[0, 0], dense.grad[0, 2], dense.grad[2, 1]]
+    assert a.grad.layout is engine.sparse_csr and a.grad.values().tolist() == [float(p) for p in places]
+
+
+def test_gradients_reach_the_values_that_were_given_and_the_dense_matrix() -> None:
+    values = engine.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (engine.sparse_csr_tensor(CROW, COL, values, (3, 4)) @ engine.ones(4, 1)).sum().backward()
+    assert values.grad is not None and values.grad.tolist() == [1, 1, 1]
+    dense = engine.tensor([[0.0, 1], [2, 3]], requires_grad=True)
+    (dense.to_sparse_csr() @ engine.ones(2, 1)).sum().backward()
+    assert dense.grad is not None and dense.grad.tolist() == [[0, 1], [1, 1]]
+
+
+def test_arithmetic_keeps_the_layout_and_leaves_the_values_alone() -> None:
+    values = engine.ones(3)
+    a = engine.sparse_csr_tensor(CROW, COL, values, (3, 4)).requires_grad_()
+    assert not values.requires_grad
+    for b in (a * 2, -a, a.clone(), a.to(engine.float64), a.relu(), a.detach()):
+        assert b.layout is engine.sparse_csr and b.col_indices().tolist() == COL
+    assert a.sum().item() == 3.0
+    for twin in (copy.deepcopy(made()), pickle.loads(pickle.dumps(made()))):
+        assert twin.layout is engine.sparse_csr and twin.to_dense().tolist() == DENSE
+
+
+@pytest.mark.parametrize(
+    ("crow", "col", "message"),
+    [
+        ([0, 2], COL, "must be equal to nrows"),
+        (CROW, [0, 9, 1], "0 <= col_indices < 4"),
+        ([0, 2, 1, 3], COL, "never fall"),
+        ([0, 2, 2, 2], COL, "end with the number of values"),
+    ],
+)
+def test_what_does_not_fit_is_refused(crow: list[int], col: list[int], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        engine.sparse_csr_tensor(crow, col, [1.0, 2.0, 3.0], (3, 4))
+
+
+def test_dense_tensors_and_coordinates_say_so() -> None:
+    with pytest.raises(RuntimeError, match="crow_indices expected sparse row compressed tensor layout but got Strided"):
+        engine.ones(2, 2).crow_indices()
+    with pytest.raises(RuntimeError, match="indices expected sparse coordinate tensor layout but got SparseCsr"):
+        made().indices()
+    with pytest.raises(NotImplementedError, match="CSR"):
+        engine.sparse_csc_tensor([0, 1], [0], [1.0])
