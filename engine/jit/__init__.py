@@ -64,39 +64,77 @@ def _refuse(what: str, instead: str) -> Any:
     raise NotImplementedError(f"torch.jit.{what} is not supported: the engine runs Python code as it is; {instead}")
 
 
-def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
-    """`obj` itself: a function, class or module needs no compilation."""
-    return obj
+def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
+    """A function, class or module compiled to a program: a `ScriptFunction`, the class, a `RecursiveScriptModule`.
+
+    The language is TorchScript's part of Python; `engine/jit/emitter.py` tells how a function becomes one of an archive.
+    A module shares parameters and buffers with what it was made from.  Raises torch.jit.frontend.NotSupportedError for
+    what the language lacks, RuntimeError for types that do not fit and operators that are not on the list, OSError where
+    there is no source.  Source: torch.jit.script of release 2.13.
+    """
+    if not _enabled():
+        return obj
+    from engine.jit import scripting
+
+    return scripting.script(obj)
+
+
+def _enabled() -> bool:
+    """False with PYTORCH_JIT=0 in the environment, as in torch: functions stay Python."""
+    import os
+
+    return os.environ.get("PYTORCH_JIT", "1") != "0"
 
 
 def script_method(fn: T) -> T:
-    """`fn` itself."""
-    return fn
+    """Mark a method for compilation (`export`)."""
+    return export(fn)
 
 
-def script_if_tracing(fn: T) -> T:
-    """`fn` itself: nothing is ever traced."""
+def script_if_tracing(fn: Any) -> Any:
+    """A function that is compiled when it is first called while a trace runs, and else runs as it is."""
+    compiled: list[Any] = []
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not is_tracing():
+            return fn(*args, **kwargs)
+        if not compiled:
+            compiled.append(script(fn))
+        return compiled[0](*args, **kwargs)
+
+    wrapper.__original_fn = fn  # type: ignore[attr-defined]
+    wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _marked(fn: T, modifier: str) -> T:
+    inner: Any = fn.fget if _isinstance(fn, property) else fn
+    inner._torchscript_modifier = modifier
     return fn
 
 
 def export(fn: T) -> T:
-    """`fn` itself."""
-    return fn
+    """Mark a method: `script` compiles it although `forward` does not call it."""
+    return _marked(fn, "export")
 
 
 def unused(fn: T) -> T:
-    """`fn` itself."""
-    return fn
+    """Mark a function: in a compiled program, calling it raises."""
+    return _marked(fn, "unused")
 
 
-def interface(obj: T) -> T:
-    """`obj` itself."""
+def interface(obj: Any) -> Any:
+    """Mark a class: its methods are what a module or an object must have to stand where it is the declared type."""
+    obj._is_interface = True
     return obj
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """`@ignore` and `@ignore(drop=...)`: the function itself."""
-    return drop if callable(drop) else lambda fn: fn
+    """Mark a function: a compiled program calls it as Python (and cannot be saved); `drop=True` is `unused`."""
+    if callable(drop):
+        return _marked(drop, "ignore")
+    return lambda fn: _marked(fn, "unused" if drop else "ignore")
 
 
 def _overload(fn: T) -> T:
@@ -107,33 +145,44 @@ def _overload_method(fn: T) -> T:
     return fn
 
 
-def _script_if_tracing(fn: T) -> T:
-    return fn
+_script_if_tracing = script_if_tracing
 
 
 def is_scripting() -> bool:
-    """False."""
+    """False: this is Python; in a compiled program the same call is True."""
     return False
+
+
+_tracing: list[Any] = []  # the traces that run
 
 
 def is_tracing() -> bool:
-    """False."""
-    return False
+    """Whether `trace` is recording."""
+    return bool(_tracing)
 
 
-def _is_tracing() -> bool:
-    return False
+_is_tracing = is_tracing
 
 
 def annotate(the_type: Any, the_value: T) -> T:
-    """The value."""
+    """The value; in a compiled program it has the type."""
     return the_value
 
 
 def isinstance(obj: Any, target_type: Any) -> bool:
-    """The builtin; parts of a generic type are not looked at."""
+    """Whether a value is of a type, the parts of a generic type included (`List[int]`)."""
+    from engine.jit.frontend import annotation
+    from engine.jit.kinds import fits
+
     kinds = target_type if _isinstance(target_type, tuple | list) else (target_type,)
-    return _isinstance(obj, tuple(getattr(kind, "__origin__", kind) for kind in kinds))
+    for kind in kinds:
+        try:
+            if fits(obj, annotation(kind, lambda cls: None)):
+                return True
+        except ValueError:
+            if _isinstance(kind, type) and _isinstance(obj, kind):
+                return True
+    return False
 
 
 class Attribute:

@@ -116,6 +116,8 @@ class ScriptMethod:
 class ScriptFunction:
     """A function of a program that is no method."""
 
+    _python: Any = None  # the Python function that it was compiled from
+
     def __init__(self, record: FunctionRecord, program: Program) -> None:
         self.record, self.program = record, program
         self.name = self.__name__ = record.name

@@ -1,0 +1,160 @@
+"""`jit.script`: Python functions, classes and modules become programs like those of archives."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import types
+from typing import Any
+
+from engine.nn.modules.module import Module
+from engine.serialization import UnpicklingError
+from engine.tensor import Tensor
+
+from . import objects
+from .frontend import CompileError
+from .program import Program
+from .unit import ClassInfo, Unit
+
+__all__ = ["VERSION", "instance", "program_of", "script_class", "script_function", "script_module"]
+
+VERSION = 10  # of the operators, as torch 2 writes it
+
+
+def program_of(unit: Unit) -> Program:
+    """The program of what was compiled."""
+    files = unit.files()
+    try:
+        return Program(files, list(unit.constants), VERSION, python=unit.python)
+    except UnpicklingError as e:
+        raise CompileError(str(e).replace("the archive's code is refused: ", "")) from e
+
+
+def script_function(function: Any) -> objects.ScriptFunction:
+    """A Python function, compiled."""
+    unit = Unit()
+    info = unit.function(function)
+    if info is None:
+        raise RuntimeError(f"{function!r} is no Python function that can be compiled")
+    program = program_of(unit)
+    record = program.functions[info.path]
+    made = objects.ScriptFunction(record, program)
+    made._python = function
+    for name in ("__doc__", "__module__", "__qualname__"):
+        if hasattr(function, name):
+            setattr(made, name, getattr(function, name))
+    made.__wrapped__ = function
+    return made
+
+
+def script_class(cls: Any) -> Any:
+    """The class itself, after it was compiled once: a program makes its objects from the class's source."""
+    if not issubclass(cls, enum.Enum | tuple):
+        cls._is_script_class = True
+        try:
+            Unit().named(cls)
+        except BaseException:
+            del cls._is_script_class
+            raise
+    return cls
+
+
+def script_module(module: Module) -> objects.RecursiveScriptModule:
+    """A module with its parts, compiled; parameters and buffers are shared with it."""
+    if isinstance(module, objects.RecursiveScriptModule):
+        return module
+    unit = Unit()
+    unit.module(module)
+    return instance(unit, program_of(unit), module, {})
+
+
+def instance(unit: Unit, program: Program, module: Module, made: dict[int, Any]) -> Any:
+    """The module of the program for a module of Python."""
+    found = made.get(id(module))
+    if found is not None:
+        return found
+    info: ClassInfo = unit._of_module[id(module)]
+    record = program.classes[info.path]
+    new = made[id(module)] = record.made()
+    if isinstance(module, objects.RecursiveScriptModule):
+        new.__dict__.update(module.__dict__)
+    else:
+        new._parameters.update(module._parameters)
+        new._buffers.update(module._buffers)
+        new._non_persistent_buffers_set.update(module._non_persistent_buffers_set)
+        for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+                      "_state_dict_hooks", "_load_state_dict_pre_hooks", "_forward_hooks_with_kwargs",
+                      "_forward_pre_hooks_with_kwargs"):  # fmt: skip
+            given = module.__dict__.get(hooks)
+            if given:
+                new.__dict__[hooks].update(given)
+        new.__dict__["training"] = module.training
+        new.__dict__["_is_full_backward_hook"] = module.__dict__.get("_is_full_backward_hook")
+        for name in info.attributes:
+            if name in module._parameters or name in module._buffers or name in ("training", "_is_full_backward_hook"):
+                continue
+            new._values[name] = converted(getattr(module, name, None), unit, program)
+    new.__dict__["_modules"] = {
+        name: None if child is None else instance(unit, program, child, made) for name, child in module._modules.items()
+    }
+    for name, value in module.__dict__.items():
+        if name in info.failed or (name not in info.attributes and name not in _OWN and not name.startswith("_")):
+            new.__dict__.setdefault(name, value)
+    if not isinstance(module, objects.RecursiveScriptModule):
+        new.__dict__["_python"] = type(module)
+    return new
+
+
+_OWN = frozenset(vars(Module())) | {"_values"}
+
+
+def converted(value: Any, unit: Unit, program: Program) -> Any:
+    """An attribute of Python as the program has it."""
+    from engine import dtypes
+
+    from .helpers import number_of
+
+    if isinstance(value, dtypes.dtype):
+        return number_of(value)
+    if isinstance(value, list):
+        return [converted(v, unit, program) for v in value]
+    if type(value) is tuple:
+        return tuple(converted(v, unit, program) for v in value)
+    if isinstance(value, dict):
+        return {k: converted(v, unit, program) for k, v in value.items()}
+    if isinstance(value, Tensor | int | float | str | complex | None) and not isinstance(value, enum.Enum):
+        return value
+    info = unit._of_python.get(type(value))
+    if info is None:
+        return value
+    record = program.classes[info.path]
+    if info.kind == "enum":
+        return record.made[value.name]
+    if info.kind == "tuple":
+        return record.made(*(converted(v, unit, program) for v in value))
+    new = object.__new__(record.made)
+    for name in record.attributes:
+        setattr(new, "λ" + name, converted(getattr(value, name), unit, program))
+    return new
+
+
+def script(obj: Any) -> Any:
+    """What `torch.jit.script` gives for a function, a class or a module."""
+    if isinstance(obj, objects.RecursiveScriptModule | objects.ScriptFunction):
+        return obj
+    if isinstance(obj, Module):
+        return script_module(obj)
+    if isinstance(obj, dict | list):
+        return obj
+    if inspect.isclass(obj):
+        if issubclass(obj, Module):
+            raise RuntimeError(f"Type '{obj}' cannot be compiled since it inherits from nn.Module, consider passing an "
+                               "instance instead")  # fmt: skip
+        return script_class(obj)
+    if isinstance(obj, types.FunctionType | types.MethodType):
+        return script_function(obj)
+    if callable(obj) and hasattr(obj, "__wrapped__"):
+        return script_function(inspect.unwrap(obj))
+    if inspect.isbuiltin(obj) or callable(obj):
+        return obj
+    raise RuntimeError(f"{obj!r} is neither a function nor a module: torch.jit.script cannot compile it")
