@@ -137,12 +137,17 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
     return lambda fn: _marked(fn, "unused" if drop else "ignore")
 
 
+_overloads: dict[tuple[str, str], list[Any]] = {}  # module and qualified name -> the declarations
+
+
 def _overload(fn: T) -> T:
+    """One of the forms of a function, before the function itself: its annotations are kept, its body is empty."""
+    function: Any = fn
+    _overloads.setdefault((function.__module__, function.__qualname__), []).append(function)
     return fn
 
 
-def _overload_method(fn: T) -> T:
-    return fn
+_overload_method = _overload
 
 
 _script_if_tracing = script_if_tracing
@@ -302,14 +307,87 @@ def onednn_fusion_enabled() -> bool:
     return False
 
 
-def trace(*args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError: calls are not recorded as a program."""
-    _refuse("trace", "call the model itself")
+def trace(
+    func: Any, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True, check_inputs: Any = None,
+    check_tolerance: float = 1e-5, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
+    _compilation_unit: Any = None, example_kwarg_inputs: Any = None, _store_inputs: bool = True,
+) -> Any:  # fmt: skip
+    """What a function or module does on example inputs, as a program: a `ScriptFunction` or `RecursiveScriptModule`.
+
+    example_inputs: a tensor, or a tuple of the arguments (tensors, lists, tuples, dicts of them).
+    Values that Python reads (a branch, a loop's length, `item()`) are fixed as they were, with a TracerWarning; sizes
+    follow the inputs.  check_trace: the trace is compared with the function once more, a difference warns.
+    strict: a list or dict as the result is refused.  RuntimeError for what cannot be traced.
+    Source: torch.jit.trace of release 2.13.
+    """
+    from engine.jit import tracing
+    from engine.nn.modules.module import Module
+
+    if not _enabled():
+        return func
+    if _isinstance(func, _script_classes()):
+        return func
+    inputs = _inputs_of(func, example_inputs, example_kwarg_inputs)
+    if _isinstance(func, Module):
+        return trace_module(func, {"forward": inputs}, None, check_trace, None, check_tolerance, strict)
+    owner = getattr(func, "__self__", None)
+    if _isinstance(owner, Module):
+        if func.__name__ == "forward":
+            return trace_module(owner, {"forward": inputs}, None, check_trace, None, check_tolerance, strict)
+        raise AttributeError(
+            f"trace doesn't support compiling individual module's functions.\nPlease use trace_module: {func.__name__}"
+        )
+    made = tracing.trace_function(func, tracing._copied(inputs), strict)
+    if check_trace:
+        tracing.check(made, func, inputs, check_tolerance, strict)
+    return made
 
 
-def trace_module(*args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError: calls are not recorded as a program."""
-    _refuse("trace_module", "call the model itself")
+def _script_classes() -> tuple[type, ...]:
+    from engine.jit import objects
+
+    return (objects.RecursiveScriptModule, objects.ScriptFunction)
+
+
+def _inputs_of(func: Any, inputs: Any, named: Any) -> tuple:
+    from engine.tensor import Tensor
+
+    if inputs is None:
+        if named is None:
+            raise RuntimeError("example_kwarg_inputs should be a dict")
+        import inspect
+
+        target = getattr(func, "forward", func)
+        order = [n for n in inspect.signature(target).parameters if n in named]
+        return tuple(named[n] for n in order)
+    if _isinstance(inputs, Tensor | dict):
+        return (inputs,)
+    return inputs if _isinstance(inputs, tuple) else tuple(inputs)
+
+
+def trace_module(
+    mod: Any, inputs: Any, optimize: Any = None, check_trace: bool = True, check_inputs: Any = None,
+    check_tolerance: float = 1e-5, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
+    _compilation_unit: Any = None, example_inputs_is_kwarg: bool = False, _store_inputs: bool = True,
+) -> Any:  # fmt: skip
+    """A module whose methods are what they did on example inputs: `inputs` has a tuple for each method's name.
+
+    Parameters and buffers are shared with the module.  As `trace`.  Source: torch.jit.trace_module of release 2.13.
+    """
+    from engine.jit import tracing
+    from engine.nn.modules.module import Module
+
+    if not _isinstance(mod, Module):
+        raise AttributeError("expected torch.nn.Module as the first argument")
+    if not _isinstance(inputs, dict):
+        raise AttributeError("expected a dictionary of (method_name, input) pairs")
+    given = {name: _inputs_of(mod, one, None) for name, one in inputs.items()}
+    made = tracing.trace_module(mod, {name: tracing._copied(one) for name, one in given.items()}, strict)
+    if check_trace:
+        for name, one in given.items():
+            called = mod if name == "forward" else getattr(mod, name)
+            tracing.check(made if name == "forward" else getattr(made, name), called, one, check_tolerance, strict)
+    return made
 
 
 def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import math
 import typing
+import warnings
 from typing import Any
 
-from engine.nn.modules.module import Module
+from engine.nn.modules.container import ModuleDict
 from engine.tensor import Tensor
 
 from . import library
-from .frontend import annotation, unsupported
+from .frontend import CompileError, annotation, unsupported
 from .kinds import ANY, NONE, TENSOR, Kind
 from .schemas import MISSING, Value, converted, find, names, subtype, unified
 from .subscripts import Subscripts
@@ -26,7 +28,7 @@ _CASTS = {"byte": 0, "char": 1, "short": 2, "int": 3, "long": 4, "half": 5, "flo
 _METHODS = {"ndimension": "dim", "nelement": "numel", "absolute": "abs", "multiply": "mul", "type_as": "type_as"}
 _PYTHON = {"len": "len", "ord": "ord", "chr": "chr", "hex": "hex", "oct": "oct", "bin": "bin", "hash": "hash",
            "round": "round", "pow": "pow", "sorted": "sorted", "divmod": "divmod"}  # fmt: skip
-_MODULE_METHODS = frozenset(("keys", "values", "items"))
+MODULE_METHODS = frozenset(("keys", "values", "items"))
 
 
 @functools.cache
@@ -104,7 +106,9 @@ class Calls(Subscripts):
             special = _special().get(_identity(found.obj))
             if special is not None:
                 return special(self, node, hint)
-        if isinstance(found, Bound) and self.unit.is_module(found.value.kind) and found.name in _MODULE_METHODS:
+        if isinstance(found, Bound) and found.name in MODULE_METHODS and self.unit.is_module(found.value.kind) and (
+            isinstance(self.unit.classes[found.value.kind.name].module, ModuleDict)
+        ):  # fmt: skip
             return self.of_container(found.value, found.name)
         args, named = self.arguments(node, self.hints_of(found))
         return self.call(found, args, named, node, hint)
@@ -249,7 +253,7 @@ class Calls(Subscripts):
                 value = default
             fit = self.fitted(value, kind)
             if fit is None and name in info.counts:
-                fit = converted(value, kind, True, info.counts[name])
+                fit = self.broadcast(value, kind, info.counts[name])
             if fit is None:
                 raise self.error(
                     f"\n{info.schema}:\nExpected a value of type '{kind}' for argument '{name}' but instead found type "
@@ -259,6 +263,20 @@ class Calls(Subscripts):
         if keys:
             raise self.error(f"{info.schema}:\nUnknown keyword argument '{next(iter(keys))}'", node)
         return ", ".join(out)
+
+    def broadcast(self, value: Value, kind: Kind, count: int) -> Value | None:
+        """One number, or none, where a list of `count` is declared."""
+        if value.kind.name != "Optional" or kind.name != "Optional":
+            return converted(value, kind, True, count)
+        one, name = self.held(value), self.fresh()
+        inner = converted(Value(f"unchecked_cast({value.kind.inner[0]}, {one.text})", value.kind.inner[0]), kind, True, count)
+        if inner is None:
+            return None
+        self.put(f"if torch.__isnot__({one.text}, None):")
+        self.put(f"  {name} = annotate({kind}, {inner.text})")
+        self.put("else:")
+        self.put(f"  {name} = annotate({kind}, None)")
+        return Value(name, kind)
 
     # -- methods
 
@@ -270,11 +288,18 @@ class Calls(Subscripts):
 
     def call_method(self, value: Value, name: str, args: list[Any], named: dict[str, Any], node: Any) -> Any:
         if self.unit.is_class(value.kind):
-            info = self.method_info(value, name, node)
+            forms = self.unit.forms(value.kind, name)
+            for info in forms[:-1]:
+                try:
+                    text = self.bound(info, args, named, node, 1)
+                except CompileError:
+                    continue
+                return Value(f"{value.text}.{info.name}({text})", self.unit.result(info))
+            info = forms[-1] if forms else self.method_info(value, name, node)
             if info.python is not None:
                 return self.call_ignored(info, [value, *args], named, node)
             text = self.bound(info, args, named, node, 1)
-            return Value(f"{value.text}.{name}({text})", self.unit.result(info))
+            return Value(f"{value.text}.{info.name}({text})", self.unit.result(info))
         if value.kind == TENSOR:
             return self.tensor_method(value, name, args, named, node)
         values, keys = self.values(args, named, node)
@@ -347,7 +372,7 @@ class Calls(Subscripts):
             return Value(str(len(value.kind.inner)), INT, len(value.kind.inner))
         if self.unit.is_module(value.kind):
             info = self.unit.classes[value.kind.name]
-            if not self.unit.has_method(value.kind, "__len__") or type(info.module).__name__.startswith(("Module", "Seq")):
+            if not self.unit.has_method(value.kind, "__len__"):
                 count = len(info.children) or len(info.module._parameters)
                 return Value(str(count), INT, count)
         if self.unit.is_class(value.kind):
@@ -546,7 +571,7 @@ class Calls(Subscripts):
             if name == "isinstance" and len(node.args) == 2:  # torch.jit.isinstance
                 return self.is_instance(node.args[0], node.args[1], node)
             known = {"is_scripting": True, "is_tracing": False, "_is_tracing": False, "is_compiling": False,
-                     "is_exporting": False, "is_dynamo_compiling": False, "is_in_onnx_export": False,
+                     "is_exporting": False, "_get_tracing_state": False, "is_dynamo_compiling": False, "is_in_onnx_export": False,
                      "has_torch_function": False, "has_torch_function_unary": False,
                      "has_torch_function_variadic": False}.get(name)  # fmt: skip
             if known is not None:
@@ -677,6 +702,9 @@ class Calls(Subscripts):
     def _checkpoint(self, node: ast.Call, hint: Any) -> Any:
         raise self.error("torch.utils.checkpoint cannot be compiled: it takes a function as an argument", node)
 
+    def _warn(self, node: ast.Call, hint: Any) -> Value:
+        return Value(f"torch.warn({self.text_of(self.expr(node.args[0])).text})", NONE)
+
     def _size(self, node: ast.Call, hint: Any) -> Any:
         value = self.single(node)
         return self.required(value, Kind("List", (INT,)), node)
@@ -717,7 +745,7 @@ def _special() -> dict[Any, Any]:
     from engine.utils import checkpoint
 
     return {
-        jit.annotate: Calls._annotate, typing.cast: Calls._typing_cast, jit._unwrap_optional: Calls._unwrap_optional,
+        warnings.warn: Calls._warn, collections.OrderedDict: Calls._py_dict, jit.annotate: Calls._annotate, typing.cast: Calls._typing_cast, jit._unwrap_optional: Calls._unwrap_optional,
         jit.fork: Calls._fork, jit.wait: Calls._wait, jit.is_scripting: Calls._scripting, jit.is_tracing: Calls._not_so,
         jit._is_tracing: Calls._not_so, Device: Calls._device, Size: Calls._size,
         checkpoint.checkpoint: Calls._checkpoint,
@@ -732,4 +760,4 @@ def _asserted(self: Calls, node: ast.Call, hint: Any) -> Value:
 
 
 Calls._asserted = _asserted  # type: ignore[attr-defined]
-_ = (Module, converted, FLOAT, Iterated)
+_ = (FLOAT, Iterated)

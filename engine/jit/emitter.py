@@ -22,11 +22,11 @@ from .sugared import Iterated, Many, Py
 if TYPE_CHECKING:
     from .unit import ClassInfo, FunctionInfo, Unit
 
-__all__ = ["Emitter", "signature"]
+__all__ = ["Emitter", "signature", "spelt"]
 
 _RESERVED = frozenset(
     """torch ops inf nan infj nanj annotate unchecked_cast uninitialized CONSTANTS range getattr isinstance fork int
-    float bool str print tuple list complex unwrap_optional device""".split()
+    float bool str print tuple list complex unwrap_optional""".split()
 )
 # after a raise: torch's reader takes a call that raises for one that returns
 _UNREACHED = "return \0"
@@ -94,6 +94,13 @@ def _comment(source: Source) -> tuple[list[str], str] | None:
     return None if found is None or "->" not in found else split_comment(found)
 
 
+def spelt(name: str) -> str:
+    """A variable's name as the text has it."""
+    if name in _RESERVED or name.startswith("__torch__"):
+        return name + "_"
+    return name if name.isascii() else "u_" + name.encode("unicode_escape").decode().replace("\\", "_")
+
+
 class Emitter(Expressions):
     """One function on its way to text."""
 
@@ -101,7 +108,7 @@ class Emitter(Expressions):
         self.unit, self.info, self.source, self.owner = unit, info, source, owner
         self.env: dict[str, Any] = {}
         self.gone: dict[str, str] = {}  # variables of one branch only, with the reason
-        self.declared: dict[str, Kind] = {}
+        self.frame: dict[str, Kind] = {}  # the variables of the blocks around this one, which keep their types
         self.lines: list[str] = []
         self.depth = 1
         self.temporary = 0
@@ -153,11 +160,7 @@ class Emitter(Expressions):
             if name not in self.names:
                 return name
 
-    def spelt(self, name: str) -> str:
-        """A variable's name as the text has it."""
-        if name in _RESERVED or name.startswith("__torch__"):
-            return name + "_"
-        return name if name.isascii() else "u_" + name.encode("unicode_escape").decode().replace("\\", "_")
+    spelt = staticmethod(spelt)
 
     # -- blocks
 
@@ -175,14 +178,15 @@ class Emitter(Expressions):
 
     def nested(self, body: list[ast.stmt], refined: dict[str, Kind]) -> tuple[dict[str, Any], bool, list[str]]:
         """A branch: its variables at the end, whether it ends there, its lines."""
-        outer, kept, gone = self.env, self.lines, dict(self.gone)
+        outer, kept, gone, frame = self.env, self.lines, dict(self.gone), self.frame
         self.env, self.lines = dict(outer), []
+        self.frame = {n: v.kind for n, v in outer.items() if isinstance(v, Value)}
         self.depth += 1
         self.refine(refined)
         ends = self.block(body)
         self.depth -= 1
         env, lines = self.env, self.lines
-        self.env, self.lines, self.gone = outer, kept, gone
+        self.env, self.lines, self.gone, self.frame = outer, kept, gone, frame
         return env, ends, lines
 
     def refine(self, refined: dict[str, Kind]) -> None:
@@ -250,11 +254,8 @@ class Emitter(Expressions):
         """A loop around a body whose variables keep their types."""
         outer = self.env
         assigned = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        for name in assigned:  # what the body refines is not refined when it begins again
-            value = self.env.get(name)
-            if isinstance(value, Value) and value.const is not None:
-                self.env[name] = Value(value.text, self.declared.get(name, value.kind))
         kept, self.lines, self.env = self.lines, [], dict(self.env)
+        frame, self.frame = self.frame, {n: v.kind for n, v in outer.items() if isinstance(v, Value)}
         self.depth += 1
         self.loops += 1
         if before is not None:
@@ -263,13 +264,13 @@ class Emitter(Expressions):
         self.loops -= 1
         self.depth -= 1
         lines, env = self.lines, self.env
-        self.lines, self.env = kept, outer
+        self.lines, self.env, self.frame = kept, outer, frame
         for name, value in outer.items():
             late = env.get(name)
             if isinstance(value, Value) and isinstance(late, Value) and name in assigned:
-                if not subtype(late.kind, self.declared.get(name, value.kind)):
+                if not subtype(late.kind, value.kind):
                     raise self.retyped(name, value.kind, late.kind, node)
-                self.env[name] = Value(value.text, self.declared.get(name, value.kind))
+                self.env[name] = Value(value.text, value.kind)
         for name in env:
             if name not in outer:
                 self.gone[name] = f"{name} is not defined in the body of the loop when it does not run"
@@ -388,15 +389,9 @@ class Emitter(Expressions):
 
     def assign_name(self, name: str, value: Value, node: ast.AST, written: bool = False) -> None:
         before = self.env.get(name)
-        wanted = self.declared.get(name)
-        if isinstance(before, Value) and (self.depth > 1 or wanted is not None):
-            wanted = wanted or before.kind
+        wanted = self.frame.get(name) if isinstance(before, Value) else None
+        if wanted is not None:
             fit = self.fitted(value, wanted)
-            if fit is None and before.kind == NONE:
-                wanted = unified(NONE, value.kind)
-                fit = value
-            if fit is None and wanted.name not in ("Optional",) and before.const is None:
-                fit = None
             if fit is None:
                 raise self.retyped(name, wanted, value.kind, node)
             value = fit
@@ -417,7 +412,7 @@ class Emitter(Expressions):
             hint = self.attribute_kind(first)
         if hint is None and isinstance(first, ast.Name):
             known = self.env.get(first.id)
-            hint = self.declared.get(first.id) or (known.kind if isinstance(known, Value) and self.depth > 1 else None)
+            hint = self.frame.get(first.id) if isinstance(known, Value) else None
         value = self.sugared(node.value, hint)
         if node.type_comment and hint is not None:
             value = self.required(self.value_of(value, node), hint, node)
@@ -445,11 +440,10 @@ class Emitter(Expressions):
             value = Value(f"annotate({kind}, {value.text})", kind)
         if isinstance(node.target, ast.Name):
             known = self.env.get(node.target.id)
-            if isinstance(known, Value) and self.depth > 1:
+            if isinstance(known, Value) and node.target.id in self.frame:
                 raise self.error("Attempting to declare and annotate the type of variable '"
                                  f"{node.target.id}' that is already defined in an outer block", node)  # fmt: skip
             self.env.pop(node.target.id, None)
-            self.declared[node.target.id] = kind
         self.bind(node.target, value, node)
         return False
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from engine import dtypes
 from engine.device import device as Device
+from engine.nn.modules.container import ModuleDict
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
-from .calls import Calls
+from .calls import MODULE_METHODS, Calls
 from .frontend import unsupported
 from .helpers import number_of
 from .kinds import NONE, TENSOR, Kind
@@ -300,6 +301,13 @@ class Expressions(Calls):
         if op is ast.Mod and left.kind == STR:
             parts = right.parts if right.parts is not None else (right,)
             return Value(f"torch.percentFormat({', '.join([left.text, *(p.text for p in parts)])})", STR)
+        if left.kind.name == "Tuple" and op in (ast.Mult, ast.Add):
+            parts = left.parts or tuple(Value(f"({self.held(left).text})[{i}]", k) for i, k in enumerate(left.kind.inner))
+            if op is ast.Mult and isinstance(right.const, int):
+                return self.tuple_of([self.held(p) for p in parts] * right.const)
+            if op is ast.Add and right.kind.name == "Tuple":
+                more = right.parts or tuple(Value(f"({self.held(right).text})[{i}]", k) for i, k in enumerate(right.kind.inner))
+                return self.tuple_of([*parts, *more])
         if op is ast.FloorDiv and TENSOR in (left.kind, right.kind):
             name = "floor_divide"
         if right.kind == TENSOR and left.kind.name in ("int", "float", "number", "complex", "bool"):
@@ -390,14 +398,19 @@ class Expressions(Calls):
         value = self.expr(node)
         if value.const is not MISSING and not isinstance(node, ast.Compare):
             return Test(value.text if value.kind == BOOL else repr(bool(value.const)), bool(value.const))
-        return Test(self.truth(value, node).text)
+        true = self.truth(value, node)
+        return Test(true.text, None if true.const is MISSING else bool(true.const))
 
     def truth(self, value: Value, node: Any) -> Value:
         """`bool(value)`, as a condition takes it."""
         if value.kind == BOOL:
             return value
+        if value.kind == NONE:
+            return Value("False", BOOL, False)
         if value.kind.name in ("Tensor", "int", "float", "number"):
             return Value(f"bool({value.text})", BOOL)
+        if value.kind.name in ("List", "Dict", "str"):
+            return Value(f"torch.ne(torch.len({value.text}), 0)", BOOL)
         if self.unit.is_class(value.kind) and self.unit.has_method(value.kind, "__bool__"):
             return self.call_method(value, "__bool__", [], {}, node)
         raise self.error(f"Could not cast value of type {value.kind} to bool", node)
@@ -665,6 +678,8 @@ class Expressions(Calls):
         if isinstance(getattr(info.python, name, None), property) and name not in ("weight", "bias"):
             return self.call_method(value, name, [], {}, node)
         given = getattr(info.module, name, MISSING)
+        if name in MODULE_METHODS and isinstance(info.module, ModuleDict):
+            return Bound(value, name)
         if self.unit.has_method(value.kind, name):
             return Bound(value, name)
         if given is not MISSING and (callable(given) or isinstance(given, type)):

@@ -154,11 +154,18 @@ _PLAIN: dict[Any, Kind] = {
 }  # fmt: skip
 
 
+# what the comments of older code name without importing it
+_COMMENTS: dict[str, Any] = {
+    "Tensor": Tensor, "typing": typing, "Any": Any, "List": list, "Dict": dict, "Tuple": tuple,
+    "Optional": typing.Optional, "Union": typing.Union, "Number": float,
+}  # fmt: skip
+
+
 def annotation(given: Any, named: Callable[[type], Kind | None], names: dict[str, Any] | None = None) -> Kind:
     """The type that an annotation means.  named: the type of a class of the user's.  ValueError if it means none."""
     if isinstance(given, str):
         try:
-            given = eval(given, dict(names or {}))  # the user's own annotation
+            given = eval(given, {**_COMMENTS, **(names or {})})  # the user's own annotation
         except Exception as e:
             raise ValueError(f"Unknown type name '{given}' ({e})") from None
     if isinstance(given, typing.ForwardRef):

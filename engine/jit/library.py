@@ -448,6 +448,15 @@ def kl_div(input: Tensor, target: Tensor, size_average: Optional[bool] = None, r
     return torch.ops.aten.kl_div(input, target, _reduced(reduction), log_target=log_target)
 
 
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: Optional[int] = None) -> Tensor:  # fmt: skip
+    if return_inverse or return_counts:
+        raise RuntimeError("unique with return_inverse or return_counts is not compiled: its result has another type")
+    if dim is None:
+        return torch.ops.aten._unique2(input, sorted, False, False)[0]
+    return torch.ops.aten.unique_dim(input, dim, sorted, False, False)[0]
+
+
 FUNCTIONS: dict[str, Any] = {
     name: value for name, value in list(vars().items())
     if isinstance(value, types.FunctionType) and value.__module__ == __name__ and name[0] != "_"
@@ -457,7 +466,7 @@ FUNCTIONS: dict[str, Any] = {
 def replaced(function: Any) -> Any:
     """The function that is compiled in place of one of `nn.functional`; None if its own is."""
     if not _replaced:
-        _replaced.update((id(getattr(F, name)), value) for name, value in FUNCTIONS.items())
+        _replaced.update((id(getattr(F, name, None) or getattr(torch, name)), value) for name, value in FUNCTIONS.items())
     return _replaced.get(id(function))
 
 
@@ -808,10 +817,10 @@ class no_grad:
 
     def __enter__(self) -> None:
         self.prev = torch.is_grad_enabled()
-        torch.set_grad_enabled(False)
+        torch.ops.aten.set_grad_enabled(False)
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        torch.set_grad_enabled(self.prev)
+        torch.ops.aten.set_grad_enabled(self.prev)
 
 
 CLASSES: dict[Any, type] = {torch.no_grad: no_grad}

@@ -169,11 +169,12 @@ def converted(value: Value, kind: Kind, conversions: bool, count: int | None = N
         one = converted(value, wanted.inner[0], conversions)
         if one is not None:
             return Value(f"[{', '.join([one.text] * count)}]", wanted)
-    if wanted.name == "List" and value.kind.name == "Tuple" and value.kind.inner:
+    if wanted.name == "List" and value.kind.name == "Tuple":
         parts = value.parts or tuple(Value(f"({value.text})[{i}]", k) for i, k in enumerate(value.kind.inner))
         made = [converted(part, wanted.inner[0], conversions) for part in parts]
         if None not in made:
-            return Value(f"[{', '.join(m.text for m in made if m is not None)}]", wanted)
+            text = f"[{', '.join(m.text for m in made if m is not None)}]"
+            return Value(text if made else f"annotate({wanted}, [])", wanted)
     if wanted.name == "List" and value.kind.name == "List" and value.text == "[]":
         return Value(f"annotate({wanted}, [])", wanted)
     if wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional":
@@ -211,25 +212,17 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
     given: dict[str, Value] = {}
     positional = [p for p in s.parameters if not p.named]
     wide = [*args]
+    last = positional[-1] if positional else None
+    if len(wide) >= len(positional) and last is not None and last.kind.name == "List" and last.count is None:
+        start, inner = len(positional) - 1, last.kind.inner[0]
+        rest = wide[start:]
+        if not _free(inner) and (len(rest) > 1 or not subtype(rest[0].kind, last.kind)):  # x.view(2, 3)
+            made = [converted(v, inner, conversions) for v in rest]
+            if None not in made:
+                text = ", ".join(v.text for v in made if v is not None)
+                wide = [*wide[:start], Value(f"[{text}]", last.kind)]
     if len(wide) > len(positional):
-        starts = len(positional) - 1
-        last = positional[-1] if positional else None
-        rest = wide[starts:]
-        if last is not None and last.kind.name == "List" and last.kind.inner[0].name == "int" and all(
-            converted(v, last.kind.inner[0], conversions) is not None for v in rest
-        ):  # x.view(2, 3)
-            inner = [converted(v, last.kind.inner[0], conversions) for v in rest]
-            made = Value("[" + ", ".join(v.text for v in inner if v is not None) + "]", last.kind)
-            wide = [*wide[:starts], made]
-        else:
-            raise Mismatch(f"Expected at most {len(positional)} arguments but found {len(args)} positional arguments.")
-    elif (
-        positional and len(wide) == len(positional) and s.name in _SPREAD and wide[-1].kind.name in ("int", "Tensor")
-        and positional[-1].kind.name == "List" and positional[-1].kind.inner[0].name == "int"
-    ):  # fmt: skip
-        one = converted(wide[-1], positional[-1].kind.inner[0], conversions)
-        if one is not None:
-            wide[-1] = Value(f"[{one.text}]", positional[-1].kind)
+        raise Mismatch(f"Expected at most {len(positional)} arguments but found {len(args)} positional arguments.")
     for parameter, value in zip(positional, wide):
         given[parameter.name] = value
     for key, value in named.items():
@@ -251,7 +244,7 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
                 continue
             fit: Value | None = literal(parameter.default, parameter.kind)
         elif _free(parameter.kind):
-            fit = value
+            fit = value = _as_list(value, parameter.kind)
             if value.text == "[]" and parameter.kind.name == "List" and not _free(_bound(parameter.kind, free)):
                 fit = converted(value, _bound(parameter.kind, free), conversions)
             elif not _learn(parameter.kind, value.kind, free):
@@ -267,10 +260,11 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
     return ", ".join(texts), _bound(s.returns, free)
 
 
-_SPREAD = frozenset(
-    f"aten::{n}" for n in ("view reshape permute repeat expand tile flip zeros ones empty rand randn new_zeros new_ones "
-    "new_empty rot90 movedim amax amin broadcast_to").split()
-)  # fmt: skip
+def _as_list(value: Value, kind: Kind) -> Value:
+    """A tuple whose parts have one type, where a list of any type stands."""
+    if kind.name != "List" or value.kind.name != "Tuple" or not value.kind.inner or len(set(value.kind.inner)) > 1:
+        return value
+    return converted(value, Kind("List", (value.kind.inner[0],)), False) or value
 
 
 def match(signatures: Sequence[Signature], args: Sequence[Value], named: dict[str, Value]) -> tuple[Signature, str, Kind]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from engine.nn.modules.module import Module
+from engine.nn.modules.container import ModuleDict
 
-from .kinds import ANY, NONE, TENSOR, Kind
+from .kinds import NONE, TENSOR, Kind
 from .schemas import MISSING, Value
 from .sugared import Bound, Iterated, Many, Py
 
@@ -32,7 +32,6 @@ class Subscripts:
     owner: ClassInfo | None
     env: dict[str, Any]
     gone: dict[str, str]
-    declared: dict[str, Kind]
     lines: list[str]
     depth: int
 
@@ -138,7 +137,7 @@ class Subscripts:
         info = self.unit.classes[value.kind.name]
         if isinstance(key, ast.Slice):
             return Many(self.children(value)[self.constant_slice(key, node)])
-        if self.unit.has_method(value.kind, "__getitem__") and type(info.module).__name__ not in _CONTAINERS:
+        if self.unit.has_method(value.kind, "__getitem__"):
             return self.call_method(value, "__getitem__", [self.expr(key)], {}, node)
         index = self.expr(key)
         names = list(info.children) or list(info.module._parameters)
@@ -314,7 +313,7 @@ class Subscripts:
         kind = value.kind
         if self.unit.is_module(kind):
             info = self.unit.classes[kind.name]
-            if type(info.module).__name__ == "ModuleDict":
+            if isinstance(info.module, ModuleDict):
                 return Many([Value(repr(n), STR, n) for n in info.children])
             return Many(self.children(value))
         if kind.name == "Tuple":
@@ -391,6 +390,3 @@ class Subscripts:
         count = self.held(Value(inner.length, INT)).text
         return Iterated(count, lambda i: inner.item(f"torch.sub(torch.sub({count}, 1), {i})"))
 
-
-_CONTAINERS = frozenset(("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict"))
-_ = ANY

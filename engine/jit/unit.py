@@ -9,11 +9,12 @@ import types
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from engine import jit
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
 from . import library, objects
-from .emitter import Emitter, signature
+from .emitter import Emitter, _comment, signature, spelt
 from .frontend import CompileError, NotSupportedError, Source, annotation, broadcast_count, kind_of_value, source_of
 from .kinds import ANY, NONE, TENSOR, Kind
 from .schemas import MISSING, Value, subtype
@@ -21,7 +22,6 @@ from .schemas import MISSING, Value, subtype
 __all__ = ["ClassInfo", "FunctionInfo", "Unit", "modifier", "script_source"]
 
 _MODULE_OWN = frozenset(vars(Module())) | {"_values"}
-_CONTAINERS = frozenset(("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"))
 
 
 @dataclass
@@ -49,7 +49,8 @@ class FunctionInfo:
         if self.foreign is not None:
             return self.foreign
         parts = [
-            f"{name}: {kind}" + ("" if default is None else f"={default.text}") for name, kind, default in self.parameters
+            f"{spelt(name)}: {kind}" + ("" if default is None else f"={default.text}")
+            for name, kind, default in self.parameters
         ]
         head = f"{indent}def {self.name}({', '.join(parts)}) -> {self.returns or NONE}:"
         return [head, *(indent + line for line in self.lines or ["  pass"])]
@@ -160,6 +161,7 @@ class Unit:
         if isinstance(cls, type) and issubclass(cls, Module):
             return None
         try:
+            cls = library.CLASSES.get(cls, cls)
             info = self._of_python.get(cls)
         except TypeError:
             return None
@@ -206,7 +208,7 @@ class Unit:
     @staticmethod
     def _may_be_class(cls: type) -> bool:
         """torch compiles a plain class that a function uses."""
-        if issubclass(cls, BaseException) or cls.__module__.startswith("engine"):
+        if issubclass(cls, BaseException) or cls.__module__.startswith("engine") or cls.__mro__[1:] != (object,):
             return False
         try:
             inspect.getsource(cls)
@@ -252,9 +254,8 @@ class Unit:
             return None
         found = self._of_function.get(obj)
         if found is None:
-            if obj.__module__.split(".")[0] == "engine" and replaced is None and obj.__module__ != library.__name__:
-                if not _plain(obj):
-                    return None
+            if not _plain(obj):
+                return None
             found = FunctionInfo(obj.__name__, self.unused(qualified(obj)))
             found.name = found.path.rpartition(".")[2]
             self._of_function[obj] = found
@@ -294,15 +295,17 @@ class Unit:
                     raise CompileError(f"the default of the parameter '{name}' of {info.name} is no constant", source, default)
                 if values[name] == [] and kind.name == "List":
                     value = Value("[]", kind)
+                if isinstance(value.const, int) and kind.name in ("float", "Optional") and Kind("float") in (kind, *kind.inner):
+                    value = Value(repr(float(value.const)), Kind("float"), float(value.const))
                 fit = emitter.fitted(value, kind)
                 if fit is None:
                     raise CompileError(f"Expected a default value of type {kind} on parameter \"{name}\"", source, default)
                 value = Value(fit.text.removeprefix(f"annotate({kind}, ").removesuffix(")")
                               if fit.text.startswith("annotate(") else fit.text, fit.kind, fit.const)  # fmt: skip
-            info.parameters.append((emitter.spelt(name), kind, value))
+            info.parameters.append((name, kind, value))
             count = broadcast_count(getattr(function, "__annotations__", {}).get(name), source.names)
             if count is not None:
-                info.counts[info.parameters[-1][0]] = count
+                info.counts[name] = count
 
     def _compile(self, info: FunctionInfo, owner: ClassInfo | None) -> None:
         if info.lines is not None or info.source is None or info.python is not None:
@@ -345,6 +348,8 @@ class Unit:
         return found
 
     def _module_method(self, info: ClassInfo, name: str) -> FunctionInfo | None:
+        if self.forms(Kind(info.path), name):
+            return info.methods[name]
         cls = info.python
         given = library.method(cls, name)
         if given is None:
@@ -356,7 +361,7 @@ class Unit:
                 given = given.fget
             if given is None or getattr(Module, name, None) is given:
                 return None
-        if type(info.module).__name__ in _CONTAINERS and name == "forward":
+        if getattr(given, "__module__", "") == "engine.nn.modules.container":
             return None
         if isinstance(given, staticmethod) or not isinstance(given, types.FunctionType):
             return None
@@ -375,6 +380,32 @@ class Unit:
             method.python = f"call{len(self.python)}"
             self.python.append(function)
         return method
+
+    def forms(self, kind: Kind, name: str) -> list[FunctionInfo]:
+        """The forms of a method that was declared with `torch.jit._overload_method`, compiled; none of any other."""
+        info = self.classes[kind.name]
+        function = getattr(info.python, name, None)
+        if info.kind != "module" or info.foreign is not None or not isinstance(function, types.FunctionType):
+            return []
+        declared = jit._overloads.get((function.__module__, function.__qualname__), [])
+        found = []
+        for i, one in enumerate(declared):
+            own = name if i == 0 else f"{name}__{i}"
+            if own not in info.methods:
+                method = info.methods[own] = FunctionInfo(own, f"{info.path}.{own}")
+                source = source_of(function, own)
+                told = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+                told.__annotations__ = one.__annotations__
+                source.function = told
+                source.node.type_comment = source_of(one).node.type_comment
+                if not one.__annotations__:
+                    comment = _comment(source_of(one))
+                    source.node.type_comment = None if comment is None else f"({', '.join(comment[0])}) -> {comment[1]}"
+                source.names = {**source.names, **source_of(one).names}
+                self._describe(method, source, info)
+                self._compile(method, info)
+            found.append(info.methods[own])
+        return found
 
     def _declared(self, info: ClassInfo, function: Any) -> FunctionInfo:
         """A method of an interface."""
@@ -506,8 +537,6 @@ class Unit:
         forward = inspect.getattr_static(cls, "forward", None)
         if forward is not None and forward is not Module.__dict__.get("forward") and modifier(forward) != "ignore":
             names.insert(0, "forward")
-        if info.name in _CONTAINERS:
-            names = []
         for name in dict.fromkeys(names):
             self.method(Kind(info.path), name)
 
@@ -572,8 +601,9 @@ def _declaration(name: str, kind: Kind) -> str:
 
 
 def _plain(function: Any) -> bool:
-    """Whether a function of the engine's own is Python that may be compiled: not one written by the op table."""
-    return not hasattr(function, "op") and "_compile_" not in function.__globals__
+    """Whether a function may be compiled: of the engine's own those that are written for it."""
+    home = str(function.__module__)
+    return home.split(".")[0] != "engine" or home.startswith(("engine.nn.modules.", "engine.jit.library"))
 
 
 _ = (ast, ANY)
