@@ -430,7 +430,7 @@ class Calls(Subscripts):
     def _extreme(self, name: str, node: ast.Call) -> Value:
         args, named = self.arguments(node)
         values, keys = self.values(args, named, node)
-        space = "aten" if values and values[0].kind == TENSOR else "prim"
+        space = "aten" if values and all(v.kind == TENSOR for v in values) else "prim"
         if len(values) > 2:
             found = values[0]
             for value in values[1:]:
@@ -741,6 +741,7 @@ def _special() -> dict[Any, Any]:
     import engine
     from engine import jit
     from engine.device import device as Device
+    from engine.nn.modules import utils
     from engine.tensor import Size
     from engine.utils import checkpoint
 
@@ -749,8 +750,18 @@ def _special() -> dict[Any, Any]:
         jit.fork: Calls._fork, jit.wait: Calls._wait, jit.is_scripting: Calls._scripting, jit.is_tracing: Calls._not_so,
         jit._is_tracing: Calls._not_so, Device: Calls._device, Size: Calls._size,
         checkpoint.checkpoint: Calls._checkpoint,
+        **{getattr(utils, f"_{name}"): functools.partial(_as_many, n) for n, name in (
+            (1, "single"), (2, "pair"), (3, "triple"), (4, "quadruple"))},
         getattr(engine, "_assert", None): Calls._asserted, engine.is_tensor: Calls._py_isinstance,
     }  # fmt: skip
+
+
+def _as_many(count: int, self: Calls, node: ast.Call, hint: Any) -> Value:
+    """`_pair(x)`: one number as several."""
+    value = self.single(node)
+    if value.kind.name in ("List", "Tuple"):
+        return value
+    return self.tuple_of([self.held(value)] * count)
 
 
 def _asserted(self: Calls, node: ast.Call, hint: Any) -> Value:

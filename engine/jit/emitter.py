@@ -62,6 +62,9 @@ def signature(unit: Unit, source: Source, owner: ClassInfo | None) -> tuple[list
         for name, text in zip(own, parts):
             kinds[name] = known(_typed_text(text), source.node)
         returns = known(_typed_text(result), source.node)
+    for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs):
+        if arg.type_comment and "ignore" not in arg.type_comment[:8]:
+            kinds[arg.arg] = known(arg.type_comment.strip(), arg)
     for name, value in given.items():
         if name == "return":
             if value in ("Any", Any) and str(getattr(source.function, "__module__", "")).startswith("engine."):
@@ -243,6 +246,9 @@ class Emitter(Expressions):
                 return a
             raise self.error(f"{name} is a Python value that differs between the branches of an if", node)
         kind = unified(a.kind, b.kind)
+        before = self.env.get(name)
+        if kind is None and isinstance(before, Value) and all(subtype(v.kind, before.kind) for v in (a, b)):
+            kind = before.kind
         if kind is None:
             raise self.error(
                 f"Type mismatch: {name} is set to type {a.kind} in the true branch and type {b.kind} in the false "

@@ -13,6 +13,7 @@ from engine.tensor import Tensor
 
 from . import objects
 from .frontend import CompileError
+from .kinds import ANY, Kind
 from .program import Program
 from .unit import ClassInfo, Unit
 
@@ -93,7 +94,7 @@ def instance(unit: Unit, program: Program, module: Module, made: dict[int, Any])
         for name in info.attributes:
             if name in module._parameters or name in module._buffers or name in ("training", "_is_full_backward_hook"):
                 continue
-            new._values[name] = converted(getattr(module, name, None), unit, program)
+            new._values[name] = converted(getattr(module, name, None), unit, program, info.attributes[name])
     new.__dict__["_modules"] = {
         name: None if child is None else instance(unit, program, child, made) for name, child in module._modules.items()
     }
@@ -108,7 +109,7 @@ def instance(unit: Unit, program: Program, module: Module, made: dict[int, Any])
 _OWN = frozenset(vars(Module())) | {"_values"}
 
 
-def converted(value: Any, unit: Unit, program: Program) -> Any:
+def converted(value: Any, unit: Unit, program: Program, kind: Kind = ANY) -> Any:
     """An attribute of Python as the program has it."""
     from engine import dtypes
 
@@ -124,7 +125,7 @@ def converted(value: Any, unit: Unit, program: Program) -> Any:
         return {k: converted(v, unit, program) for k, v in value.items()}
     if isinstance(value, Tensor | int | float | str | complex | None) and not isinstance(value, enum.Enum):
         return value
-    info = unit._of_python.get(type(value))
+    info = unit.classes.get(kind.name) or unit._of_python.get(type(value))
     if info is None:
         return value
     record = program.classes[info.path]
@@ -134,7 +135,7 @@ def converted(value: Any, unit: Unit, program: Program) -> Any:
         return record.made(*(converted(v, unit, program) for v in value))
     new = object.__new__(record.made)
     for name in record.attributes:
-        setattr(new, "λ" + name, converted(getattr(value, name), unit, program))
+        setattr(new, "λ" + name, converted(getattr(value, name), unit, program, info.attributes[name]))
     return new
 
 
