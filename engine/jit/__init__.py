@@ -1,7 +1,7 @@
 """torch.jit's names.
 
-`load` reads TorchScript archives, and `save` writes what it gave.  Python code runs as it is: the decorators
-(`script`, `ignore`, `unused`, `export`) return what they are given, `fork` runs at once.
+`load` reads TorchScript archives; `script` compiles Python to the same form (`emitter`), `trace` records what a call did
+(`tracing`), `save` writes any of them.  `fork` runs at once.
 An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
 `operators` is the list of what it may call, `objects` has the modules that users get.
 """
@@ -49,7 +49,7 @@ else:
 
 
 class TracerWarning(Warning):
-    """What torch warns with while it traces; never given here."""
+    """A trace fixes something that Python computed from the values of tensors."""
 
     @staticmethod
     def ignore_lib_warnings() -> None:
@@ -57,11 +57,11 @@ class TracerWarning(Warning):
 
 
 class TracingCheckError(Exception):
-    """What torch raises for a trace that differs; never raised here."""
+    """A trace that does not give what the function gives."""
 
 
 def _refuse(what: str, instead: str) -> Any:
-    raise NotImplementedError(f"torch.jit.{what} is not supported: the engine runs Python code as it is; {instead}")
+    raise NotImplementedError(f"torch.jit.{what} is not supported: {instead}")
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
@@ -214,10 +214,28 @@ class Block(Graph):
 
 
 class CompilationUnit:
-    """NotImplementedError: source text in TorchScript is not compiled."""
+    """Functions of a source text: `CompilationUnit(text).name(...)`; the text is checked as an archive's code is."""
 
     def __init__(self, lang: Any = None, _frames_up: int = 0) -> None:
-        _refuse("CompilationUnit", "write the functions in Python")
+        self._functions: dict[str, Any] = {}
+        if lang is not None:
+            self.define(lang, _frames_up)
+
+    def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> None:
+        """Add the functions of a text in TorchScript."""
+        from engine.jit import scripting
+
+        self._functions.update(scripting.script_text(lang))
+
+    def __getattr__(self, attr: str) -> Any:
+        found = self.__dict__.get("_functions", {}).get(attr)
+        if found is None:
+            raise AttributeError(f"'CompilationUnit' has no attribute '{attr}'")
+        return found
+
+    def get_functions(self) -> list[Any]:
+        """All functions."""
+        return list(self._functions.values())
 
 
 class Future:
@@ -261,14 +279,30 @@ def wait(future: Future) -> Any:
 _fork, _wait = fork, wait
 
 
-def freeze(mod: T, *args: Any, **kwargs: Any) -> T:
-    """`mod` itself."""
-    return mod
+def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True) -> Any:
+    """A copy of a compiled module in eval mode whose parameters and buffers are plain attributes, not to be trained.
+
+    Raises RuntimeError for other modules, and for one in training mode.  Source: torch.jit.freeze of release 2.13.
+    """
+    from engine.jit import objects
+
+    if not _isinstance(mod, objects.RecursiveScriptModule):
+        raise RuntimeError(
+            "Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your "
+            "'nn.Module'."
+        )
+    if mod.training:
+        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your "
+                           "module before freezing.")  # fmt: skip
+    return objects.frozen(mod)
 
 
-def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
-    """`mod` itself."""
-    return mod
+def optimize_for_inference(mod: Any, other_methods: Any = None) -> Any:
+    """The module, frozen if it is not: there are no passes over a program here, its operators run as they are.
+
+    Raises as `freeze`.  Source: torch.jit.optimize_for_inference of release 2.13.
+    """
+    return freeze(mod.eval() if hasattr(mod, "training") else mod, other_methods)
 
 
 @contextlib.contextmanager
@@ -422,15 +456,21 @@ def jit_module_from_flatbuffer(f: Any) -> Any:
 
 
 def save(m: Any, f: Any, _extra_files: Any = None) -> None:
-    """Write a module that `load` gave as an archive that torch.jit.load opens.
+    """Write a compiled module or function as an archive that torch.jit.load opens.
 
     f: path (replaced in one step at the end) or binary file object.  _extra_files: content by name, text or bytes.
-    Raises NotImplementedError for other modules: Python code is not compiled.  Source: torch.jit.save of release 2.13.
+    Raises NotImplementedError for modules of Python (`script` or `trace` them first), RuntimeError for a program that
+    calls Python (`@ignore`).  Source: torch.jit.save of release 2.13.
     """
     from engine.jit import objects, saving
 
+    if _isinstance(m, objects.ScriptFunction):
+        from engine.jit import scripting
+
+        m = scripting.module_of(m)
     if not _isinstance(m, objects.RecursiveScriptModule):
-        _refuse("save", "only a module that jit.load gave can be saved; use torch.save(model.state_dict(), f)")
+        _refuse("save of a module of Python", "make it a program by torch.jit.script or torch.jit.trace, or save its "
+                "state_dict()")  # fmt: skip
     saving.write(m, f, _extra_files)
 
 

@@ -657,6 +657,8 @@ class Expressions(Calls):
             made = self.constant(info.constants[name])
             if made is not None:
                 return made
+        if info.kind == "interface" and name in info.methods:
+            return Bound(value, name)
         if info.kind == "module":
             return self.module_attribute(value, info, name, node)
         if name in info.attributes:
@@ -670,7 +672,9 @@ class Expressions(Calls):
 
     def module_attribute(self, value: Value, info: Any, name: str, node: Any) -> Any:
         if name in info.children or name in info.attributes:
-            kind = Kind(info.children[name].path) if name in info.children else info.attributes[name]
+            kind = info.interfaces.get(name) or (
+                Kind(info.children[name].path) if name in info.children else info.attributes[name]
+            )
             if kind == NONE:
                 return Value("None", NONE, None)
             text = f"{value.text}.{name}" if name.isidentifier() else f"getattr({value.text}, {name!r})"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .program import ClassRecord, Program
     from .unit import ClassInfo, Unit
 
-__all__ = ["merge"]
+__all__ = ["join", "merge"]
 
 _NAME = re.compile(r"__torch__(?:\.\w+)+")
 _CONSTANT = re.compile(r"\bCONSTANTS\.c(\d+)\b")
@@ -27,7 +27,7 @@ def merge(unit: Unit, module: Any) -> ClassInfo:
     program: Program = type(module).Λprogram
     renamed = unit._foreign.get(id(program))
     if renamed is None:
-        renamed = unit._foreign[id(program)] = _join(unit, program)
+        renamed = unit._foreign[id(program)] = join(unit, program)
     info = unit.classes[renamed[type(module).Λrecord.path]]
     if info.module is None:
         info.module = module
@@ -38,7 +38,7 @@ def merge(unit: Unit, module: Any) -> ClassInfo:
     return info
 
 
-def _join(unit: Unit, program: Program) -> dict[str, str]:
+def join(unit: Unit, program: Program) -> dict[str, str]:
     """Put the text of a program into the unit, under names that are free."""
     from .unit import ClassInfo, FunctionInfo
 

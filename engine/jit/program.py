@@ -70,6 +70,11 @@ class ClassRecord:
     lists: dict[str, list[str]] = field(default_factory=dict)
     made: Any = None
 
+    @property
+    def takes_one(self) -> bool:
+        """Whether its values are written as a call of one argument without a tuple: members of an enumeration."""
+        return self.kind == "enum"
+
 
 class Program:
     """Classes and functions of an archive by qualified name (`__torch__.M`), and the functions that they became.

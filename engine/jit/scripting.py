@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 import inspect
 import types
@@ -12,10 +13,11 @@ from engine.serialization import UnpicklingError
 from engine.tensor import Tensor
 
 from . import objects
-from .frontend import CompileError
+from .frontend import CompileError, Source
 from .kinds import ANY, Kind
 from .program import Program
-from .unit import ClassInfo, Unit
+from .emitter import spelt
+from .unit import ClassInfo, FunctionInfo, Unit
 
 __all__ = ["VERSION", "instance", "program_of", "script_class", "script_function", "script_module"]
 
@@ -137,6 +139,69 @@ def converted(value: Any, unit: Unit, program: Program, kind: Kind = ANY) -> Any
     for name in record.attributes:
         setattr(new, "λ" + name, converted(getattr(value, name), unit, program, info.attributes[name]))
     return new
+
+
+def script_text(text: str) -> dict[str, objects.ScriptFunction]:
+    """The functions of a source text, by name: Python's, with the names of torch and typing."""
+    import ast
+    import textwrap
+
+    import engine
+
+    tree = ast.parse(textwrap.dedent(text))
+    names: dict[str, Any] = {"torch": engine, "Tensor": Tensor, "__name__": "__main__"}
+    exec("from typing import *", names)
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef):
+            raise RuntimeError("the source of a CompilationUnit consists of functions")
+    lines = textwrap.dedent(text).split("\n")
+    unit = Unit()
+    for node in tree.body:
+        source = Source(node, node.name, "<string>", 1, lines, {**vars(builtins), **names}, Declared(node, names))
+        info = FunctionInfo(node.name, unit.unused(f"__torch__.{node.name}"))
+        unit.functions[info.path] = info
+        names[node.name] = unit.declared[node.name] = Declared(node, names)
+        unit._of_function[names[node.name]] = info
+        unit._describe(info, source, None)
+        unit._compile(info, None)
+    program = program_of(unit)
+    return {n: objects.ScriptFunction(program.functions[f"__torch__.{n}"], program) for n in unit.declared}
+
+
+class Declared:
+    """A function of a source text, where the compiler has one of Python."""
+
+    def __init__(self, node: Any, names: dict[str, Any]) -> None:
+        import ast
+
+        self.__name__, self.__module__ = node.name, "__main__"
+        args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        self.__annotations__ = {a.arg: ast.unparse(a.annotation) for a in args if a.annotation is not None}
+        if node.returns is not None:
+            self.__annotations__["return"] = ast.unparse(node.returns)
+        defaults = dict(zip(reversed([a.arg for a in args]), reversed(node.args.defaults)))
+        self.defaults = {n: eval(compile(ast.Expression(d), "<string>", "eval"), dict(names)) for n, d in defaults.items()}
+
+
+def module_of(function: objects.ScriptFunction) -> Any:
+    """A module whose `forward` is a compiled function."""
+    from .merging import join
+
+    unit = Unit()
+    renamed = join(unit, function.program)
+    path = renamed[function.record.path]
+    info = unit.functions[path]
+    module = Module()
+    holder = ClassInfo("PlaceholderModule", "__torch__.PlaceholderModule", "module", Module, module)
+    unit.classes[holder.path] = unit._of_module[id(module)] = holder
+    holder.attributes = {"training": Kind("bool"), "_is_full_backward_hook": Kind("Optional", (Kind("bool"),))}
+    holder.lists = {"parameters": [], "buffers": []}
+    given = ", ".join(spelt(n) for n, _, _ in info.parameters)
+    holder.methods["forward"] = FunctionInfo(
+        "forward", f"{holder.path}.forward", [("self", Kind(holder.path), None), *info.parameters], info.returns,
+        [f"  return {path}({given})"],
+    )  # fmt: skip
+    return instance(unit, program_of(unit), module, {})
 
 
 def script(obj: Any) -> Any:

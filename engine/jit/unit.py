@@ -68,6 +68,7 @@ class ClassInfo:
     attributes: dict[str, Kind] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     children: dict[str, ClassInfo] = field(default_factory=dict)
+    interfaces: dict[str, Kind] = field(default_factory=dict)  # of children that are declared by one
     failed: dict[str, str] = field(default_factory=dict)
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class Unit:
         self._shared: dict[Any, ClassInfo] = {}
         self._foreign: dict[int, dict[str, str]] = {}
         self._running: list[Any] = []
+        self.declared: dict[str, Any] = {}  # the functions of a source text
 
     def constant(self, tensor: Tensor) -> str:
         """A tensor as a constant of the archive."""
@@ -158,7 +160,7 @@ class Unit:
 
     def named(self, cls: type) -> Kind | None:
         """The type of a class of the user's, compiled now if need be."""
-        if isinstance(cls, type) and issubclass(cls, Module):
+        if isinstance(cls, type) and issubclass(cls, Module) and not vars(cls).get("_is_interface"):
             return None
         try:
             cls = library.CLASSES.get(cls, cls)
@@ -171,7 +173,7 @@ class Unit:
 
     def named_or_none(self, cls: type) -> Kind | None:
         """The type of a class that is known to the program already, or may be."""
-        return self.named(cls) if not issubclass(cls, Module) else None
+        return self.named(cls)
 
     def _new_class(self, cls: type) -> ClassInfo | None:
         if issubclass(cls, enum.Enum):
@@ -250,6 +252,8 @@ class Unit:
         if isinstance(obj, types.MethodType) and isinstance(obj.__self__, Module):
             return None
         obj = inspect.unwrap(obj) if callable(obj) and hasattr(obj, "__wrapped__") else obj
+        if self.declared.get(getattr(obj, "__name__", "")) is obj:
+            return self._of_function[obj]
         if not isinstance(obj, types.FunctionType):
             return None
         found = self._of_function.get(obj)
@@ -285,6 +289,8 @@ class Unit:
             positional = names[: function.__code__.co_argcount]
             values = dict(zip(reversed(positional), reversed(given)))
             values.update(function.__kwdefaults__ or {})
+        elif hasattr(function, "defaults"):
+            values = function.defaults
         for i, (name, kind, default) in enumerate(parameters):
             if i == 0 and owner is not None:
                 kind = Kind(owner.path)
@@ -475,6 +481,8 @@ class Unit:
         for name, child in module._modules.items():
             if child is None:
                 info.attributes[name] = NONE
+            elif name in hints and self.classes[hints[name].name].kind == "interface" if hints[name].name in self.classes else False:
+                info.interfaces[name] = hints[name]
         info.attributes["training"] = Kind("bool")
         info.attributes["_is_full_backward_hook"] = Kind("Optional", (Kind("bool"),))
         constants = self._constant_names(module)
@@ -561,7 +569,9 @@ class Unit:
         """The definition of a class."""
         if info.foreign is not None:
             return info.foreign
-        base = {"module": "(Module)", "tuple": "(NamedTuple)", "interface": "(Interface)", "enum": "(Enum)",
+        of_modules = isinstance(info.python, type) and issubclass(info.python, Module)
+        base = {"module": "(Module)", "tuple": "(NamedTuple)",
+                "interface": "(ModuleInterface)" if of_modules else "(Interface)", "enum": "(Enum)",
                 "object": ""}[info.kind]  # fmt: skip
         name = info.path.rpartition(".")[2]
         out = [f"class {name}{base}:"]
@@ -569,7 +579,7 @@ class Unit:
             for label in ("parameters", "buffers"):
                 out.append(f"  __{label}__ = [{''.join(repr(n) + ', ' for n in info.lists.get(label, ()))}]".replace("'", '"'))
             for child, of in info.children.items():
-                out.append(_declaration(child, Kind(of.path)))
+                out.append(_declaration(child, info.interfaces.get(child, Kind(of.path))))
         if info.kind == "enum":
             kind = info.attributes["value"]
             out += [f"  {n} : {kind} = {v!r}" for n, v in info.constants.items()]
