@@ -147,6 +147,9 @@ class Unit:
     def is_enum(self, kind: Kind) -> bool:
         return kind.name in self.classes and self.classes[kind.name].kind == "enum"
 
+    def is_interface(self, kind: Kind) -> bool:
+        return kind.name in self.classes and self.classes[kind.name].kind == "interface"
+
     def conforms(self, kind: Kind, of: Kind) -> bool:
         """Whether a value of one type may stand where another is declared; interfaces ask for their methods."""
         if of.name == "Optional" and of.inner[0].name in self.classes and kind.name in self.classes:
@@ -481,7 +484,7 @@ class Unit:
         for name, child in module._modules.items():
             if child is None:
                 info.attributes[name] = NONE
-            elif name in hints and self.classes[hints[name].name].kind == "interface" if hints[name].name in self.classes else False:
+            elif self.is_interface(hints.get(name, NONE)):
                 info.interfaces[name] = hints[name]
         info.attributes["training"] = Kind("bool")
         info.attributes["_is_full_backward_hook"] = Kind("Optional", (Kind("bool"),))
