@@ -132,7 +132,8 @@ class PackageExporter:
             here = f"<{self._name(package, resource)}>"
             for opcode, argument, _ in pickletools.genops(content):
                 if opcode.name == "GLOBAL":
-                    self._need(str(argument).partition(" ")[0], here)
+                    module = str(argument).partition(" ")[0]
+                    self._need("builtins" if module == "__builtin__" else module, here)
 
     def save_module(self, module_name: str, dependencies: bool = True) -> None:
         """Put the source of a module into the package."""
