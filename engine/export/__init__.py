@@ -3,7 +3,7 @@
 `export` records a call (`engine.fx.record`) and gives the graph with what its inputs, parameters and outputs are called.
 Sizes follow the inputs, so a program serves other sizes too where its Python did nothing else with them; constraints
 (`Dim`) are taken and not enforced.  Source: torch.export of release 2.13.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -162,11 +162,13 @@ class ExportedProgram:
 
     def run_decompositions(self, decomp_table: Any = None) -> ExportedProgram:
         """NotImplementedError: the graph holds the engine's operators, which are not taken apart."""
-        raise NotImplementedError("ExportedProgram.run_decompositions is not supported: the operators of the graph are the "
+        raise NotImplementedError("ExportedProgram.run_decompositions is not supported: the operators of the graph are the "  # noqa: E501
                                   "engine's own")  # fmt: skip
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("Unable to call ExportedProgram directly. You should use `exported_program.module()` instead.")
+        raise RuntimeError(
+            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+        )
 
     def __str__(self) -> str:
         return f"ExportedProgram:\n    {self.graph_module.code.strip()}\n\nGraph signature: {self.graph_signature}\n"
@@ -202,7 +204,9 @@ def export(
                     else InputKind.CONSTANT_TENSOR)  # fmt: skip
             signature.input_specs.append(InputSpec(kind, argument, name))
         elif node.op == "output":
-            signature.output_specs += [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name)) for n in _nodes(node.args)]
+            signature.output_specs += [
+                OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name)) for n in _nodes(node.args)
+            ]
     return ExportedProgram(made, signature, mod, (args, kwargs or {}))
 
 
@@ -217,13 +221,15 @@ def _nodes(value: Any) -> list[Any]:
 
 def save(ep: ExportedProgram, f: Any, **kwargs: Any) -> None:
     """NotImplementedError: torch's format of exported programs is not written."""
-    raise NotImplementedError("torch.export.save is not supported: save the module by torch.jit.save(torch.jit.trace(...)) or "
+    raise NotImplementedError("torch.export.save is not supported: save the module by torch.jit.save(torch.jit.trace(...)) or "  # noqa: E501
                               "torch.onnx.export")  # fmt: skip
 
 
 def load(f: Any, **kwargs: Any) -> ExportedProgram:
     """NotImplementedError: torch's format of exported programs is not read."""
-    raise NotImplementedError("torch.export.load is not supported: the file needs real torch; archives of torch.jit.save load")
+    raise NotImplementedError(
+        "torch.export.load is not supported: the file needs real torch; archives of torch.jit.save load"
+    )
 
 
 def register_dataclass(cls: type, *, serialized_type_name: str | None = None) -> Callable[..., Any] | None:

@@ -4,7 +4,7 @@
 (`tracing`), `save` writes any of them.  `fork` runs at once.
 An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
 `operators` is the list of what it may call, `objects` has the modules that users get.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     A module shares parameters and buffers with what it was made from.  Raises torch.jit.frontend.NotSupportedError for
     what the language lacks, RuntimeError for types that do not fit and operators that are not on the list, OSError where
     there is no source.  Source: torch.jit.script of release 2.13.
-    """
+    """  # noqa: E501
     if not _enabled():
         return obj
     from engine.jit import scripting
@@ -292,7 +292,7 @@ def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True
             "'nn.Module'."
         )
     if mod.training:
-        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your "
+        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your "  # noqa: E501
                            "module before freezing.")  # fmt: skip
     return objects.frozen(mod)
 

@@ -375,7 +375,12 @@ class FunctionWriter:
         return f"{bound}({', '.join([*map(self.expression, node.args), *self._named(node)])})"
 
     def _bound(self, node: ast.Call, namespace: str, name: str) -> str:
-        if namespace == "python" and name[:4] == "call" and name[4:].isdecimal() and int(name[4:]) < len(self.scope.python):
+        if (
+            namespace == "python"
+            and name[:4] == "call"
+            and name[4:].isdecimal()
+            and int(name[4:]) < len(self.scope.python)
+        ):
             return self.scope.bind(f"λpython_{name}", self.scope.python[int(name[4:])])
         if (namespace, name) == ("old", "div"):
             from .tensors import division_before_4
@@ -481,7 +486,7 @@ _STATEMENTS: dict[type, Callable[[FunctionWriter, Any, int], None]] = {
     ast.Assign: FunctionWriter._assign, ast.AnnAssign: FunctionWriter._annotated,
     ast.Expr: FunctionWriter._expression_statement, ast.Return: FunctionWriter._return, ast.If: FunctionWriter._if,
     ast.While: FunctionWriter._while, ast.For: FunctionWriter._for, ast.With: FunctionWriter._with,
-    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave, ast.FunctionDef: FunctionWriter._closure,
+    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave, ast.FunctionDef: FunctionWriter._closure,  # noqa: E501
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[FunctionWriter, Any], str]] = {
     ast.Constant: FunctionWriter._constant, ast.Name: FunctionWriter._name, ast.UnaryOp: FunctionWriter._unary,

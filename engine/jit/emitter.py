@@ -134,7 +134,7 @@ class Emitter(Expressions):
         if not ends:
             if info.returns is not None and info.returns != NONE and not subtype(NONE, info.returns):
                 raise self.error(
-                    f"Function was not annotated as having type None, but does not return along all paths", node
+                    "Function was not annotated as having type None, but does not return along all paths", node
                 )
             self.put("return None")
             self.returned = NONE if self.returned is None else unified(self.returned, NONE)
@@ -259,7 +259,9 @@ class Emitter(Expressions):
     def loop(self, node: Any, header: str, before: Any = None) -> None:
         """A loop around a body whose variables keep their types."""
         outer = self.env
-        assigned = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        assigned = {
+            n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         kept, self.lines, self.env = self.lines, [], dict(self.env)
         frame, self.frame = self.frame, {n: v.kind for n, v in outer.items() if isinstance(v, Value)}
         self.depth += 1
@@ -470,7 +472,7 @@ class Emitter(Expressions):
         else:
             value = self.binary(op, left, right, node)
         if isinstance(target, ast.Subscript) and container is not None:
-            if container.kind == TENSOR:
+            if container.kind == TENSOR:  # noqa: SIM102
                 if left.kind == TENSOR and op in _AUGMENTED and "torch.index(" not in left.text:
                     self.put(f"{self.fresh()} = {value.text}")
                     return False

@@ -98,7 +98,7 @@ class Expressions(Calls):
             if type(obj) is of:
                 return Value(repr(obj), Kind(of.__name__), obj)
         if type(obj) is float:
-            text = repr(obj) if obj == obj and abs(obj) != float("inf") else {"inf": "inf", "-inf": "torch.neg(inf)"}.get(
+            text = repr(obj) if obj == obj and abs(obj) != float("inf") else {"inf": "inf", "-inf": "torch.neg(inf)"}.get(  # noqa: E501
                 repr(obj), "nan")  # fmt: skip
             return Value(text, FLOAT, obj)
         if type(obj) is complex:
@@ -198,7 +198,11 @@ class Expressions(Calls):
         raise self.error(f"undefined value {name}", node)
 
     def _tuple(self, node: ast.Tuple, hint: Kind | None) -> Any:
-        hints = list(hint.inner) if hint is not None and hint.name == "Tuple" and len(hint.inner) == len(node.elts) else None
+        hints = (
+            list(hint.inner)
+            if hint is not None and hint.name == "Tuple" and len(hint.inner) == len(node.elts)
+            else None
+        )
         parts = self.in_order(list(node.elts), hints)  # type: ignore[arg-type]
         return self.tuple_of([self.value_of(p, node) for p in parts])
 
@@ -235,7 +239,10 @@ class Expressions(Calls):
             return Value("{}", Kind("Dict", tuple(kinds)))
         if None in node.keys:
             raise unsupported(self.source, node, "with unpacking")
-        found = [self.value_of(f, node) for f in self.in_order([n for kv in zip(node.keys, node.values) for n in kv if n is not None])]
+        found = [
+            self.value_of(f, node)
+            for f in self.in_order([n for kv in zip(node.keys, node.values) for n in kv if n is not None])
+        ]
         keys, values = found[::2], found[1::2]
         kind = values[0].kind
         for value in values:
@@ -282,7 +289,7 @@ class Expressions(Calls):
         if "input" in named and any(p.name == "self" for p in forms[0].parameters):
             named = {("self" if key == "input" else key): value for key, value in named.items()}
         try:
-            found, text, kind = match(forms, args, named)
+            found, text, kind = match(forms, args, named)  # noqa: RUF059
         except Mismatch as e:
             raise self.error(str(e), node) from None
         called = f"torch.{name}" if space == "aten" else f"ops.{space}.{name}"
@@ -302,11 +309,15 @@ class Expressions(Calls):
             parts = right.parts if right.parts is not None else (right,)
             return Value(f"torch.percentFormat({', '.join([left.text, *(p.text for p in parts)])})", STR)
         if left.kind.name == "Tuple" and op in (ast.Mult, ast.Add):
-            parts = left.parts or tuple(Value(f"({self.held(left).text})[{i}]", k) for i, k in enumerate(left.kind.inner))
+            parts = left.parts or tuple(
+                Value(f"({self.held(left).text})[{i}]", k) for i, k in enumerate(left.kind.inner)
+            )
             if op is ast.Mult and isinstance(right.const, int):
                 return self.tuple_of([self.held(p) for p in parts] * right.const)
             if op is ast.Add and right.kind.name == "Tuple":
-                more = right.parts or tuple(Value(f"({self.held(right).text})[{i}]", k) for i, k in enumerate(right.kind.inner))
+                more = right.parts or tuple(
+                    Value(f"({self.held(right).text})[{i}]", k) for i, k in enumerate(right.kind.inner)
+                )
                 return self.tuple_of([*parts, *more])
         if op is ast.FloorDiv and TENSOR in (left.kind, right.kind):
             name = "floor_divide"
@@ -380,7 +391,10 @@ class Expressions(Calls):
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.condition(node.operand)
             return Test(
-                f"torch.__not__({inner.text})", None if inner.static is None else not inner.static, inner.false, inner.true
+                f"torch.__not__({inner.text})",
+                None if inner.static is None else not inner.static,
+                inner.false,
+                inner.true,
             )
         if isinstance(node, ast.BoolOp):
             found = self.condition(node.values[0])
@@ -539,7 +553,9 @@ class Expressions(Calls):
         (a, before_a), (b, before_b) = made
         kind = unified(a.kind, b.kind)
         if kind is None:
-            raise self.error(f"Type mismatch: the branches of an if-expression have the types {a.kind} and {b.kind}", node)
+            raise self.error(
+                f"Type mismatch: the branches of an if-expression have the types {a.kind} and {b.kind}", node
+            )
         indent = "  " * (self.depth + 1)
         self.put(f"if {test.text}:")
         self.lines += [*before_a, f"{indent}{name} = {self.spelt_as(a, kind)}"]
@@ -549,66 +565,9 @@ class Expressions(Calls):
 
     @staticmethod
     def spelt_as(value: Value, kind: Kind) -> str:
-        return value.text if value.kind == kind and value.text not in ("[]", "{}") else f"annotate({kind}, {value.text})"
-
-    # -- comprehensions
-
-    def _comprehension(self, node: Any, hint: Kind | None) -> Value:
-        if len(node.generators) != 1:
-            raise unsupported(self.source, node, "with several for clauses")
-        part = node.generators[0]
-        source = self.iterable(part.iter)
-        outer = dict(self.env)
-        if isinstance(source, Many):
-            return self.unrolled(node, part, source, hint, outer)
-        name, kept, self.lines = self.fresh(), self.lines, []
-        index = self.fresh()
-        self.depth += 1
-        self.bind(part.target, source.item(index), node)
-        tests = 0
-        for condition in part.ifs:
-            test = self.condition(condition)
-            self.put(f"if {test.text}:")
-            self.depth += 1
-            self.refine(test.true)
-            tests += 1
-        if isinstance(node, ast.DictComp):
-            key, value = self.expr(node.key), self.expr(node.value)
-            kind = Kind("Dict", (key.kind, value.kind))
-            self.put(f"{self.fresh()} = torch._set_item({name}, {key.text}, {value.text})")
-        else:
-            inner = hint.inner[0] if hint is not None and hint.name == "List" else None
-            value = self.expr(node.elt, inner)
-            kind = Kind("List", (value.kind,))
-            self.put(f"{self.fresh()} = torch.append({name}, {value.text})")
-        for _ in range(tests):
-            self.depth -= 1
-            self.put("else:")
-            self.put("  pass")
-        self.depth -= 1
-        body, self.lines, self.env = self.lines, kept, outer
-        self.put(f"{name} = annotate({kind}, {'{}' if kind.name == 'Dict' else '[]'})")
-        self.put(f"for {index} in range({source.length}):")
-        self.lines += body
-        return Value(name, kind)
-
-    def unrolled(self, node: Any, part: Any, source: Many, hint: Any, outer: dict[str, Any]) -> Value:
-        """A comprehension over modules: each in turn."""
-        found = []
-        for item in source.items:
-            self.bind(part.target, item, node)
-            if any(self.condition(c).static is not True for c in part.ifs):
-                continue
-            if isinstance(node, ast.DictComp):
-                found.append((self.held(self.expr(node.key)), self.held(self.expr(node.value))))
-            else:
-                found.append(self.held(self.expr(node.elt)))  # type: ignore[arg-type]
-        self.env = outer
-        if isinstance(node, ast.DictComp):
-            kind = Kind("Dict", (found[0][0].kind, found[0][1].kind)) if found else Kind("Dict", (STR, TENSOR))
-            return Value("{" + ", ".join(f"{k.text}: {v.text}" for k, v in found) + "}", kind)
-        inner = hint.inner[0] if hint is not None and hint.name == "List" else None
-        return self.list_of(found, inner, node)  # type: ignore[arg-type]
+        return (
+            value.text if value.kind == kind and value.text not in ("[]", "{}") else f"annotate({kind}, {value.text})"
+        )
 
     # -- attributes
 

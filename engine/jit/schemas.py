@@ -177,7 +177,7 @@ def converted(value: Value, kind: Kind, conversions: bool, count: int | None = N
             return Value(text if made else f"annotate({wanted}, [])", wanted)
     if wanted.name == "List" and value.kind.name == "List" and value.text == "[]":
         return Value(f"annotate({wanted}, [])", wanted)
-    if wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional":
+    if wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional":  # noqa: SIM102
         if subtype(value.kind.inner[0], wanted.inner[0]) and value.parts is not None:
             return Value(value.text, wanted)
     if not conversions:
@@ -253,7 +253,7 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
             fit = converted(value, parameter.kind, conversions, parameter.count)
         if fit is None:
             raise Mismatch(
-                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but instead "
+                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but instead "  # noqa: E501
                 f"found type '{value.kind if value is not None else ''}'."
             )
         texts.append(f"{parameter.name}={fit.text}" if parameter.named else fit.text)
@@ -267,7 +267,9 @@ def _as_list(value: Value, kind: Kind) -> Value:
     return converted(value, Kind("List", (value.kind.inner[0],)), False) or value
 
 
-def match(signatures: Sequence[Signature], args: Sequence[Value], named: dict[str, Value]) -> tuple[Signature, str, Kind]:
+def match(
+    signatures: Sequence[Signature], args: Sequence[Value], named: dict[str, Value]
+) -> tuple[Signature, str, Kind]:
     """The first form that a call fits: without conversions, else with them; Mismatch tells all forms."""
     told: dict[str, str] = {}
     for conversions, signature in itertools.product((False, True), signatures):
@@ -276,7 +278,7 @@ def match(signatures: Sequence[Signature], args: Sequence[Value], named: dict[st
         except Mismatch as e:
             told[signature.text] = str(e)
     if len(told) == 1:
-        (text, why), = told.items()
+        ((text, why),) = told.items()
         raise Mismatch(f"\n{text}:\n{why}\n")
     lines = "".join(f"\n  {text}:\n  {why}\n  " for text, why in told.items())
     raise Mismatch(f"\nArguments for call are not valid.\nThe following variants are available:\n{lines}")

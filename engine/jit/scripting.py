@@ -13,10 +13,10 @@ from engine.serialization import UnpicklingError
 from engine.tensor import Tensor
 
 from . import objects
+from .emitter import spelt
 from .frontend import CompileError, Source
 from .kinds import ANY, Kind
 from .program import Program
-from .emitter import spelt
 from .unit import ClassInfo, FunctionInfo, Unit
 
 __all__ = ["VERSION", "instance", "program_of", "script_class", "script_function", "script_module"]
@@ -180,7 +180,9 @@ class Declared:
         if node.returns is not None:
             self.__annotations__["return"] = ast.unparse(node.returns)
         defaults = dict(zip(reversed([a.arg for a in args]), reversed(node.args.defaults)))
-        self.defaults = {n: eval(compile(ast.Expression(d), "<string>", "eval"), dict(names)) for n, d in defaults.items()}
+        self.defaults = {
+            n: eval(compile(ast.Expression(d), "<string>", "eval"), dict(names)) for n, d in defaults.items()
+        }
 
 
 def module_of(function: objects.ScriptFunction) -> Any:

@@ -147,11 +147,11 @@ class Subscripts:
             return self.attribute_of(value, names[index.const], node)
         if index.const is MISSING and len({c.path for c in info.children.values()}) >= 1:
             raise self.error(
-                "Unable to extract string literal index. ModuleDict indexing is only supported with string literals. For "
-                "example, 'i = \"a\"; self.layers[i](x)' will fail because i is not a literal. Enumeration of ModuleDict "
+                "Unable to extract string literal index. ModuleDict indexing is only supported with string literals. For "  # noqa: E501
+                "example, 'i = \"a\"; self.layers[i](x)' will fail because i is not a literal. Enumeration of ModuleDict "  # noqa: E501
                 "is supported, e.g. 'for k, v in self.items(): ...'" if index.kind == STR else
                 "Expected integer literal for index. ModuleList/Sequential indexing is only supported with integer "
-                "literals. For example, 'i = 4; self.layers[i](x)' will fail because i is not a literal. Enumeration is "
+                "literals. For example, 'i = 4; self.layers[i](x)' will fail because i is not a literal. Enumeration is "  # noqa: E501
                 "supported, e.g. 'for index, v in enumerate(self): out = v(inp)'", node,
             )  # fmt: skip
         raise self.error(f"the module has no part {index.const!r}", node)
@@ -253,10 +253,14 @@ class Subscripts:
             elif value.kind == TENSOR:
                 self.put(f"{self.fresh()} = torch.copy_({whole.text}, {value.text})")
             else:
-                self.put(f"{self.fresh()} = torch.fill_({whole.text}, {self.required(value, Kind('number'), node).text})")
+                self.put(
+                    f"{self.fresh()} = torch.fill_({whole.text}, {self.required(value, Kind('number'), node).text})"
+                )
             return
         if self.unit.is_class(container.kind):
-            self.put(f"{self.fresh()} = {self.call_method(container, '__setitem__', [self.expr(key), value], {}, node).text}")
+            self.put(
+                f"{self.fresh()} = {self.call_method(container, '__setitem__', [self.expr(key), value], {}, node).text}"
+            )
             return
         if container.kind.name not in ("List", "Dict"):
             raise self.error(f"'{container.kind}' object does not support item assignment", node)
@@ -306,7 +310,7 @@ class Subscripts:
             return found
         if isinstance(found, Bound):
             raise self.error("a method is not iterable", node)
-        if isinstance(found, Py):
+        if isinstance(found, Py):  # noqa: SIM102
             if isinstance(found.obj, list | tuple | range) and self.constant(list(found.obj)) is None:
                 return Many([self.value_of(Py(o), node) for o in found.obj])
         value = self.value_of(found, node)
@@ -330,12 +334,12 @@ class Subscripts:
         if kind == TENSOR:
             return Iterated(f"torch.len({value.text})", lambda i: Value(f"torch.select({value.text}, 0, {i})", TENSOR))
         if kind == STR:
-            return Iterated(f"torch.len({value.text})", lambda i: Value(f"ops.prim.StringIndex({value.text}, {i})", STR))
+            return Iterated(
+                f"torch.len({value.text})", lambda i: Value(f"ops.prim.StringIndex({value.text}, {i})", STR)
+            )
         if self.unit.is_class(kind) and self.unit.has_method(kind, "__len__"):
             count = self.call_method(value, "__len__", [], {}, node)
-            return Iterated(
-                count.text, lambda i: self.call_method(value, "__getitem__", [Value(i, INT)], {}, node)
-            )
+            return Iterated(count.text, lambda i: self.call_method(value, "__getitem__", [Value(i, INT)], {}, node))
         raise self.error(f"'{kind}' object is not iterable", node)
 
     def _range(self, node: ast.Call) -> Iterated:
@@ -389,4 +393,3 @@ class Subscripts:
             return Many(inner.items[::-1])
         count = self.held(Value(inner.length, INT)).text
         return Iterated(count, lambda i: inner.item(f"torch.sub(torch.sub({count}, 1), {i})"))
-

@@ -34,7 +34,7 @@ _LEAVES = frozenset(
     interpolate pad scaled_dot_product_attention matmul linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d
     conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu max_pool1d max_pool2d
     max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    cross_entropy mse_loss normalize where std var norm topk grid_sample""".split()
+    cross_entropy mse_loss normalize where std var norm topk grid_sample""".split()  # noqa: E501
 )
 # what the op table calls otherwise than aten
 _ATEN = {
@@ -65,7 +65,7 @@ def kind_of(value: Any) -> Kind:
     if value is None:
         return NONE
     raise RuntimeError(
-        f"Type '{type(value).__name__}' cannot be traced. Only Tensors and (possibly nested) Lists, Dicts, and Tuples of "
+        f"Type '{type(value).__name__}' cannot be traced. Only Tensors and (possibly nested) Lists, Dicts, and Tuples of "  # noqa: E501
         "Tensors can be traced"
     )
 
@@ -369,9 +369,9 @@ def _output(printer: _Printer, output: Any, strict: bool) -> Value:
     if isinstance(output, dict):
         if strict:
             raise RuntimeError(
-                "Encountering a dict at the output of the tracer might cause the trace to be incorrect, this is only valid "
+                "Encountering a dict at the output of the tracer might cause the trace to be incorrect, this is only valid "  # noqa: E501
                 "if the container structure does not change based on the module's inputs. Consider using a constant "
-                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "
+                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "  # noqa: E501
                 "absolutely need this and know the side effects, pass strict=False to trace() to allow this behavior."
             )
         parts = {k: _output(printer, v, strict) for k, v in output.items()}
@@ -380,9 +380,9 @@ def _output(printer: _Printer, output: Any, strict: bool) -> Value:
     if isinstance(output, list):
         if strict:
             raise RuntimeError(
-                "Encountering a list at the output of the tracer might cause the trace to be incorrect, this is only valid "
+                "Encountering a list at the output of the tracer might cause the trace to be incorrect, this is only valid "  # noqa: E501
                 "if the container structure does not change based on the module's inputs. Consider using a constant "
-                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "
+                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "  # noqa: E501
                 "absolutely need this and know the side effects, pass strict=False to trace() to allow this behavior."
             )
         parts_of = [_output(printer, v, strict) for v in output]
@@ -463,7 +463,7 @@ def check(traced: Any, function: Any, inputs: tuple, tolerance: float, strict: b
         if a.shape != c.shape or not _close(a, c, tolerance):
             steady = a.shape == b.shape and _close(a, b, tolerance)
             warnings.warn(
-                f"Output nr {i + 1}. of the traced function does not match the corresponding output of the Python function. "
+                f"Output nr {i + 1}. of the traced function does not match the corresponding output of the Python function. "  # noqa: E501
                 f"Detailed error:\nTensor-likes are not close!{'' if steady else ' (the trace is not deterministic)'}",
                 jit.TracerWarning, stacklevel=4,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from engine import jit
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
-from . import library, objects
+from . import library, library_modules, objects
 from .emitter import Emitter, _comment, signature, spelt
 from .frontend import CompileError, NotSupportedError, Source, annotation, broadcast_count, kind_of_value, source_of
 from .kinds import ANY, NONE, TENSOR, Kind
@@ -166,7 +166,7 @@ class Unit:
         if isinstance(cls, type) and issubclass(cls, Module) and not vars(cls).get("_is_interface"):
             return None
         try:
-            cls = library.CLASSES.get(cls, cls)
+            cls = library_modules.CLASSES.get(cls, cls)
             info = self._of_python.get(cls)
         except TypeError:
             return None
@@ -206,7 +206,7 @@ class Unit:
             return info
         if cls.__module__.split(".")[0] in ("builtins", "typing", "numpy") or issubclass(cls, Tensor):
             return None
-        if getattr(cls, "_is_script_class", False) or cls in library.CLASSES.values():
+        if getattr(cls, "_is_script_class", False) or cls in library_modules.CLASSES.values():
             return self._object_class(cls)
         return self._object_class(cls) if self._may_be_class(cls) else None
 
@@ -241,7 +241,9 @@ class Unit:
         return info
 
     def _add(self, cls: type, kind: str) -> ClassInfo:
-        path = self.unused(qualified(cls) if cls not in library.CLASSES.values() else library.PATHS[cls.__name__])
+        path = self.unused(
+            qualified(cls) if cls not in library_modules.CLASSES.values() else library_modules.PATHS[cls.__name__]
+        )
         info = ClassInfo(cls.__name__, path, kind, cls)
         self.classes[path] = self._of_python[cls] = info
         return info
@@ -301,14 +303,22 @@ class Unit:
             if name in values:
                 value = emitter.constant(values[name])
                 if value is None:
-                    raise CompileError(f"the default of the parameter '{name}' of {info.name} is no constant", source, default)
+                    raise CompileError(
+                        f"the default of the parameter '{name}' of {info.name} is no constant", source, default
+                    )
                 if values[name] == [] and kind.name == "List":
                     value = Value("[]", kind)
-                if isinstance(value.const, int) and kind.name in ("float", "Optional") and Kind("float") in (kind, *kind.inner):
+                if (
+                    isinstance(value.const, int)
+                    and kind.name in ("float", "Optional")
+                    and Kind("float") in (kind, *kind.inner)
+                ):
                     value = Value(repr(float(value.const)), Kind("float"), float(value.const))
                 fit = emitter.fitted(value, kind)
                 if fit is None:
-                    raise CompileError(f"Expected a default value of type {kind} on parameter \"{name}\"", source, default)
+                    raise CompileError(
+                        f'Expected a default value of type {kind} on parameter "{name}"', source, default
+                    )
                 value = Value(fit.text.removeprefix(f"annotate({kind}, ").removesuffix(")")
                               if fit.text.startswith("annotate(") else fit.text, fit.kind, fit.const)  # fmt: skip
             info.parameters.append((name, kind, value))
@@ -325,7 +335,7 @@ class Unit:
         try:
             if modifier(info.source.function) == "unused":
                 name = info.source.name
-                message = (f"{name} is ignored: it was marked with @torch.jit.unused, and its Python code is not there")
+                message = f"{name} is ignored: it was marked with @torch.jit.unused, and its Python code is not there"
                 result = "None" if (info.returns or NONE) == NONE else f"uninitialized({info.returns})"
                 info.lines = [f"  ops.prim.RaiseException({message!r})", f"  return {result}"]
                 return
@@ -360,7 +370,7 @@ class Unit:
         if self.forms(Kind(info.path), name):
             return info.methods[name]
         cls = info.python
-        given = library.method(cls, name)
+        given = library_modules.method(cls, name)
         if given is None:
             given = inspect.getattr_static(cls, name, None)
             own = info.module.__dict__.get(name)
@@ -403,7 +413,9 @@ class Unit:
             if own not in info.methods:
                 method = info.methods[own] = FunctionInfo(own, f"{info.path}.{own}")
                 source = source_of(function, own)
-                told = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+                told = types.FunctionType(
+                    function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+                )
                 told.__annotations__ = one.__annotations__
                 source.function = told
                 source.node.type_comment = source_of(one).node.type_comment
@@ -428,7 +440,7 @@ class Unit:
         mro = list(owner.python.__mro__)
         home = next((i for i, c in enumerate(mro) if function in vars(c).values()), 0)
         for i, cls in enumerate(mro[home + 1 :], home + 1):
-            given = library.method(cls, name, exact=True) or vars(cls).get(name)
+            given = library_modules.method(cls, name, exact=True) or vars(cls).get(name)
             if isinstance(given, types.FunctionType):
                 own = f"__{name.strip('_')}_of_base_{i}"
                 if own not in owner.methods:
@@ -473,7 +485,7 @@ class Unit:
     def _key(info: ClassInfo) -> Any:
         own = tuple(n for n, v in vars(info.module).items() if callable(v) and n not in _MODULE_OWN)
         return (info.python, tuple(info.attributes.items()), repr(info.constants), tuple(
-            (n, c.path) for n, c in info.children.items()), tuple(info.failed), id(info.module) if own else 0)  # fmt: skip
+            (n, c.path) for n, c in info.children.items()), tuple(info.failed), id(info.module) if own else 0)  # fmt: skip  # noqa: E501
 
     def _attributes(self, info: ClassInfo, module: Module) -> None:
         hints = self._hints(module)
@@ -493,7 +505,7 @@ class Unit:
             if name in _MODULE_OWN or name in info.attributes or name in constants or name.startswith("__"):
                 continue
             kind = hints.get(name)
-            if kind is None and name in library.HIDDEN.get(type(module).__name__, ()):
+            if kind is None and name in library_modules.HIDDEN.get(type(module).__name__, ()):
                 continue
             if kind is None:
                 kind = kind_of_value(value, self.named)
@@ -538,7 +550,7 @@ class Unit:
             value = getattr(module, name, MISSING)
             if value is not MISSING:
                 info.constants[name] = value
-        for name in library.HIDDEN.get(type(module).__name__, ()):
+        for name in library_modules.HIDDEN.get(type(module).__name__, ()):
             info.constants.setdefault(name, getattr(module, name, None))
 
     def _module_methods(self, info: ClassInfo) -> None:
@@ -580,7 +592,9 @@ class Unit:
         out = [f"class {name}{base}:"]
         if info.kind == "module":
             for label in ("parameters", "buffers"):
-                out.append(f"  __{label}__ = [{''.join(repr(n) + ', ' for n in info.lists.get(label, ()))}]".replace("'", '"'))
+                out.append(
+                    f"  __{label}__ = [{''.join(repr(n) + ', ' for n in info.lists.get(label, ()))}]".replace("'", '"')
+                )
             for child, of in info.children.items():
                 out.append(_declaration(child, info.interfaces.get(child, Kind(of.path))))
         if info.kind == "enum":

@@ -66,7 +66,7 @@ class PackageExporter:
     `intern` (its source goes along), `extern` (it is imported where the package is loaded), `mock` and `deny` were called;
     torch and the standard library are extern.  PackagingError at the end for a module without an action.
     Source: torch.package.PackageExporter of release 2.13.
-    """
+    """  # noqa: E501
 
     def __init__(self, f: Any, importer: Any = sys_importer, debug: bool = False) -> None:
         self._file, self.importer = f, importer
@@ -122,7 +122,9 @@ class PackageExporter:
         """Put a file into the package."""
         self._files[self._name(package, resource)] = bytes(binary)
 
-    def save_pickle(self, package: str, resource: str, obj: Any, dependencies: bool = True, pickle_protocol: int = 3) -> None:
+    def save_pickle(
+        self, package: str, resource: str, obj: Any, dependencies: bool = True, pickle_protocol: int = 3
+    ) -> None:
         """Put an object into the package, and, with dependencies, the modules of its classes."""
         pickler = Pickler(
             lambda value: substitute(self._layout, value), lambda module, name: rename(demangled(module), name)
@@ -145,7 +147,9 @@ class PackageExporter:
 
         path = Path(file_or_directory)
         if not path.is_dir():
-            self.save_source_string(module_name, path.read_text(encoding="utf-8"), path.name == "__init__.py", dependencies)
+            self.save_source_string(
+                module_name, path.read_text(encoding="utf-8"), path.name == "__init__.py", dependencies
+            )
             return
         for file in sorted(path.rglob("*.py")):
             parts = [module_name, *file.relative_to(path).with_suffix("").parts]
@@ -153,7 +157,9 @@ class PackageExporter:
             name = ".".join(parts[:-1] if package else parts)
             self.save_source_string(name, file.read_text(encoding="utf-8"), package, dependencies)
 
-    def save_source_string(self, module_name: str, src: str, is_package: bool = False, dependencies: bool = True) -> None:
+    def save_source_string(
+        self, module_name: str, src: str, is_package: bool = False, dependencies: bool = True
+    ) -> None:
         """Put a text into the package as the source of a module."""
         self._actions[module_name] = "intern"
         path = module_name.replace(".", "/")
@@ -287,7 +293,9 @@ class PackageExporter:
 
     def register_extern_hook(self, hook: Callable[..., None]) -> Any:
         """NotImplementedError: hooks are not called."""
-        raise NotImplementedError("PackageExporter.register_extern_hook is not supported: read externed_modules() at the end")
+        raise NotImplementedError(
+            "PackageExporter.register_extern_hook is not supported: read externed_modules() at the end"
+        )
 
     register_mock_hook = register_intern_hook = register_extern_hook
 
@@ -304,7 +312,9 @@ class PackageExporter:
             raise PackagingError(lines)
         for group, _, allow_empty, matched in self._patterns:
             if not allow_empty and not matched:
-                raise EmptyMatchError(f"Exporter did not match any modules to {group}, which was marked as allow_empty=False")
+                raise EmptyMatchError(
+                    f"Exporter did not match any modules to {group}, which was marked as allow_empty=False"
+                )
         from pathlib import Path
 
         root = Path(self._file).stem if isinstance(self._file, str | Path) else "archive"

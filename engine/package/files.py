@@ -15,7 +15,9 @@ class GlobGroup:
     ValueError for `**` beside other text in one part.  Source: torch.package.glob_group of release 2.13.
     """
 
-    def __init__(self, include: str | Iterable[str], *, exclude: str | Iterable[str] = (), separator: str = ".") -> None:
+    def __init__(
+        self, include: str | Iterable[str], *, exclude: str | Iterable[str] = (), separator: str = "."
+    ) -> None:
         self.separator = separator
         self.include = [include] if isinstance(include, str) else list(include)
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude)
@@ -30,9 +32,7 @@ class GlobGroup:
                 return f"({sep}[^{sep}]+)*"
             if "**" in text:
                 raise ValueError("** can only appear as an entire path segment")
-            return sep + f"[^{sep}]*".join(
-                map(re.escape, text.split("*"))
-            )
+            return sep + f"[^{sep}]*".join(map(re.escape, text.split("*")))
 
         return re.compile("".join(map(part, pattern.split(self.separator))) + r"\Z")
 

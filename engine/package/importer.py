@@ -200,7 +200,7 @@ class PackageImporter(Importer):
             if self._extern(name) or any(e.startswith(f"{name}.") for e in self.extern_modules):
                 return importlib.import_module(name)
             raise ModuleNotFoundError(
-                f"No module named '{name}' in self-contained archive '{self.filename}' and the module is also not in the "
+                f"No module named '{name}' in self-contained archive '{self.filename}' and the module is also not in the "  # noqa: E501
                 f"list of allowed external modules: {sorted(self.extern_modules)}",
                 name=name,
             )

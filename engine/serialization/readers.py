@@ -111,8 +111,10 @@ def storage_reader(
         order = bytes(archive.read(f"{root}byteorder")[:16])
         if order not in (b"little", b"big"):
             raise UnpicklingError(f"the file has the byte order {shown(order)}")
-    storages = _Storages(lambda key, nbytes: archive.view(
-        f"{root}{folder}/{key if key.endswith(suffix) else key + suffix}", nbytes), order != _native())
+    storages = _Storages(
+        lambda key, nbytes: archive.view(f"{root}{folder}/{key if key.endswith(suffix) else key + suffix}", nbytes),
+        order != _native(),
+    )
 
     def persistent_load(pid: Any) -> RawStorage:
         kind, key, location, numel, _ = _storage_id(pid)

@@ -33,6 +33,10 @@ def test_what_is_refused() -> None:
     program = export.export(nn.ReLU(), (engine.ones(2),))
     with pytest.raises(RuntimeError, match=r"exported_program.module\(\)"):
         program(engine.ones(2))
-    for refused in (program.run_decompositions, lambda: export.save(program, io.BytesIO()), lambda: export.load("x.pt2")):
+    for refused in (
+        program.run_decompositions,
+        lambda: export.save(program, io.BytesIO()),
+        lambda: export.load("x.pt2"),
+    ):
         with pytest.raises(NotImplementedError, match="not supported"):
             refused()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import io
-from typing import Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -37,8 +37,8 @@ def loops(x, n: int = 3):
     return x, total
 
 
-def containers(xs: List[int], d: Dict[str, int]) -> Tuple[List[int], Dict[str, int], str]:
-    out: Dict[str, int] = {}
+def containers(xs: list[int], d: dict[str, int]) -> tuple[list[int], dict[str, int], str]:
+    out: dict[str, int] = {}
     for i, (k, v) in enumerate(d.items()):
         out[k] = v + i
     ys = [x * 2 for x in xs if x > 1]
@@ -46,7 +46,7 @@ def containers(xs: List[int], d: Dict[str, int]) -> Tuple[List[int], Dict[str, i
     return ys, out, "-".join(["a", "b"]) + f"{len(ys)}"
 
 
-def optionals(x: Optional[torch.Tensor], scale: Optional[float] = None):
+def optionals(x: torch.Tensor | None, scale: float | None = None):
     if x is None:
         raise ValueError("no tensor")
     if scale is not None and scale > 1.0:
@@ -111,7 +111,7 @@ class Pair(NamedTuple):
 class Counter:
     def __init__(self, n: int):
         self.n = n
-        self.seen: List[int] = []
+        self.seen: list[int] = []
 
     def add(self, x: int) -> int:
         self.seen.append(x)
@@ -274,7 +274,7 @@ def test_a_source_text() -> None:
     )
     assert_same(unit.both(torch.ones(2)), torch.full((2,), 1.5))
     with pytest.raises(AttributeError):
-        unit.third
+        unit.third  # noqa: B018
 
 
 def tries(x):
@@ -299,17 +299,17 @@ def starred(x, *rest):
 def half_defined(x):
     if bool(x.sum() > 0):
         y = 1
-    return y  # noqa: F821
+    return y
 
 
 def retyped(x, n: int):
     y = n
     for _ in range(3):
-        y = x
+        y = [x]
     return y
 
 
-def wrong_result(x) -> List[int]:
+def wrong_result(x) -> list[int]:
     return x
 
 
@@ -325,7 +325,8 @@ def no_such(x):
         (makes_set, UnsupportedNodeError, "set literals aren't supported"),
         (starred, NotSupportedError, "variable number of arguments"),
         (half_defined, RuntimeError, "y is not defined in the false branch"),
-        (retyped, RuntimeError, "Variable 'y' previously had type int but is now being assigned to a value of type Tensor"),
+        (retyped, RuntimeError, r"Variable 'y' previously had type int but is now being assigned to a value of type "
+            r"List\[Tensor\]"),
         (wrong_result, RuntimeError, r"annotated as having type List\[int\] but is actually of type Tensor"),
         (no_such, RuntimeError, "'Tensor' object has no attribute or method 'no_such_method'"),
     ],
@@ -352,11 +353,11 @@ def test_python_that_is_called_is_not_saved() -> None:
 
 
 def test_errors_of_a_program_name_its_lines() -> None:
-    with pytest.raises(torch.jit.Error, match="builtins.ValueError: no tensor"):
+    with pytest.raises(torch.jit.Error, match="builtins.ValueError: no tensor"):  # noqa: RUF043
         torch.jit.script(optionals)(None)
 
 
 def test_isinstance_looks_into_generic_types() -> None:
-    assert torch.jit.isinstance([1, 2], List[int])
-    assert not torch.jit.isinstance([1.5], List[int])
-    assert torch.jit.isinstance({"a": torch.ones(1)}, Dict[str, torch.Tensor])
+    assert torch.jit.isinstance([1, 2], list[int])
+    assert not torch.jit.isinstance([1.5], list[int])
+    assert torch.jit.isinstance({"a": torch.ones(1)}, dict[str, torch.Tensor])

@@ -37,8 +37,8 @@ class Convolutions(nn.Module):
         b, c, h, w = y.shape
         z = y.view(b, c * h, w)[:, 1:, None]
         return (
-            F.gelu(y), y.softmax(1), y.transpose(1, 2), y.norm(dim=1), y.topk(2)[0], y.permute(0, 2, 3, 1), (y > 0).float(),
-            torch.einsum("bchw,bcxy->bhx", y, y), y.chunk(2, 1)[1], y.std(), F.mse_loss(y, y * 0), z, torch.cat([z, z], 1),
+            F.gelu(y), y.softmax(1), y.transpose(1, 2), y.norm(dim=1), y.topk(2)[0], y.permute(0, 2, 3, 1), (y > 0).float(),  # noqa: E501
+            torch.einsum("bchw,bcxy->bhx", y, y), y.chunk(2, 1)[1], y.std(), F.mse_loss(y, y * 0), z, torch.cat([z, z], 1),  # noqa: E501
             y + torch.arange(w), y.new_zeros(b, 2),
         )  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_extern_modules_are_those_of_the_process(net) -> None:
 @pytest.mark.parametrize(
     ("pattern", "names", "others"),
     [
-        ("a.*", ["a.b"], ["a", "a.b.c", "ab"]), ("a.**", ["a", "a.b", "a.b.c"], ["b"]), ("**.c", ["c", "a.b.c"], ["c.d"]),
+        ("a.*", ["a.b"], ["a", "a.b.c", "ab"]), ("a.**", ["a", "a.b", "a.b.c"], ["b"]), ("**.c", ["c", "a.b.c"], ["c.d"]),  # noqa: E501
         ("a_*.b", ["a_x.b"], ["a.b"]),
     ],
 )  # fmt: skip
