@@ -62,8 +62,8 @@ from engine.version import __version__  # noqa: E402, F401
 _SUBPACKAGES = frozenset(
     [
         "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
-        "compiler", "cuda", "distributed", "distributions", "fft", "func", "fx", "jit", "library", "linalg",
-        "multiprocessing", "nn", "onnx", "optim", "profiler", "random", "return_types", "serialization", "signal",
+        "compiler", "cuda", "distributed", "distributions", "export", "fft", "func", "fx", "jit", "library", "linalg",
+        "multiprocessing", "nn", "onnx", "optim", "package", "profiler", "random", "return_types", "serialization", "signal",  # noqa: E501
         "sparse", "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]

@@ -16,6 +16,7 @@ from engine import compiler as compiler
 from engine import cuda as cuda
 from engine import distributed as distributed
 from engine import distributions as distributions
+from engine import export as export
 from engine import fft as fft
 from engine import func as func
 from engine import fx as fx
@@ -26,6 +27,7 @@ from engine import multiprocessing as multiprocessing
 from engine import nn as nn
 from engine import onnx as onnx
 from engine import optim as optim
+from engine import package as package
 from engine import profiler as profiler
 from engine import random as random
 from engine import return_types as return_types

@@ -45,7 +45,7 @@ LAYERS = (
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx", "jit", "onnx"),
+    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package"),
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define

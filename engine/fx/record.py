@@ -266,16 +266,18 @@ def record(
     leaves: Iterable[str] = (),
     names: Iterable[str] = (),
     strict: bool = False,
+    lenient: bool = False,
 ) -> GraphModule:
     """Run `function(*args, **kwargs)` once without gradients and give what it did: Note [Recorded programs].
 
     The tensors among the arguments, also in lists and dicts, are the placeholders in order, called `names` where given;
-    other arguments are fixed.  strict: reading the values of a tensor in Python is an error, else a TracerWarning.
+    other arguments are fixed.  lenient: random numbers may be drawn and parameters written to, which the graph does too.  strict: reading the values of a tensor in Python is an error, else a TracerWarning.
     RecordError where the program cannot be told by its ops: random numbers, writes to parameters.
-    """
+    """  # noqa: E501
     kwargs = kwargs or {}
     inputs = list({id(t): t for t in tensors_in((args, kwargs))}.values())
     trace = _Recorder(inputs, _resolved({*_ALWAYS, *leaves}), strict)
+    trace.lenient = lenient
     with no_grad(), _whole(trace), _sizes(trace):
         run_recorded(lambda: function(*args, **kwargs), inputs, trace)
     if trace.failure is not None:

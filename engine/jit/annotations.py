@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
+from typing import Annotated, Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
 
 from engine.jit import Future
 
@@ -15,12 +15,15 @@ __all__ = [
 class _BroadcastingList:
     """`BroadcastingList2[int]`: two ints, or one for both; as an annotation, a list."""
 
+    def __init__(self, count: int) -> None:
+        self.count = count
+
     def __getitem__(self, item: Any) -> Any:
-        return List[item]  # noqa: UP006
+        return Annotated[List[item], self.count]  # noqa: UP006
 
 
-BroadcastingList1, BroadcastingList2, BroadcastingList3 = (_BroadcastingList() for _ in range(3))
-BroadcastingList4, BroadcastingList5, BroadcastingList6 = (_BroadcastingList() for _ in range(3))
+BroadcastingList1, BroadcastingList2, BroadcastingList3 = (_BroadcastingList(n) for n in (1, 2, 3))
+BroadcastingList4, BroadcastingList5, BroadcastingList6 = (_BroadcastingList(n) for n in (4, 5, 6))
 
 
 def is_function_or_method(the_callable: Any) -> bool:

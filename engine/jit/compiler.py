@@ -35,8 +35,10 @@ class Scope:
     bound: the globals of the new program.
     """
 
-    def __init__(self, resolve: Callable[[str], tuple | None], constants: int, version: int) -> None:
-        self.resolve, self.constants, self.version = resolve, constants, version
+    def __init__(
+        self, resolve: Callable[[str], tuple | None], constants: int, version: int, python: Sequence[Any] = ()
+    ) -> None:
+        self.resolve, self.constants, self.version, self.python = resolve, constants, version, python
         self.bound: dict[str, Any] = {}
 
     def bind(self, name: str, value: Any) -> str:
@@ -65,6 +67,7 @@ class FunctionWriter:
         self.scope, self.where, self.outer = scope, where, outer
         self.names: set[str] = set(outer)
         self.aliases: dict[str, str] = {}
+        self.loops = 0
         self.out: list[str] = []
         self.origin: list[int] = []
 
@@ -178,7 +181,9 @@ class FunctionWriter:
         if node.orelse:
             raise self.fail(node, "a loop has an else")
         self.put(node, depth, f"while {self.expression(node.test)}:")
+        self.loops += 1
         self.block(node.body, depth + 1)
+        self.loops -= 1
 
     def _for(self, node: ast.For, depth: int) -> None:
         call = node.iter
@@ -186,7 +191,9 @@ class FunctionWriter:
         if node.orelse or not ranged or len(call.args) != 1 or call.keywords or not isinstance(node.target, ast.Name):
             raise self.fail(node, "a for loop has another form than `for i in range(n)`")
         self.put(node, depth, f"for {self.target(node.target)} in λrange({self.expression(call.args[0])}):")
+        self.loops += 1
         self.block(node.body, depth + 1)
+        self.loops -= 1
 
     def _with(self, node: ast.With, depth: int) -> None:
         if len(node.items) != 1:
@@ -198,6 +205,11 @@ class FunctionWriter:
 
     def _pass(self, node: ast.Pass, depth: int) -> None:
         self.put(node, depth, "pass")
+
+    def _leave(self, node: ast.Break | ast.Continue, depth: int) -> None:
+        if not self.loops:
+            raise self.fail(node, "a break or continue stands outside of a loop")
+        self.put(node, depth, "break" if isinstance(node, ast.Break) else "continue")
 
     def _closure(self, node: ast.FunctionDef, depth: int) -> None:
         """The body of a fork: a function without parameters that reads the variables around it."""
@@ -363,6 +375,13 @@ class FunctionWriter:
         return f"{bound}({', '.join([*map(self.expression, node.args), *self._named(node)])})"
 
     def _bound(self, node: ast.Call, namespace: str, name: str) -> str:
+        if (
+            namespace == "python"
+            and name[:4] == "call"
+            and name[4:].isdecimal()
+            and int(name[4:]) < len(self.scope.python)
+        ):
+            return self.scope.bind(f"λpython_{name}", self.scope.python[int(name[4:])])
         if (namespace, name) == ("old", "div"):
             from .tensors import division_before_4
 
@@ -467,7 +486,7 @@ _STATEMENTS: dict[type, Callable[[FunctionWriter, Any, int], None]] = {
     ast.Assign: FunctionWriter._assign, ast.AnnAssign: FunctionWriter._annotated,
     ast.Expr: FunctionWriter._expression_statement, ast.Return: FunctionWriter._return, ast.If: FunctionWriter._if,
     ast.While: FunctionWriter._while, ast.For: FunctionWriter._for, ast.With: FunctionWriter._with,
-    ast.Pass: FunctionWriter._pass, ast.FunctionDef: FunctionWriter._closure,
+    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave, ast.FunctionDef: FunctionWriter._closure,  # noqa: E501
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[FunctionWriter, Any], str]] = {
     ast.Constant: FunctionWriter._constant, ast.Name: FunctionWriter._name, ast.UnaryOp: FunctionWriter._unary,

@@ -29,6 +29,7 @@ _KINDS = (
     ast.Module, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg, ast.Import, ast.alias,
     # statements
     ast.Assign, ast.AnnAssign, ast.Expr, ast.Return, ast.If, ast.While, ast.For, ast.With, ast.withitem, ast.Pass,
+    ast.Break, ast.Continue,
     # expressions
     ast.Name, ast.Attribute, ast.Call, ast.keyword, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.Dict,
     ast.UnaryOp, ast.USub, ast.Load, ast.Store,

@@ -116,6 +116,8 @@ class ScriptMethod:
 class ScriptFunction:
     """A function of a program that is no method."""
 
+    _python: Any = None  # the Python function that it was compiled from
+
     def __init__(self, record: FunctionRecord, program: Program) -> None:
         self.record, self.program = record, program
         self.name = self.__name__ = record.name
@@ -136,6 +138,12 @@ class ScriptFunction:
     def schema(self) -> str:
         """Parameters and result with their types."""
         return self.record.schema
+
+    def save(self, f: Any, _extra_files: Any = None) -> None:
+        """Write the function as the `forward` of a module (`torch.jit.save`)."""
+        from engine.jit import save
+
+        save(self, f, _extra_files)
 
 
 def _signature(record: FunctionRecord) -> inspect.Signature:
@@ -366,6 +374,19 @@ def copied(value: Any, memo: dict) -> Any:
     for key, item in value.__dict__.items():
         new.__dict__[key] = copy.deepcopy(item, memo)
     return new
+
+
+def frozen(module: RecursiveScriptModule) -> RecursiveScriptModule:
+    """A copy whose parameters and buffers are attributes."""
+    import copy
+
+    made = copy.deepcopy(module)
+    for one in made.modules():
+        if isinstance(one, RecursiveScriptModule):
+            for kept in (one._parameters, one._buffers):
+                one._values.update((n, v if v is None else v.detach()) for n, v in kept.items())
+                kept.clear()
+    return made
 
 
 def _put(module: RecursiveScriptModule, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ import bisect
 import builtins
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,15 +70,24 @@ class ClassRecord:
     lists: dict[str, list[str]] = field(default_factory=dict)
     made: Any = None
 
+    @property
+    def takes_one(self) -> bool:
+        """Whether its values are written as a call of one argument without a tuple: members of an enumeration."""
+        return self.kind == "enum"
+
 
 class Program:
     """Classes and functions of an archive by qualified name (`__torch__.M`), and the functions that they became.
 
     files: path in the archive (`code/__torch__/a.py`) -> text.  constants: what `CONSTANTS.c0` and so on are.
-    version: of the operators (the archive's `version`).  Raises UnpicklingError for code that is refused.
+    version: of the operators (the archive's `version`).  python: functions that scripted code calls as they are
+    (`ops.python.call0`); an archive has none.  Raises UnpicklingError for code that is refused.
     """
 
-    def __init__(self, files: Mapping[str, bytes], constants: list[Any], version: int) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes], constants: list[Any], version: int, python: Sequence[Any] = ()
+    ) -> None:
+        self.python = list(python)
         self.files, self.constants, self.version = dict(files), constants, version
         self.filename = f"<torchscript {id(self):x}>"
         self.classes: dict[str, ClassRecord] = {}
@@ -89,7 +98,7 @@ class Program:
         self._places: list[tuple[str, list[int]]] = []
         for path in sorted(files):
             self._read(path, files[path])
-        self.scope = Scope(self.resolve, len(constants), version)
+        self.scope = Scope(self.resolve, len(constants), version, self.python)
         self._functions: dict[str, Callable[..., Any]] = {}
         self._compile()
 

@@ -13,7 +13,7 @@ from typing import Any
 from engine import dtypes
 from engine.device import device as Device
 from engine.serialization._tensors import host_array
-from engine.serialization.pickler import Global, Instance, Pickler, PicklingError, Reduce, Token
+from engine.serialization.pickler import Global, Instance, Member, Pickler, PicklingError, Reduce, Token
 from engine.serialization.writers import ArchiveLayout, ZipWriter, opened, raw
 from engine.tensor import Tensor
 
@@ -32,6 +32,12 @@ def write(module: RecursiveScriptModule, f: Any, extra_files: Mapping[str, Any] 
     Raises PicklingError for an attribute that TorchScript has no form for.
     """
     program = type(module).Λprogram
+    if program.python:
+        raise RuntimeError(
+            f"Could not export Python function call '{program.python[0].__name__}'. Remove calls to Python functions before "  # noqa: E501
+            "export. Did you forget to add @script or @script_method annotation? If this is a nn.ModuleList, add it to "
+            "__constants__"
+        )
     name = "archive"
     data, constants = ArchiveLayout(), ArchiveLayout()
     pickles = {"data": _pickled(module, data), "constants": _pickled(tuple(program.constants), constants)}
@@ -65,7 +71,7 @@ def _substitute(layout: ArchiveLayout, obj: Any) -> Token | None:
     if isinstance(obj, Device):
         return Reduce(Global("torch", "device"), str(obj))
     if isinstance(obj, enum.Enum) and hasattr(type(obj), "Λname"):
-        return Reduce(_named(type(obj).Λname), obj.value)
+        return Member(_named(type(obj).Λname), obj.value)
     if isinstance(obj, tuple) and hasattr(type(obj), "Λname"):
         return Reduce(_named(type(obj).Λname), *obj)
     if isinstance(obj, dtypes.dtype):

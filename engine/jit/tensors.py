@@ -22,6 +22,21 @@ _REDUCTIONS = ("none", "mean", "sum")
 # -- tensors -----------------------------------------------------------------------------------------------
 
 
+def _scaled(name: str) -> Callable[..., Any]:
+    """`add(x, y, alpha=1)`: of a number, `alpha` may be given by position, as torch before 1.6 writes it."""
+    function = getattr(Tensor if name.endswith("_") else engine, name)
+
+    def scaled(x: Any, y: Any, alpha: Any = 1) -> Any:
+        return function(x, y, alpha=alpha)
+
+    scaled.__name__ = name
+    return scaled
+
+
+for _name in ("add", "sub", "rsub", "add_", "sub_"):
+    ATEN[_name] = _scaled(_name)
+
+
 @aten("size")
 def _size(x: Any, dim: int | None = None) -> Any:
     return list(Tensor.size(x)) if dim is None else Tensor.size(x, dim)

@@ -161,6 +161,7 @@ class Trace:
         self.expected: dict[int, int] = {}  # id of a version counter -> the version after the last call
         self.fresh: dict[int, Any] = {}  # number of such a constant -> its elements when it was met
         self.failure: Unsupported | None = None
+        self.lenient = False  # whether random numbers are drawn anew, and what is kept is written to, by who replays it
         self.reads: list[str] = []  # how the values of derived tensors were read in Python
 
     def _add(self, tensor: Tensor, derived: bool) -> int:
@@ -194,7 +195,7 @@ class Trace:
         """Add one call."""
         op = _record_of(function)
         name = function.__name__
-        if not op.deterministic:
+        if not op.deterministic and not self.lenient:
             raise Unsupported(f"{name} draws random numbers")
         if kwargs.get("out") is not None:
             raise Unsupported(f"{name} with out=")
@@ -354,9 +355,9 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
                 setattr(Tensor, name, kept[name])
     if trace.failure is None and trace.reads:
         trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{trace.reads[0]})")
-    if trace.failure is None and not _equal(seed, default_generator.get_state()):
+    if trace.failure is None and not trace.lenient and not _equal(seed, default_generator.get_state()):
         trace.failure = Unsupported("it draws random numbers")
-    if trace.failure is None and any(t._vc[0] != version for t, version in trace.versions):
+    if trace.failure is None and not trace.lenient and any(t._vc[0] != version for t, version in trace.versions):
         trace.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
     trace.attempt(trace.see, result)
     if trace.failure is None:

@@ -54,6 +54,15 @@ class Reduce(Token):
         self.function, self.args = function, args
 
 
+class Member(Token):
+    """A member of an enumeration of TorchScript: a call whose argument stands without a tuple around it."""
+
+    __slots__ = ("cls", "value")
+
+    def __init__(self, cls: Global, value: Any) -> None:
+        self.cls, self.value = cls, value
+
+
 class Instance(Token):
     """An object to write: an empty one of a class, and its state."""
 
@@ -140,6 +149,11 @@ class Pickler:
         elif isinstance(token, Reduce):
             self.save(token.function)
             self.save(token.args)
+            self.out += b"R"
+            self.memoize(obj)
+        elif isinstance(token, Member):
+            self._save_global(token.cls.module, token.cls.name)
+            self.save(token.value)
             self.out += b"R"
             self.memoize(obj)
         elif isinstance(token, Instance):

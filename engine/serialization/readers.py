@@ -102,14 +102,19 @@ def read_zip(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     return u.load()
 
 
-def storage_reader(archive: ZipArchive, root: str, folder: str = "data") -> Callable[[Any], RawStorage]:
-    """What answers the persistent ids of a pickle in a zip archive: the storages in `folder`."""
+def storage_reader(
+    archive: ZipArchive, root: str, folder: str = "data", suffix: str = ""
+) -> Callable[[Any], RawStorage]:
+    """What answers the persistent ids of a pickle in a zip archive: the storages in `folder`, under key and suffix."""
     order = b"little"
     if f"{root}byteorder" in archive.entries:
         order = bytes(archive.read(f"{root}byteorder")[:16])
         if order not in (b"little", b"big"):
             raise UnpicklingError(f"the file has the byte order {shown(order)}")
-    storages = _Storages(lambda key, nbytes: archive.view(f"{root}{folder}/{key}", nbytes), order != _native())
+    storages = _Storages(
+        lambda key, nbytes: archive.view(f"{root}{folder}/{key if key.endswith(suffix) else key + suffix}", nbytes),
+        order != _native(),
+    )
 
     def persistent_load(pid: Any) -> RawStorage:
         kind, key, location, numel, _ = _storage_id(pid)

@@ -646,8 +646,10 @@ def _arguments(args: Any) -> tuple:
 
 @_opcode(b"R")
 def _reduce(u: Unpickler) -> None:
-    args = _arguments(u.stack.pop())
-    u.stack[-1] = u.resolver.call(u, u.stack[-1], args)
+    given = u.stack.pop()
+    if type(given) is not tuple and getattr(u.stack[-1], "takes_one", False):  # TorchScript's enumerations
+        given = (given,)
+    u.stack[-1] = u.resolver.call(u, u.stack[-1], _arguments(given))
 
 
 @_opcode(0x81)

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.jit import Future, _overload, _overload_method, export, ignore, is_scripting, unused
+from engine.jit.annotations import (
+    BroadcastingList1,
+    BroadcastingList2,
+    BroadcastingList3,
+    BroadcastingList4,
+    BroadcastingList5,
+    BroadcastingList6,
+)  # fmt: skip
 
 __all__ = ["Final", "Future", "boolean_dispatch", "export", "ignore", "is_scripting", "unused"]
 __all__ += ["BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "_overload", "_overload_method"]
 __all__ += ["BroadcastingList4", "BroadcastingList5", "BroadcastingList6"]
-BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
-BroadcastingList4 = BroadcastingList5 = BroadcastingList6 = list
 
 
 def boolean_dispatch(

@@ -126,17 +126,11 @@ MODULES: dict[str, tuple[str, str]] = {
     "distributed.tensor.parallel.fsdp": (_ONE, "DTensorExtensions"),
     "distributed.distributed_c10d": (_ONE, "_get_default_group _get_pg_default_device _object_to_tensor"),
     "distributed.utils": (_ONE, "_sync_module_states _sync_params_and_buffers _verify_param_shape_across_processes"),
-    "export": (
-        _PROGRAM,
-        "Constraint Dim(AUTO STATIC DYNAMIC) ExportBackwardSignature ExportGraphSignature ExportedProgram "
-        "ModuleCallEntry ModuleCallSignature ShapesCollection default_decompositions draft_export dims export "
-        "export_for_training load register_dataclass save unflatten",
-    ),
     "export._trace": (_PROGRAM, "_export"),
     "export.decomp_utils": (_PROGRAM, "CustomDecompTable"),
     "export.dynamic_shapes": (_PROGRAM, "Dim(AUTO STATIC DYNAMIC)"),
-    "export.exported_program": (_PROGRAM, "ExportedProgram"),
-    "export.graph_signature": (_PROGRAM, "InputKind OutputKind ExportGraphSignature"),
+    "export.exported_program": (_PROGRAM, ""),
+    "export.graph_signature": (_PROGRAM, ""),
     "fx.passes.infra": (_PROGRAM, ""),
     "fx.passes.infra.pass_base": (_PROGRAM, "PassBase PassResult"),
     "_inductor": (_COMPILER, "aoti_compile_and_package aoti_load_package compile list_mode_options list_options"),
@@ -160,15 +154,7 @@ MODULES: dict[str, tuple[str, str]] = {
         (_SYMBOLIC, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),
     ),
     "onnx.operators": (_SYMBOLIC, "reshape_from_tensor_shape shape_as_tensor"),
-    "package": (
-        "archives that carry code are not written or read",
-        "EmptyMatchError Importer ObjMismatchError ObjNotFoundError OrderedImporter PackageExporter PackageImporter "
-        "PackagingError sys_importer",
-    ),
-    "package.package_importer": ("archives that carry code are not read", "PackageImporter"),
-    "package.package_exporter": ("archives that carry code are not written", "PackageExporter"),
     "jit._recursive": (_PROGRAM, "concrete_type_store create_script_module"),
-    "jit.frontend": (_PROGRAM, "NotSupportedError"),
     "jit.mobile": (_PROGRAM, "_load_for_lite_interpreter"),
     "utils._sympy": (_PROGRAM, ""),
     "utils._sympy.numbers": (_PROGRAM, "IntInfinity NegativeIntInfinity"),

@@ -88,12 +88,13 @@ def test_decorators_return_the_function() -> None:
         return x + 1
 
     for decorated in (
-        engine.jit.script(f), engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f),
-        engine.jit.export(f), engine.jit.script_if_tracing(f), engine.compile(f), engine.compile(mode="x")(f),
+        engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f), engine.jit.export(f),
+        engine.compile(f), engine.compile(mode="x")(f),
         engine.compiler.disable(f), engine.compiler.disable(recursive=False)(f), engine._dynamo.allow_in_graph(f),
         engine.jit._overload_method(f),
     ):  # fmt: skip
         assert decorated is f
+    assert engine.jit.script_if_tracing(f)(1) == 2
     assert engine.jit.fork(f, 1).wait() == 2
     assert engine.jit.isinstance([1], list[int]) and not engine.jit.isinstance(1, list[int])
 
@@ -101,7 +102,7 @@ def test_decorators_return_the_function() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: engine.jit.trace(None, None),
+        lambda: engine.jit.export_opnames(None),
         lambda: engine.onnx.dynamo_export(None),
         lambda: engine.distributed.split_group(),
         lambda: engine.distributed.all_reduce_coalesced([]),

@@ -193,6 +193,8 @@ def test_files_and_where_they_go() -> None:
 def test_the_fast_path_of_attention() -> None:
     """Without gradients the archive's code takes torch's fused operators."""
     for version in VERSIONS:
+        if "attention" not in table(version):
+            continue
         call = table(version)["attention"]["calls"][0]
         with np.load(FOLDER / version / "attention.npz") as arrays, engine.no_grad():
             tokens = rebuilt(call["inputs"][0], arrays)
@@ -223,7 +225,7 @@ def test_saved_after_a_change_and_with_extra_files() -> None:
     assert again.weights == [3.0, 4.0]
     assert again.layers[0].weight.dtype == engine.float16
     assert bool((again.layers[0].weight == 1).all())
-    with pytest.raises(NotImplementedError, match=r"only a module that jit\.load gave"):
+    with pytest.raises(NotImplementedError, match="make it a program by torch.jit.script"):  # noqa: RUF043
         jit.save(nn.Linear(1, 1), io.BytesIO())
 
 

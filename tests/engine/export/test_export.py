@@ -1,0 +1,42 @@
+"""torch.export: the program of a module, with what its inputs are."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import engine
+from engine import export, nn
+
+
+def test_a_program_of_a_module() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.BatchNorm1d(4)).eval()
+    program = export.export(model, (engine.randn(2, 3),))
+    x = engine.randn(5, 3)
+    assert engine.allclose(program.module()(x), model(x))
+    assert set(program.graph_signature.parameters) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert set(program.graph_signature.buffers) == {"2.running_mean", "2.running_var"}
+    assert len(program.graph_signature.user_inputs) == len(program.graph_signature.user_outputs) == 1
+    assert list(program.state_dict) == list(model.state_dict())
+
+
+def test_what_is_refused() -> None:
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(RuntimeError, match="read in Python"):
+        export.export(Branching(), (engine.ones(2),))
+    with pytest.raises(TypeError, match="tuple of example positional inputs"):
+        export.export(nn.ReLU(), engine.ones(2))
+    program = export.export(nn.ReLU(), (engine.ones(2),))
+    with pytest.raises(RuntimeError, match=r"exported_program.module\(\)"):
+        program(engine.ones(2))
+    for refused in (
+        program.run_decompositions,
+        lambda: export.save(program, io.BytesIO()),
+        lambda: export.load("x.pt2"),
+    ):
+        with pytest.raises(NotImplementedError, match="not supported"):
+            refused()

@@ -1,0 +1,151 @@
+"""Traces give what the function gave, for other sizes too, and are read back from what they are saved as."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+
+import engine as torch
+import engine.nn.functional as F
+from engine import nn
+
+
+def again(module):
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+def flat(value):
+    return [t for v in value for t in flat(v)] if isinstance(value, tuple | list) else [value]
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 4, 3, 2, 1, 1)
+        self.bn, self.inorm, self.gn = nn.BatchNorm2d(4), nn.InstanceNorm2d(4), nn.GroupNorm(2, 4)
+
+    def forward(self, x):
+        x = self.gn(self.inorm(self.bn(self.up(x))))
+        x = F.pad(F.interpolate(x, scale_factor=2.0, mode="bilinear"), (1, 1, 1, 1), mode="reflect")
+        y = F.adaptive_avg_pool2d(F.max_pool2d(x, 2), 4)
+        b, c, h, w = y.shape
+        z = y.view(b, c * h, w)[:, 1:, None]
+        return (
+            F.gelu(y), y.softmax(1), y.transpose(1, 2), y.norm(dim=1), y.topk(2)[0], y.permute(0, 2, 3, 1), (y > 0).float(),  # noqa: E501
+            torch.einsum("bchw,bcxy->bhx", y, y), y.chunk(2, 1)[1], y.std(), F.mse_loss(y, y * 0), z, torch.cat([z, z], 1),  # noqa: E501
+            y + torch.arange(w), y.new_zeros(b, 2),
+        )  # fmt: skip
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(10, 4), nn.LSTM(4, 4, batch_first=True)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+
+    def forward(self, x):
+        y, state = self.lstm(self.embedding(x))
+        y = self.encoder(y).clone()
+        y[:, 0] = 1.0
+        return y, state
+
+
+@pytest.mark.parametrize(
+    ("make", "example", "other"),
+    [
+        (Convolutions, lambda: torch.randn(2, 3, 8, 8), lambda: torch.randn(3, 3, 10, 8)),
+        (Recurrent, lambda: torch.randint(0, 10, (2, 5)), lambda: torch.randint(0, 10, (3, 5))),
+    ],
+)
+def test_modules(make, example, other) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    traced = torch.jit.trace(model, example())
+    assert list(traced.state_dict()) == list(model.state_dict())
+    x = other()
+    wanted = flat(model(x))
+    for program in (traced, again(traced)):
+        for found, one in zip(flat(program(x)), wanted, strict=True):
+            np.testing.assert_allclose(found.detach().numpy(), one.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_training_goes_through_a_trace() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # the two runs draw other numbers
+        traced = torch.jit.trace(model, torch.randn(8, 3))
+    traced(torch.randn(8, 3)).sum().backward()
+    assert model[0].weight.grad is not None
+    assert not torch.equal(traced(torch.ones(50, 3)), traced(torch.ones(50, 3)))
+
+
+def branches(x, y):
+    if x.sum() > 0:
+        return x * y
+    return x
+
+
+def test_values_that_python_reads_warn() -> None:
+    with pytest.warns(torch.jit.TracerWarning, match="fixed in the recorded program"):
+        traced = torch.jit.trace(branches, (torch.ones(2), torch.full((2,), 3.0)))
+    assert traced(-torch.ones(2), torch.ones(2)).tolist() == [-1.0, -1.0]
+
+
+def test_a_trace_that_differs_warns() -> None:
+    count = []
+
+    def counting(x):
+        count.append(1)
+        return x + len(count)
+
+    with pytest.warns(torch.jit.TracerWarning, match="does not match the corresponding output"):
+        torch.jit.trace(counting, torch.ones(1))
+
+
+def test_structures() -> None:
+    def structured(pair, table):
+        return pair[0] + table["a"], {"s": pair[1]}
+
+    one = torch.ones(2)
+    inputs = ((one, one * 2), {"a": one * 3})
+    with pytest.raises(RuntimeError, match="strict=False"):
+        torch.jit.trace(structured, inputs)
+    first, second = torch.jit.trace(structured, inputs, strict=False)(*inputs)
+    assert first.tolist() == [4.0, 4.0]
+    assert second["s"].tolist() == [2.0, 2.0]
+
+
+def test_several_methods() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.linear(x)
+
+        def twice(self, x):
+            return self.linear(self.linear(x))
+
+    model = Model()
+    x = torch.ones(1, 2)
+    traced = torch.jit.trace_module(model, {"forward": x, "twice": x})
+    assert torch.equal(again(traced).twice(x), model.twice(x))
+    assert not torch.jit.is_tracing()
+    with pytest.raises(AttributeError, match="trace_module"):
+        torch.jit.trace(model.twice, x)
+
+
+def test_compiled_while_tracing() -> None:
+    @torch.jit.script_if_tracing
+    def scaled(x):
+        return x * 2
+
+    assert scaled(torch.ones(1)).item() == 2
+    assert torch.jit.trace(lambda x: scaled(x) + 1, torch.ones(1))(torch.full((1,), 4.0)).item() == 9

@@ -1,0 +1,110 @@
+"""Packages carry source and objects; what they load is theirs alone."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+import engine
+from engine.package import EmptyMatchError, GlobGroup, PackageExporter, PackageImporter, PackagingError, is_from_package
+
+SOURCE = """
+from engine import nn
+from . import helper
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return helper.twice(self.linear(x))
+"""
+
+
+@pytest.fixture
+def net(tmp_path, monkeypatch):
+    folder = tmp_path / "carried"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "net.py").write_text(SOURCE)
+    (folder / "helper.py").write_text("import math\n\ndef twice(x):\n    return x * 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from carried.net import Net  # type: ignore[import-not-found]
+
+    yield Net()
+    for name in [n for n in sys.modules if n.split(".")[0] == "carried"]:
+        del sys.modules[name]
+
+
+def written(net, **actions) -> io.BytesIO:
+    file = io.BytesIO()
+    with PackageExporter(file) as exporter:
+        for action, pattern in actions.items():
+            getattr(exporter, action)(pattern)
+        exporter.save_pickle("model", "model.pkl", net)
+        exporter.save_text("notes", "a.txt", "hello")
+        exporter.save_pickle("model", "table.pkl", {"a": net.linear.weight.detach()})
+    file.seek(0)
+    return file
+
+
+def test_there_and_back(net) -> None:
+    importer = PackageImporter(written(net, intern="carried.**"))
+    loaded = importer.load_pickle("model", "model.pkl")
+    x = engine.ones(1, 2)
+    assert engine.equal(loaded(x), net(x))
+    assert type(loaded) is not type(net)
+    assert is_from_package(loaded)
+    assert not is_from_package(net)
+    assert importer.load_text("notes", "a.txt") == "hello"
+    assert engine.equal(importer.load_pickle("model", "table.pkl")["a"], net.linear.weight)
+    assert importer.file_structure().has_file("carried/net.py")
+    assert importer.import_module("carried.helper") is not sys.modules["carried.helper"]
+    with pytest.raises(ModuleNotFoundError, match="not in the list of allowed external modules"):
+        importer.import_module("json")
+
+
+def test_modules_need_an_action(net) -> None:
+    with pytest.raises(PackagingError, match="did not match against any action pattern"):
+        written(net)
+    with pytest.raises(PackagingError, match="denied by a pattern"):
+        written(net, deny="carried.**")
+    with pytest.raises(EmptyMatchError, match="nothing"), PackageExporter(io.BytesIO()) as exporter:
+        exporter.extern("nothing.**", allow_empty=False)
+
+
+def test_mocked_modules_raise_when_they_are_used(net) -> None:
+    file = io.BytesIO()
+    with PackageExporter(file) as exporter:
+        exporter.mock("carried.helper")
+        exporter.intern("carried.**")
+        exporter.save_pickle("model", "model.pkl", net)
+    assert exporter.mocked_modules() == ["carried.helper"]
+    file.seek(0)
+    loaded = PackageImporter(file).load_pickle("model", "model.pkl")
+    with pytest.raises(NotImplementedError, match="mocked out"):
+        loaded(engine.ones(1, 2))
+
+
+def test_extern_modules_are_those_of_the_process(net) -> None:
+    file = written(net, extern="carried.**")
+    assert type(PackageImporter(file).load_pickle("model", "model.pkl")) is type(net)
+    file.seek(0)
+    with pytest.raises(ImportError, match="has been disallowed"):
+        PackageImporter(file, module_allowed=lambda name: not name.startswith("carried"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "others"),
+    [
+        ("a.*", ["a.b"], ["a", "a.b.c", "ab"]), ("a.**", ["a", "a.b", "a.b.c"], ["b"]), ("**.c", ["c", "a.b.c"], ["c.d"]),  # noqa: E501
+        ("a_*.b", ["a_x.b"], ["a.b"]),
+    ],
+)  # fmt: skip
+def test_patterns(pattern, names, others) -> None:
+    group = GlobGroup(pattern)
+    assert all(map(group.matches, names))
+    assert not any(map(group.matches, others))
