@@ -70,6 +70,11 @@ def in_use() -> bool:
     return bool(_builder)
 
 
+def simulated() -> bool:
+    """Whether the CPU stands for the device: the shim, whose arrays are numpy's."""
+    return bool(_builder) and isinstance(_builder[0], Shim)
+
+
 def module(source: str, options: Sequence[str] = (), name: str = "kernel") -> Module:
     """Compile `source`; its `#include "x.cuh"` lines mean files of `kernels/`.  Raises CompileError, RuntimeError."""
     if not _builder:

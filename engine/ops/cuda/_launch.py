@@ -11,7 +11,9 @@ import numpy as np
 from engine.backends.cuda import compile as compiling
 from engine.kernels import cuda_c
 from engine.kernels.form import Kernel
+from engine.ops.generated import launch as host
 
+Unfit = host.Unfit
 BLOCKS = 1 << 15  # of a grid at most: the loops of a kernel take what is beyond
 WARPS = 8  # rows of a block, a warp each
 
@@ -21,8 +23,9 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Unfit(Exception):
-    """Operands that these kernels do not serve; the op's own kernel does."""
+def on_host(array: Any) -> bool:
+    """Whether an array lies in this machine's memory, and is computed with there."""
+    return isinstance(array, np.ndarray) and not compiling.simulated()
 
 
 def is_array(value: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.cuda import compile as compiling
 from engine.kernels import rows as forms
 from engine.kernels.elementwise import collapsed
-from engine.ops.cuda._launch import Unfit, built, group_of, identifier, rows_grid, scalar, strides_of
+from engine.ops.cuda._launch import Unfit, built, group_of, host, identifier, on_host, rows_grid, scalar, strides_of
 
 _built: dict[Any, Any] = {}
 _ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
@@ -30,6 +30,9 @@ def run(
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
     """
+    if on_host(arrays[-1]):
+        host.rows(name, write, arrays, results, row_shape, place_shape, strides, numbers, key)
+        return
     kinds = tuple([a.dtype for a in arrays])
     types = tuple([t for t, _ in numbers])
     full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types

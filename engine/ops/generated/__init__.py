@@ -1,0 +1,43 @@
+"""Generated kernels of named ops on the CPU (the extra `jit`); imported at the first call of one where llvmlite is.
+
+Activation functions are recorded from the op's own code; softmax, norms and losses are the rows of
+`engine/kernels/rows.py`, with the same arrangement of operands as on a GPU (`engine/ops/cuda`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu.fast import fast
+from engine.dispatch import GENERATED, Op
+from engine.ops.generated import launch
+
+__all__ = ["kernel_of"]
+
+
+def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The generated kernel of an op in front of `present`, the route there is without it; None for ops without one.
+
+    It returns NotImplemented for what it leaves to that route.
+    """
+    if record.name not in GENERATED:
+        return None
+    if record.blocks == "elements":
+        from engine.ops.cuda.elementwise import kernel_from
+
+        variant = kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+    else:
+        from engine.ops import cuda  # noqa: F401
+
+        variant = record.kernels["cuda"]
+
+    def plain(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        for a in args:
+            if isinstance(a, np.ndarray) and a.__class__ is not np.ndarray:  # of the engine's own layouts
+                return NotImplemented
+        return variant(fast, *args, **kwargs)
+
+    return launch.guarded(record.name, plain, present)
