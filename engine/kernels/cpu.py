@@ -27,7 +27,7 @@ from engine.backends.kept import Cache
 from engine.kernels import llvm_ir
 from engine.kernels.form import Array, Kernel, Pointers
 
-__all__ = ["Built", "address", "available", "build", "describe", "target"]
+__all__ = ["Built", "available", "build", "describe", "target"]
 
 _OFF = ("0", "off", "false", "no")
 _CODES = {
@@ -46,7 +46,7 @@ def available() -> bool:
     """Whether kernels can be built: llvmlite is there, and ENGINE_JIT does not forbid it.  Imports nothing."""
     if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
         return False
-    return importlib.util.find_spec("llvmlite") is not None and target() is not None
+    return importlib.util.find_spec("llvmlite") is not None and target() is not None and _readable()
 
 
 def describe() -> str:
@@ -175,7 +175,7 @@ if hasattr(os, "register_at_fork"):  # no child begins in the middle of a compil
 class Built:
     """A kernel ready to run: `built(arrays and numbers, count)`, in the order of its parameters.
 
-    Arrays stand as they are or as addresses (integers); their memory must fit what the kernel reads and writes.
+    Arrays must have the memory that the kernel reads and writes, and live until it has done so.
     """
 
     def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
@@ -189,7 +189,7 @@ class Built:
 
     def __call__(self, given: Sequence[Any], count: int, each: int = 1) -> None:
         """Do all `count` elements or rows; `each` is how much work one of them is, in elements."""
-        args = self.pack(*[address(a) if isinstance(a, np.ndarray) else a for a in given])
+        args = self.pack(*[id(a) if isinstance(a, np.ndarray) else a for a in given])
         if count * each <= SHARE or self.serial:
             self.entry(args, 0, count)
         else:
@@ -209,9 +209,15 @@ class Built:
         )  # fmt: skip
 
 
-def address(array: np.ndarray) -> int:
-    """Where an array's memory begins."""
-    return array.__array_interface__["data"][0]
+OFFSET = object.__basicsize__  # from an array object to the address of its memory
+
+
+@functools.cache
+def _readable() -> bool:
+    """Whether array objects are built as numpy for CPython says."""
+    probe = np.zeros(3)[1:]
+    found = ctypes.c_uint64.from_address(id(probe) + OFFSET).value
+    return platform.python_implementation() == "CPython" and found == probe.__array_interface__["data"][0]
 
 
 def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | None = None) -> Built:
@@ -226,7 +232,7 @@ def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | N
         raise ImportError(describe())
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
         raise llvm_ir.FormError("this processor does not convert float16")
-    options = dict(columns=columns, known=known, attributes=found.attributes)
+    options = dict(columns=columns, known=known, attributes=found.attributes, offset=OFFSET)
     entry = _entry(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
     return Built(kernel, entry, known or {})
 

@@ -20,8 +20,8 @@ SHORT_RUN = 128  # places of each that are added in float32
 class ColumnPrinter(Printer):
     """Writes a kernel of rows for rows that lie side by side."""
 
-    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str) -> None:
-        super().__init__(kernel, name, known, attributes)
+    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int) -> None:
+        super().__init__(kernel, name, known, attributes, offset)
         self.recipes: dict[str, form.Do] = {}  # offsets of rows
         self.held: dict[str, tuple[str, str]] = {}  # a value of rows -> (array of the lanes' values, type)
         self.lane = ""  # within a loop over lanes: the register of its number

@@ -1,8 +1,10 @@
 """Prints the source form in LLVM's language, for processors.
 
 The function is `void NAME(ptr args, i64 begin, i64 end)`: it does the elements or rows begin..end; args has 8 bytes
-for each parameter, in order: an address, or a number in its own type.  What is printed are plain loops that LLVM's
-vectorizer takes: without branches, with reductions that may be regrouped, and marked as independent from turn to turn.
+for each parameter, in order: a number in its own type, or the address of an array object, whose memory's address stands
+`offset` bytes further on (numpy's PyArrayObject_fields; in Python, asking arrays for it is most of a small call).  What
+is printed are plain loops that LLVM's vectorizer takes: without branches, with reductions that may be regrouped, and
+marked as independent from turn to turn.
 
 - A loop over an index whose rest and quotient by one number are asked for (the coordinates of `elementwise.Walk`)
   becomes two loops, one over each: nothing is divided within.
@@ -32,8 +34,9 @@ IDENTITY = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "any": Fa
 
 
 def printed(
-    kernel: Kernel, name: str, *, columns: bool = False, known: Mapping[str, int] | None = None, attributes: str = ""
-) -> str:
+    kernel: Kernel, name: str, *, columns: bool = False, known: Mapping[str, int] | None = None, attributes: str = "",
+    offset: int = 16,
+) -> str:  # fmt: skip
     """The module of a kernel, whose function is `name`.
 
     attributes: of the function, as LLVM writes them.  Raises FormError for functions that are not known here.
@@ -41,8 +44,8 @@ def printed(
     if columns:
         from engine.kernels.llvm_columns import ColumnPrinter
 
-        return ColumnPrinter(kernel, name, dict(known or {}), attributes).text()
-    return Printer(kernel, name, dict(known or {}), attributes).text()
+        return ColumnPrinter(kernel, name, dict(known or {}), attributes, offset).text()
+    return Printer(kernel, name, dict(known or {}), attributes, offset).text()
 
 
 def serial(kernel: Kernel) -> bool:
@@ -66,8 +69,8 @@ def _unsigned(type: str) -> bool:
 class Printer:
     """Writes one kernel."""
 
-    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str) -> None:
-        self.kernel, self.name, self.known = kernel, name, known
+    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int) -> None:
+        self.kernel, self.name, self.known, self.offset = kernel, name, known, offset
         self.attributes = attributes
         self.lines: list[str] = []
         self.allocas: list[str] = []
@@ -123,7 +126,9 @@ class Printer:
                     value = self.emit(f"load {stored}, ptr {at}, align 8")
                     self.bound[p.name] = self.emit(f"trunc i8 {value} to i1") if p.type == "bool" else value
             else:
-                self.bound[p.name] = self.emit(f"load ptr, ptr {at}, align 8")
+                array = self.emit(f"load ptr, ptr {at}, align 8")
+                held = self.emit(f"getelementptr i8, ptr {array}, i64 {self.offset}")
+                self.bound[p.name] = self.emit(f"load ptr, ptr {held}, align 8")
         self.bound["count"] = "%end"
         if k.shape == "map":
             self._over(k.index, "%begin", "%end", k.body, self._block, parallel=not serial(k))

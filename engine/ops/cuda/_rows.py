@@ -155,6 +155,14 @@ class _Moved:
 
     def __init__(self, array: Any, offset: int) -> None:
         self.dtype, self.address = array.dtype, np.uint64(int(compiling.argument(array)) + offset)
+        self._array = array  # lives as long
+
+    def view(self) -> Any:
+        """numpy's array of the element there."""
+        self.__array_interface__ = {
+            "version": 3, "shape": (1,), "typestr": f"|V{self.dtype.itemsize}", "data": (int(self.address), False)
+        }  # fmt: skip
+        return np.asarray(self).view(self.dtype)
 
 
 def _kind(code: Any, arrays: Any, n: int) -> Any:

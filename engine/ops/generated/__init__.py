@@ -17,6 +17,14 @@ from engine.ops.generated import launch
 
 __all__ = ["kernel_of"]
 
+# ops that do nothing but launch kernels on new arrays
+_LAUNCHES = frozenset(
+    """
+    softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
+    native_layer_norm_backward normalize_groups native_group_norm_backward
+""".split()
+)
+
 
 def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
     """The generated kernel of an op in front of `present`, the route there is without it; None for ops without one.
@@ -34,10 +42,5 @@ def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | N
 
         variant = record.kernels["cuda"]
 
-    def plain(xp: Any, *args: Any, **kwargs: Any) -> Any:
-        for a in args:
-            if isinstance(a, np.ndarray) and a.__class__ is not np.ndarray:  # of the engine's own layouts
-                return NotImplemented
-        return variant(fast, *args, **kwargs)
-
-    return launch.guarded(record.name, plain, present)
+    plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
+    return launch.guarded(record.name, plain, present, record.blocks == "elements" or record.name in _LAUNCHES)

@@ -126,7 +126,7 @@ def test_maps_over_any_strides(shape: tuple[int, ...]) -> None:
     built([*arrays, *layout.numbers()], layout.count)
     np.testing.assert_allclose(out, np.exp(x) * y + x, 1e-14, 1e-14)
     out[...] = 0
-    args = built.pack(*[cpu.address(a) for a in arrays], *layout.numbers())
+    args = built.pack(*[id(a) for a in arrays], *layout.numbers())
     for begin in range(0, layout.count, 5):
         built.entry(args, begin, min(begin + 5, layout.count))
     np.testing.assert_allclose(out, np.exp(x) * y + x, 1e-14, 1e-14)
