@@ -132,6 +132,13 @@ def large_kernel(record: Op) -> Any:
     return kernel
 
 
+def fewest() -> int:
+    """Elements from which generated code is asked for."""
+    from engine.kernels import cpu
+
+    return 1 if cpu.always() else FEW
+
+
 def generated(record: Op) -> bool:
     """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
     if record.name not in GENERATED:
@@ -355,7 +362,9 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
     size = f"{first}.size"
     if record.large_by:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
-    large = min(record.large, FEW) if generated(record) else record.large
+    large = record.large
+    if generated(record):
+        large = min(large, fewest())
     small = f"{size} < {large}"
     converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array

@@ -4,8 +4,8 @@
 what was printed, the processor's features and llvmlite's version; a file that is damaged is made anew, a folder that
 cannot be written is not needed.  Nothing of llvmlite is imported before the first kernel is built.
 
-ENGINE_JIT=0 turns generated code off.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits its instructions as it
-limits oneDNN's.
+ENGINE_JIT=0 turns generated code off; `always` is for tests.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits
+its instructions as it limits oneDNN's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.backends.kept import Cache
 from engine.kernels import llvm_ir
 from engine.kernels.form import Array, Kernel, Pointers
 
-__all__ = ["Built", "available", "build", "describe", "target"]
+__all__ = ["Built", "always", "available", "build", "describe", "target"]
 
 _OFF = ("0", "off", "false", "no")
 _CODES = {
@@ -47,6 +47,12 @@ def available() -> bool:
     if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
         return False
     return importlib.util.find_spec("llvmlite") is not None and target() is not None and _readable()
+
+
+@functools.cache
+def always() -> bool:
+    """ENGINE_JIT=always, for tests: whatever has generated code takes it, from the first call and for one element."""
+    return os.environ.get("ENGINE_JIT", "").lower() == "always"
 
 
 def describe() -> str:

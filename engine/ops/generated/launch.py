@@ -49,7 +49,7 @@ class _Trials(threading.local):
         self.seen: list[Any] | None = None  # launches, while a call is watched
         self.closed = False  # a kernel of this call is off
         self.paid = False  # another kernel of the same call was worth compiling: so are the rest
-        self.trusted = False  # whoever calls compares for himself
+        self.trusted = cpu.always()  # nothing is compared, nothing waits
 
 
 trials = _Trials()
