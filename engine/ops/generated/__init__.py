@@ -13,9 +13,10 @@ import numpy as np
 
 from engine.backends.cpu.fast import fast
 from engine.dispatch import GENERATED, Op
+from engine.kernels import cpu
 from engine.ops.generated import launch
 
-__all__ = ["kernel_of"]
+__all__ = ["fused", "kernel_of"]
 
 # ops that do nothing but launch kernels on new arrays
 _LAUNCHES = frozenset(
@@ -44,3 +45,22 @@ def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | N
 
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     return launch.guarded(record.name, plain, present, record.blocks == "elements" or record.name in _LAUNCHES)
+
+
+def fused(name: str, code: Callable[..., Any]) -> Callable[..., Any] | None:
+    """`code(xp, *arrays)`, a chain of element by element steps with one result, as one kernel; None without the extra.
+
+    The function returned has the same parameters, with numpy for `xp`.  It returns NotImplemented until a kernel pays,
+    where none can be recorded, and where one was slower or differed: Note [Generated kernels on the CPU].
+    """
+    if not cpu.available():
+        return None
+    from engine.ops.cuda.elementwise import kernel_from
+
+    recorded = kernel_from(name, code)
+
+    def present(xp: Any, *arrays: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return code(xp, *arrays)
+
+    return launch.guarded(name, lambda xp, *arrays: recorded(fast, *arrays), present, True)
