@@ -364,7 +364,9 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
     large = record.large
     if generated(record):
-        large = min(large, fewest())
+        few = fewest()
+        if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more
+            large = min(large, few)
     small = f"{size} < {large}"
     converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
