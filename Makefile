@@ -23,7 +23,7 @@ test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a ma
 test-onnx: $(VENV)/.onnx  ## what is exported, in ONNX's checker and in onnxruntime
 	$(BIN)/python -m pytest tests/engine/onnx/in_onnxruntime.py -n auto --dist worksteal -rs -q
 
-test-processors: $(STAMP)  ## the engine's tests as on processors without AVX-512 and without AVX, VARIANTS="sse41 avx2 ..."
+test-processors: $(VENV)/.jit  ## the engine's tests as on processors without AVX-512 and without AVX, and with generated code, VARIANTS="sse41 jit ..."
 	$(BIN)/python scripts/processors.py $(VARIANTS)
 
 test-cuda: $(VENV)/.cudatest  ## CUDA without a GPU: a stand-in machine, CuPy's real names, every kernel compiled

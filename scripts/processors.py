@@ -28,10 +28,13 @@ class Variant:
     blas: str = ""
     options: tuple[str, ...] = (*MARKED, *SHARED)
     threads: str = ""
+    jit: str = ""  # ENGINE_JIT: "always" takes generated code from the first call
+    tests: tuple[str, ...] = ("tests/engine",)
 
     def environment(self) -> dict[str, str]:
         """The variables that make it so."""
         made = {"ONEDNN_MAX_CPU_ISA": self.onednn, "OPENBLAS_CORETYPE": self.blas, "OMP_NUM_THREADS": self.threads}
+        made["ENGINE_JIT"] = self.jit
         if self.without:
             made["NPY_DISABLE_CPU_FEATURES"] = " ".join(f for f in dispatched() if f.startswith(self.without))
         return {name: value for name, value in made.items() if value}
@@ -44,6 +47,7 @@ def dispatched() -> list[str]:
     return [name for name in __cpu_dispatch__ if __cpu_features__.get(name)]
 
 
+GENERATED = ("tests/engine/kernels", "tests/engine/ops/generated")
 _AVX512 = ("AVX512", "X86_V4")
 VARIANTS = {
     "sse41": Variant("oneDNN's part: no AVX at all", "SSE41", ("AVX", "FMA", "F16C", "X86_V3", "X86_V4"), "Nehalem"),
@@ -52,6 +56,15 @@ VARIANTS = {
     ),
     "onednn-avx2": Variant("oneDNN's part: AVX2 in oneDNN alone", "AVX2"),
     "threads": Variant("oneDNN's part: this processor, all threads", options=(*MARKED, "-p", "no:xdist")),
+    "jit": Variant(
+        "what has generated code, in it: this processor",
+        options=SHARED,
+        jit="always",
+        tests=(*GENERATED, "tests/engine/optim", "tests/engine/ops/nn"),
+    ),
+    "jit-avx2": Variant(
+        "generated code: AVX2", "AVX2", _AVX512, "Haswell", options=SHARED, jit="always", tests=GENERATED
+    ),
     "one-thread": Variant("oneDNN's part: OMP_NUM_THREADS=1", options=(*MARKED, "-p", "no:xdist"), threads="1"),
 }
 
@@ -68,7 +81,7 @@ def main(names: list[str]) -> int:
         settings = variant.environment()
         print(f"== {name}: {variant.what} {settings}", flush=True)
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "tests/engine", *variant.options]
+        command = [sys.executable, "-m", "pytest", *variant.tests, *variant.options]
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False)
         print(f"== {name}: status {done.returncode} after {time.monotonic() - began:.0f} s", flush=True)
         if done.returncode:

@@ -41,6 +41,20 @@ _incomplete = [True]
 providers: dict[str, Callable[..., Any]] = {}
 
 
+# Ops whose kernels are generated on the CPU where the extra `jit` is there (`engine/ops/generated`), and the elements
+# from which that is asked.
+GENERATED = frozenset(
+    """
+    gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh_backward softplus softplus_backward mish
+    mish_backward elu elu_backward logsigmoid hardswish hardswish_backward erf
+    softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
+    native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_train batch_norm_backward
+    batch_norm_eval softmax_nll_rows softmax_nll_maps softmax_nll_smoothed softmax_nll_backward
+""".split()
+)
+FEW = 512
+
+
 class _Table(dict[str, Any]):
     """A dict that imports the lazy families when a key is missing."""
 

@@ -22,7 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import Node, named, registered
-from engine.dispatch import Op, autocast, providers
+from engine.dispatch import FEW, GENERATED, Op, autocast, providers
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
@@ -110,9 +110,12 @@ def large_kernel(record: Op) -> Any:
     `into`: the target of an in-place op; a kernel that has written there returns it.
     """
     blocks: Any = None
+    least, plain = record.large if generated(record) else 0, SHARED["ndarray"]
 
-    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+    def present(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal blocks
+        if least and args[0].__class__ is plain and args[0].size < least:  # only generated code is asked for so few
+            return record.kernel(xp, *args, **kwargs)
         if onednn_kernels():
             variant = record.kernels.get("onednn")
             if variant is not None:
@@ -128,7 +131,34 @@ def large_kernel(record: Op) -> Any:
             blocks = providers["blocks"](record)
         return blocks(xp, *args, into=into, **kwargs)
 
+    if not generated(record):
+        return present
+    made: Any = None
+
+    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = providers["generated"](record, present)
+        found = made(xp, *args, **kwargs)
+        return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
+
     return kernel
+
+
+def fewest() -> int:
+    """Elements from which generated code is asked for."""
+    from engine.kernels import cpu
+
+    return 1 if cpu.always() else FEW
+
+
+def generated(record: Op) -> bool:
+    """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
+    if record.name not in GENERATED:
+        return False
+    from engine.kernels import cpu
+
+    return cpu.available()
 
 
 @functools.cache
@@ -357,18 +387,23 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
     size = f"{first}.size"
     if record.large_by:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
-    small = f"{size} < {record.large}"
+    large = record.large
+    if generated(record):
+        few = fewest()
+        if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more
+            large = min(large, few)
+    small = f"{size} < {large}"
     converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
         small = f"{small} if {first}.__class__ is ndarray else _xp is np"
         if len(record.tensors) == 2:
             second = f"_a_{record.tensors[1]}"
             if converted and record.broadcast:  # numpy gives the result the order that both operands have
-                alike = f"{second}.__class__ is not ndarray and {size} < {record.large}"
-                small += f" and ({alike} if {first}.__class__ is ChannelsLast else {second}.size < {record.large})"
+                alike = f"{second}.__class__ is not ndarray and {size} < {large}"
+                small += f" and ({alike} if {first}.__class__ is ChannelsLast else {second}.size < {large})"
             else:
                 small += f" and {first}.__class__ is not ChannelsLast" * converted
-                small += f" and {second}.size < {record.large}"
+                small += f" and {second}.size < {large}"
         else:
             small += f" and {first}.__class__ is not ChannelsLast" * converted
         small = f"({small})"
@@ -378,8 +413,8 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
         small = f"_xp is np and {small}"
     else:
         small = f"{first}.__class__ is ndarray and {small}"
-    large = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
-    return f"(kernel if {small} else {large} if _xp is np else kernel_for(_op, _xp))"
+    chosen = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
+    return f"(kernel if {small} else {chosen} if _xp is np else kernel_for(_op, _xp))"
 
 
 def _pointwise(record: Op) -> bool:

@@ -4,6 +4,9 @@ every use of a tensor needs; `lazy.py` names the others.
 Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it); nothing else to edit.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from engine import dispatch
 from engine.ops import (  # noqa: F401
     comparison,
@@ -61,7 +64,19 @@ def _proved(variant: object) -> object:
     return _routes.proved(variant)
 
 
-dispatch.providers.update(lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved)
+def _generated(record: dispatch.Op, present: Callable[..., Any]) -> object:
+    from engine.kernels import cpu
+
+    if not cpu.available():
+        return None
+    from engine.ops import generated
+
+    return generated.kernel_of(record, present)
+
+
+dispatch.providers.update(
+    lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated
+)
 
 
 def __getattr__(name: str) -> object:

@@ -158,6 +158,8 @@ def below(xp: Any, generator: Generator, shape: Any, p: Any) -> Any:
 def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any:
     """1 / p with probability `p` > 0, else 0: what dropout multiplies with."""
     own = kernels.get(generator.device.type)
+    if own is None and xp is np:
+        own = kernels["cpu"] = _generated()
     if own is not None and (made := own["kept"](xp, generator, shape, p, dtype)) is not NotImplemented:
         return made
     count = numel(shape)
@@ -174,6 +176,17 @@ def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any
 
     _share(piece, count)
     return made.reshape(shape).astype(dtype, copy=False)
+
+
+def _generated() -> dict[str, Any]:
+    """The CPU's functions from generated code, where there is some."""
+    from engine.kernels import cpu
+
+    if not cpu.available():
+        return {"kept": lambda *args: NotImplemented, "uniform": lambda *args: NotImplemented}
+    from engine.ops.generated import random
+
+    return random.KERNELS
 
 
 def integers(xp: Any, generator: Generator, low: int, high: int, shape: Any, dtype: Any) -> Any:

@@ -4,12 +4,14 @@ Note [Blocks]
 An update reads and writes 3 to 5 arrays of the parameter's size in about ten elementwise operations.  Done over whole
 parameters every operation goes to main memory; done block by block all of them but the first find their operands
 in the cache.  Blocks are independent, and a few threads share them (`backends/cpu/threads.py`).
+Where the extra `jit` is there an update is one loop of machine code (`ops/generated/optimizer.py`).
 On CUDA, where launches are what costs, one kernel takes all parameters (`ops/cuda/optimizer.py`); what it cannot serve
 is updated parameter by parameter.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,6 +54,12 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
 
         for flat, numbers in optimizer.run(kernel, device, temporaries, places):
             _block(kernel, backends.xp_of(flat[0]), {}, temporaries, numbers, flat)
+    if host and generated() and len({id(arrays[0]) for arrays, _ in jobs}) == len(jobs):
+        from engine.ops.generated import optimizer as compiled
+
+        plain = lambda job: _work(kernel, _pieces([job]), temporaries)
+        host = compiled.run(kernel, host, temporaries, plain)
+        total = sum([flat[0].size for flat, _ in host])
     pieces = _pieces(host)
     # Small parameters go together, so that what threads take at a time is worth it; a parameter given twice is updated
     # twice, one after the other.
@@ -78,6 +86,14 @@ def stale(message: str) -> Exception:
     from engine.backends.cuda import runtime
 
     return runtime.StaleGraph(message)
+
+
+@functools.cache
+def generated() -> bool:
+    """Whether updates may be compiled: the extra `jit` is installed and not turned off."""
+    from engine.kernels import cpu
+
+    return cpu.available()
 
 
 def _grouped(pieces: list) -> list[list]:

@@ -24,6 +24,7 @@ from engine.layouts import (
     lies_channels_last,
     to_channels_last,
 )
+from engine.plan import chains
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 from engine.tensor import Tensor, raw_array, rewrap, wrap
 
@@ -148,7 +149,7 @@ def lower(trace: Trace) -> InferencePlan:
     made = [_copying(graph.fresh)] if graph.fresh else []
     if onednn_kernels():
         return InferencePlan(graph, made + _Lowering(graph).steps())
-    return InferencePlan(graph, made + [_generic(call) for call in graph.calls])
+    return InferencePlan(graph, made + chains.joined(graph, [(c, _generic(c)) for c in graph.calls], _Step))
 
 
 def _copying(fresh: dict[int, Any]) -> _Step:
@@ -377,16 +378,16 @@ class _Lowering:
         for i, entry in enumerate(entries):
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 last[number] = i
-        made: list[_Step] = []
+        made: list[tuple[Call | None, _Step]] = []
         for i, entry in enumerate(entries):
             if isinstance(entry, Call):
-                made.append(_generic(entry))
+                made.append((entry, _generic(entry)))
             else:
-                made.append(self._lowered(entry, {n for n in entry.reads if last[n] == i}))
+                made.append((None, self._lowered(entry, {n for n in entry.reads if last[n] == i})))
             for number, at in last.items():
                 if at == i and number in self.block_of:
                     self._give_back(number)
-        return made
+        return chains.joined(self.graph, made, _Step)
 
     # --- what belongs to a layer
 

@@ -60,6 +60,7 @@ def env(check: str | None) -> None:
         "backends": {
             **{name: _first(distributions) for name, distributions in _BACKENDS.items()},
             "onednn": _onednn(),
+            "jit": _jit(),
         },
         "processor": _processor(),
         "gpu": _gpu(),
@@ -150,6 +151,13 @@ def _onednn() -> str:
     from engine.backends import onednn
 
     return onednn.describe()
+
+
+def _jit() -> str:
+    """What generates kernels for the CPU, or why nothing does."""
+    from engine.kernels import cpu
+
+    return cpu.describe()
 
 
 def _processor() -> dict[str, Any]:

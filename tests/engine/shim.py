@@ -22,6 +22,8 @@ MISSING = compiling.Shim.missing()
 class Noting:
     """A builder whose kernels do nothing; it keeps their sources."""
 
+    simulates = True
+
     def __init__(self) -> None:
         self.sources: dict[str, str] = {}  # source: name
 

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import platform
 import re
 import shutil
 import subprocess
-import tempfile
-import threading
-import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from engine.backends.kept import Cache
 
 KERNELS = Path(__file__).with_name("kernels")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")  # what the tests compile for: Ampere, Hopper, Blackwell
@@ -73,6 +70,11 @@ def in_use() -> bool:
     return bool(_builder)
 
 
+def simulated() -> bool:
+    """Whether the CPU stands for the device: the shim, whose arrays are numpy's."""
+    return bool(_builder) and getattr(_builder[0], "simulates", False)
+
+
 def module(source: str, options: Sequence[str] = (), name: str = "kernel") -> Module:
     """Compile `source`; its `#include "x.cuh"` lines mean files of `kernels/`.  Raises CompileError, RuntimeError."""
     if not _builder:
@@ -100,64 +102,7 @@ def expanded_file(name: str) -> str:
     return (KERNELS / name).read_text(encoding="utf-8")
 
 
-# --- the cache on disk
-
-
-class Cache:
-    """Files by a digest of all that made them.  A folder that cannot be written is replaced by a private one, with one
-    warning."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._wanted = folder
-        self._lock = threading.Lock()
-
-    @functools.cached_property
-    def folder(self) -> Path:
-        """Where the files lie: the folder given, else ENGINE_KERNEL_CACHE, else the user's cache folder."""
-        wanted = self._wanted
-        if wanted is None:
-            named = os.environ.get("ENGINE_KERNEL_CACHE")
-            home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-            wanted = Path(named) if named else Path(home) / "engine" / "kernels"
-        try:
-            wanted.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=wanted):
-                return wanted
-        except OSError as error:
-            private = Path(tempfile.mkdtemp(prefix="engine-kernels-"))
-            weakref.finalize(self, shutil.rmtree, private, ignore_errors=True)
-            warnings.warn(
-                f"compiled kernels are not kept: the folder {wanted} cannot be written "
-                f"({error.strerror or error}); set ENGINE_KERNEL_CACHE to one that can",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return private
-
-    def _path(self, parts: Sequence[str], suffix: str) -> Path:
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(f"{len(part)}:".encode() + part.encode())
-        with self._lock:
-            return self.folder / (digest.hexdigest() + suffix)
-
-    def find(self, parts: Sequence[str], suffix: str) -> Path | None:
-        """The file kept for `parts`; None without one."""
-        kept = self._path(parts, suffix)
-        return kept if kept.exists() else None
-
-    def get(self, parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-        """The file that `make(path)` writes, or the one it wrote before for the same `parts`."""
-        kept = self._path(parts, suffix)
-        if not kept.exists():
-            with tempfile.TemporaryDirectory(dir=kept.parent, prefix="making-") as work:
-                made = Path(work) / ("made" + suffix)
-                make(made)
-                os.replace(made, kept)  # another process may have been first: the same file
-        return kept
-
-
-cache = Cache()
+cache = Cache()  # on disk
 
 
 # --- NVRTC
@@ -227,6 +172,8 @@ class Shim:
     first (LD_PRELOAD).  `backwards`: threads run from the last to the first, for what one order hides.  `change`: is
     given the source of each translation unit and gives another, for tests that plant faults.
     """
+
+    simulates = True
 
     def __init__(
         self, sanitize: bool = False, backwards: bool = False, kept: Cache | None = None,

@@ -12,7 +12,9 @@ from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import routes
 from engine.kernels import cuda_c
 from engine.kernels.form import Kernel
+from engine.ops.generated import launch as host
 
+Unfit = host.Unfit
 BLOCKS = 1 << 15  # of a grid at most: the loops of a kernel take what is beyond
 WARPS = 8  # rows of a block, a warp each
 
@@ -22,8 +24,9 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Unfit(Exception):
-    """Operands that these kernels do not serve; the op's own kernel does."""
+def on_host(array: Any) -> bool:
+    """Whether an array lies in this machine's memory, and is computed with there."""
+    return isinstance(array, np.ndarray) and not compiling.simulated()
 
 
 def usable(route: str) -> bool:

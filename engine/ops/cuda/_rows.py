@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.cuda import compile as compiling
 from engine.kernels import rows as forms
 from engine.kernels.elementwise import collapsed
-from engine.ops.cuda._launch import Unfit, built, group_of, identifier, rows_grid, scalar, strides_of
+from engine.ops.cuda._launch import Unfit, built, group_of, host, identifier, on_host, rows_grid, scalar, strides_of
 
 _built: dict[Any, Any] = {}
 _ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
@@ -31,6 +31,9 @@ def run(
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
     """
+    if on_host(arrays[-1]):
+        host.rows(name, write, arrays, results, row_shape, place_shape, strides, numbers, key)
+        return
     kinds = tuple([a.dtype for a in arrays])
     types = tuple([t for t, _ in numbers])
     full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types
@@ -169,6 +172,14 @@ class _Moved:
 
     def __init__(self, array: Any, offset: int) -> None:
         self.dtype, self.address = array.dtype, np.uint64(int(compiling.argument(array)) + offset)
+        self._array = array  # lives as long
+
+    def view(self) -> Any:
+        """numpy's array of the element there."""
+        self.__array_interface__ = {
+            "version": 3, "shape": (1,), "typestr": f"|V{self.dtype.itemsize}", "data": (int(self.address), False)
+        }  # fmt: skip
+        return np.asarray(self).view(self.dtype)
 
 
 def _kind(code: Any, arrays: Any, n: int) -> Any:

@@ -17,9 +17,11 @@ from engine.ops.cuda._launch import (
     Unfit,
     built,
     contiguous_strides,
+    host,
     identifier,
     is_array,
     map_grid,
+    on_host,
     scalar,
     strides_of,
 )
@@ -87,6 +89,7 @@ class _Plan:
         self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
         self.single = True
         self._ready: tuple[Any, ...] | None = None
+        self.host: Any = None  # what `engine.ops.generated` knows of it
 
     def fits(self, numbers: Sequence[Any]) -> bool:
         """Whether this recording is that of the numbers."""
@@ -107,19 +110,25 @@ class _Plan:
         self._ready = found
         return found
 
+    def _made(self, xp: Any, dtypes: Sequence[Any]) -> list[Any]:
+        order = self.order
+        if order is None:
+            return [xp.empty(self.shape, d) for d in dtypes]
+        back = [order.index(d) for d in range(len(order))]
+        laid = [self.shape[d] for d in order]
+        return [xp.empty(laid, d).transpose(back) for d in dtypes]
+
     def run(self, xp: Any, given: list[Any], numbers: Sequence[Any]) -> Any:
         """Launch the kernel; the new array or arrays."""
+        if on_host(given[0]):
+            made = self._made(xp, self.code.dtypes)  # type: ignore[union-attr]
+            host.elements(self, given + made, numbers)
+            return made[0] if self.single else tuple(made)
         ready = self._ready
         if ready is None or ready[0] != compiling.generation:
             ready = self._launch()
         _, vector, told, count, dense, dtypes, types, calls = ready
-        order = self.order
-        if order is None:
-            made = [xp.empty(self.shape, d) for d in dtypes]
-        else:
-            back = [order.index(d) for d in range(len(order))]
-            laid = [self.shape[d] for d in order]
-            made = [xp.empty(laid, d).transpose(back) for d in dtypes]
+        made = self._made(xp, dtypes)
         arrays = given + made
         if vector > 1:
             together = 0

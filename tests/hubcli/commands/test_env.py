@@ -31,6 +31,7 @@ def test_document(hub_root: Path) -> None:
     assert made["hubcli"] == __version__ and made["paths"]["hub_dir"] == str(hub_root)
     assert made["backends"]["cpu"].startswith("numpy ")
     assert made["backends"]["onednn"].startswith(("oneDNN 3.", "off: "))
+    assert made["backends"]["jit"].startswith(("llvmlite ", "off: "))
     found = made["processor"]
     assert (found["onednn"] is not None) == made["backends"]["onednn"].startswith("oneDNN")
     assert found["onednn"] or not found["left_to_numpy"]

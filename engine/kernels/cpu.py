@@ -1,0 +1,262 @@
+"""Kernels in the source form as machine code of this processor, by llvmlite (the extra `jit`).
+
+`build(kernel)` gives a function of arrays and numbers.  What was compiled is kept in the cache folder of kernels, by
+what was printed, the processor's features and llvmlite's version; a file that is damaged is made anew, a folder that
+cannot be written is not needed.  Nothing of llvmlite is imported before the first kernel is built.
+
+ENGINE_JIT=0 turns generated code off; `always` is for tests.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits
+its instructions as it limits oneDNN's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import platform
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.backends.kept import Cache
+from engine.kernels import llvm_ir
+from engine.kernels.form import Array, Kernel, Pointers
+
+__all__ = ["Built", "always", "available", "build", "describe", "target"]
+
+_OFF = ("0", "off", "false", "no")
+_CODES = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+    "uint64": "Q", "float32": "f", "float64": "d", "index": "q",
+}  # fmt: skip
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+SHARE = 1 << 15  # elements' worth of work that another thread is woken for
+PIECES = 4  # a thread, so that one that is held up leaves little
+
+cache = Cache()
+
+
+@functools.cache
+def available() -> bool:
+    """Whether kernels can be built: llvmlite is there, and ENGINE_JIT does not forbid it.  Imports nothing."""
+    if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
+        return False
+    return importlib.util.find_spec("llvmlite") is not None and target() is not None and _readable()
+
+
+@functools.cache
+def always() -> bool:
+    """ENGINE_JIT=always, for tests: whatever has generated code takes it, from the first call and for one element."""
+    return os.environ.get("ENGINE_JIT", "").lower() == "always"
+
+
+def describe() -> str:
+    """One line for reports: the version and the processor, or why there is none."""
+    if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
+        return "off: ENGINE_JIT=0"
+    if importlib.util.find_spec("llvmlite") is None:
+        return "off: llvmlite is not installed (pip install 'hubcli[jit]')"
+    found = target()
+    if found is None:
+        return f"off: no code is generated for {platform.machine()}"
+    from importlib.metadata import version
+
+    return f"llvmlite {version('llvmlite')}, {found.level}"
+
+
+class Target:
+    """A processor: LLVM's name, features, and what they are called."""
+
+    def __init__(self, level: str, processor: str, features: str, halves: bool, wide: bool) -> None:
+        self.level, self.processor, self.features = level, processor, features
+        self.halves = halves  # float16 is converted by instructions
+        self.masks = wide  # loads and stores of some lanes cost little
+
+    @property
+    def attributes(self) -> str:
+        """For functions: what may be used."""
+        width = ' "prefer-vector-width"="512"' if self.masks else ""
+        return f'"target-cpu"="{self.processor}" "target-features"="{self.features}"{width}'
+
+
+@functools.cache
+def target() -> Target | None:
+    """The processor as ONEDNN_MAX_CPU_ISA limits it; None for machines that are not known here."""
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return Target("NEON", "generic", "", True, False)
+    if machine not in ("x86_64", "amd64"):
+        return None
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "ALL"
+    has = np._core._multiarray_umath.__cpu_features__
+    avx512 = has.get("AVX512_SKX") or has.get("X86_V4")
+    avx2 = (has.get("AVX2") and has.get("FMA3") and has.get("F16C")) or has.get("X86_V3")
+    if avx512 and (most == "ALL" or most.startswith(("AVX512", "AVX10"))):
+        return Target("AVX-512", "x86-64-v4", "", True, True)
+    if avx2 and (most == "ALL" or most.startswith(("AVX2", "AVX512", "AVX10"))):
+        return Target("AVX2", "x86-64-v3", "", True, False)
+    return Target("SSE4.1", "x86-64", "+ssse3,+sse4.1", False, False)
+
+
+class _Compiler:
+    """LLVM, and the code it has linked into this process; one lock, which a fork waits for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.llvm: Any = None
+        self.machine: Any = None
+        self.linker: Any = None
+        self.kept: list[Any] = []  # what LLVM must not give back
+
+    def start(self) -> None:
+        """Import llvmlite."""
+        if self.llvm is not None:
+            return
+        import llvmlite.binding as llvm
+
+        try:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+        except RuntimeError:  # later versions do so themselves
+            pass
+        found = target()
+        assert found is not None
+        made = llvm.Target.from_default_triple()
+        self.machine = made.create_target_machine(
+            cpu=found.processor, features=found.features, opt=3, reloc="pic", codemodel="small", jit=True
+        )
+        self.linker = llvm.create_lljit_compiler(
+            made.create_target_machine(cpu=found.processor, features=found.features, opt=3, jit=True),
+            use_jit_link=False, suppress_errors=True,
+        )  # fmt: skip
+        self.llvm = llvm
+
+    def _optimized(self, text: str) -> Any:
+        llvm = self.llvm
+        module = llvm.parse_assembly(text)
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization = options.slp_vectorization = options.loop_interleaving = True
+        options.loop_unrolling = False
+        builder = llvm.create_pass_builder(self.machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+    def compile(self, text: str) -> bytes:
+        """An object file."""
+        return self.machine.emit_object(self._optimized(text))
+
+    def assembly(self, text: str) -> str:
+        """The instructions that a text becomes, for those who look."""
+        with self.lock:
+            self.start()
+            return self.machine.emit_assembly(self._optimized(text))
+
+    def link(self, code: bytes, name: str) -> int:
+        """The address of the function `name` of an object file."""
+        builder = self.llvm.JITLibraryBuilder()
+        library = (
+            builder.add_object_img(code)
+            .add_current_process()
+            .export_symbol(name)
+            .link(self.linker, f"{name}-{len(self.kept)}")
+        )
+        self.kept.append(library)
+        return library[name]
+
+
+compiler = _Compiler()
+if hasattr(os, "register_at_fork"):  # no child begins in the middle of a compilation
+    os.register_at_fork(
+        before=lambda: compiler.lock.acquire(),
+        after_in_parent=lambda: compiler.lock.release(),
+        after_in_child=lambda: compiler.lock.release(),
+    )
+
+
+class Built:
+    """A kernel ready to run: `built(arrays and numbers, count)`, in the order of its parameters.
+
+    Arrays must have the memory that the kernel reads and writes, and live until it has done so.
+    """
+
+    def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
+        self.kernel, self.entry = kernel, entry
+        self.serial = llvm_ir.serial(kernel)
+        parts = []
+        for p in kernel.parameters:
+            code = "Q" if isinstance(p, Array | Pointers) else _CODES[p.type]
+            parts.append(code + "x" * (8 - struct.calcsize("<" + code)))
+        self.pack = struct.Struct("<" + "".join(parts)).pack
+
+    def __call__(self, given: Sequence[Any], count: int, each: int = 1) -> None:
+        """Do all `count` elements or rows; `each` is how much work one of them is, in elements."""
+        args = self.pack(*[id(a) if isinstance(a, np.ndarray) else a for a in given])
+        if count * each <= SHARE or self.serial:
+            self.entry(args, 0, count)
+        else:
+            self.shared(args, count, each)
+
+    def shared(self, args: bytes, count: int, each: int) -> None:
+        """Among threads, in pieces that begin at multiples of 64."""
+        entry = self.entry
+        pieces = min(-(-count * each // SHARE), threads.get_num_threads() * PIECES)
+        step = -(-count // pieces)
+        step = -(-step // 64) * 64 if step > 256 else step
+        if step >= count:
+            entry(args, 0, count)
+            return
+        threads.run(
+            lambda at: entry(args, at, min(at + step, count)), list(range(0, count, step))
+        )  # fmt: skip
+
+
+OFFSET = object.__basicsize__  # from an array object to the address of its memory
+
+
+@functools.cache
+def _readable() -> bool:
+    """Whether array objects are built as numpy for CPython says."""
+    probe = np.zeros(3)[1:]
+    found = ctypes.c_uint64.from_address(id(probe) + OFFSET).value
+    return platform.python_implementation() == "CPython" and found == probe.__array_interface__["data"][0]
+
+
+def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | None = None) -> Built:
+    """The machine code of a kernel.
+
+    columns: rows lie side by side (`llvm_ir.printed`).  known: numbers among the parameters that are always these;
+    they are given in calls all the same.  Raises FormError for a kernel that has a function without generated code,
+    ImportError without llvmlite.
+    """
+    found = target()
+    if found is None:
+        raise ImportError(describe())
+    if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
+        raise llvm_ir.FormError("this processor does not convert float16")
+    options = dict(columns=columns, known=known, attributes=found.attributes, offset=OFFSET)
+    entry = _entry(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
+    return Built(kernel, entry, known or {})
+
+
+@functools.lru_cache(4096)
+def _entry(text: str) -> Any:
+    """The function of a text."""
+    import hashlib
+
+    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:24]
+    text = text.replace("@KERNEL(", f"@{name}(", 1)
+    with compiler.lock:
+        compiler.start()
+        made = target()
+        assert made is not None
+        from llvmlite import __version__ as version
+
+        host = compiler.llvm.get_host_cpu_name()
+        parts = ["llvm", version, host, made.processor, made.features, text]
+        code = cache.content(parts, ".o", lambda: compiler.compile(text))
+        return _ENTRY(compiler.link(code, name))

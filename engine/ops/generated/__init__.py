@@ -1,0 +1,66 @@
+"""Generated kernels of named ops on the CPU (the extra `jit`); imported at the first call of one where llvmlite is.
+
+Activation functions are recorded from the op's own code; softmax, norms and losses are the rows of
+`engine/kernels/rows.py`, with the same arrangement of operands as on a GPU (`engine/ops/cuda`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu.fast import fast
+from engine.dispatch import GENERATED, Op
+from engine.kernels import cpu
+from engine.ops.generated import launch
+
+__all__ = ["fused", "kernel_of"]
+
+# ops that do nothing but launch kernels on new arrays
+_LAUNCHES = frozenset(
+    """
+    softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
+    native_layer_norm_backward normalize_groups native_group_norm_backward
+""".split()
+)
+
+
+def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The generated kernel of an op in front of `present`, the route there is without it; None for ops without one.
+
+    It returns NotImplemented for what it leaves to that route.
+    """
+    if record.name not in GENERATED:
+        return None
+    if record.blocks == "elements":
+        from engine.ops.cuda.elementwise import kernel_from
+
+        variant = kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+    else:
+        from engine.ops import cuda  # noqa: F401
+
+        variant = record.kernels["cuda"]
+
+    plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
+    return launch.guarded(record.name, plain, present, record.blocks == "elements" or record.name in _LAUNCHES)
+
+
+def fused(name: str, code: Callable[..., Any]) -> Callable[..., Any] | None:
+    """`code(xp, *arrays)`, a chain of element by element steps with one result, as one kernel; None without the extra.
+
+    The function returned has the same parameters, with numpy for `xp`.  It returns NotImplemented until a kernel pays,
+    where none can be recorded, and where one was slower or differed: Note [Generated kernels on the CPU].
+    """
+    if not cpu.available():
+        return None
+    from engine.ops.cuda.elementwise import kernel_from
+
+    recorded = kernel_from(name, code)
+
+    def present(xp: Any, *arrays: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return code(xp, *arrays)
+
+    return launch.guarded(name, lambda xp, *arrays: recorded(fast, *arrays), present, True)

@@ -1,0 +1,406 @@
+"""Launches of generated kernels on the CPU: which are worth compiling, which have proved themselves.
+
+Note [Generated kernels on the CPU]
+A kernel is compiled when the work that asked for it pays for the compiler: after PAYS elements, or CALLS calls, for
+operands of one kind.  Until then `Unfit` leaves them to the route there was.  The first result of a kernel for a kind
+of operands and a magnitude of sizes is compared with that route, and its time with that route's (`slower`): one that
+differs is switched off with a warning, one that is slower without.  ENGINE_ROUTES=static does not look at times, so
+that the same program takes the same routes each time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.kernels import cpu
+from engine.kernels.form import Array, FormError, Kernel
+
+PAYS = 1 << 19
+CALLS = 32
+COLUMNS = 8  # rows side by side from which they are worth a vector
+
+
+class Unfit(Exception):
+    """Operands that are left to the route there was."""
+
+
+class Entry:
+    """A kernel for operands of one kind and magnitude: what was asked of it, and what became of it."""
+
+    __slots__ = ("built", "calls", "off", "proven", "work")
+
+    def __init__(self) -> None:
+        self.built: cpu.Built | None = None
+        self.work = self.calls = 0
+        self.proven = self.off = False
+
+
+class _Trials(threading.local):
+    def __init__(self) -> None:
+        self.fresh: list[Entry] = []  # used in the present call, not proven yet
+        self.seen: list[Any] | None = None  # launches, while a call is watched
+        self.closed = False  # a kernel of this call is off
+        self.paid = False  # another kernel of the same call was worth compiling: so are the rest
+        self.trusted = cpu.always()  # nothing is compared, nothing waits
+
+
+trials = _Trials()
+
+
+def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
+    """The kernel of an entry.  Raises Unfit where it is not worth compiling yet, or is off."""
+    built = entry.built
+    if built is None:
+        if entry.off:
+            trials.closed = True
+            raise Unfit("switched off")
+        entry.work += work
+        entry.calls += 1
+        if entry.work < PAYS and entry.calls < CALLS and not (trials.paid or trials.trusted):
+            raise Unfit("too little work for a compiler")
+        try:
+            built = entry.built = make()
+        except FormError:
+            entry.off = trials.closed = True
+            raise Unfit("no such code") from None
+        except Exception as error:  # whatever llvmlite says of this machine
+            entry.off = True
+            _warn(f"generated code is not used here: {type(error).__name__}: {error}")
+            raise Unfit("no code") from error
+    if not entry.proven and not trials.trusted:
+        trials.fresh.append(entry)
+    trials.paid = True
+    return built
+
+
+def magnitude(count: int) -> int:
+    """Sizes that are alike for the choice of a route: within a factor of 8."""
+    return count.bit_length() // 3
+
+
+_warned: set[str] = set()
+
+
+def _warn(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
+def guarded(
+    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool
+) -> Callable[..., Any]:  # fmt: skip
+    """`variant`, whose kernels are compared with the route `present` at their first use.
+
+    replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
+    """
+    decided: dict[Any, Any] = {}  # by all that a call is but the elements: what is done with it
+
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        parts: list[Any] = [tuple(kwargs)] if kwargs else []
+        arrays = []
+        for a in (*args, *kwargs.values()) if kwargs else args:
+            if a.__class__ is np.ndarray:
+                arrays.append(a)
+                parts += (a.dtype, a.shape, a.strides)
+            elif isinstance(a, np.ndarray):  # of the engine's own layouts
+                return NotImplemented
+            else:
+                parts += (a.__class__, a)
+        key = tuple(parts)
+        try:
+            route = decided.get(key)
+        except TypeError:  # an argument that cannot be a key
+            return NotImplemented
+        if route is not None:
+            return NotImplemented if route is OFF else route(arrays) if route is not AGAIN else variant(
+                xp, *args, **kwargs
+            )  # fmt: skip
+        fresh = trials.fresh
+        fresh.clear()
+        trials.paid = trials.closed = False
+        try:
+            found = variant(xp, *args, **kwargs)
+        except Unfit:
+            found = NotImplemented
+        if found is NotImplemented:
+            if trials.closed:
+                decided[key] = OFF
+            return NotImplemented
+        if trials.trusted:
+            return found
+        entries = list(fresh)
+        fresh.clear()
+        again = lambda: variant(xp, *args, **kwargs)
+        if entries:
+            largest = max([size_of(a) for a in arrays], default=0.0)
+            terms = max([a.size for a in arrays], default=1)
+            there = lambda: present(np, *args, **kwargs)
+            want = there()
+            if not proven(name, entries, difference(want, found, largest, terms)):
+                return want
+        route = (replay(variant, xp, args, kwargs) if replayed else None) or AGAIN
+        if entries and slower(again if route is AGAIN else lambda: route(arrays), there):
+            for entry in entries:
+                entry.off, entry.built, entry.proven = True, None, False
+            route = OFF
+        if len(decided) >= MANY:
+            decided.clear()
+        decided[key] = route
+        return want if entries else found
+
+    return kernel
+
+
+OFF, AGAIN = object(), object()  # left to the route there was; the whole call again
+
+
+def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
+    """Marks kernels as proven; where something differs (`what`), as off, with a warning."""
+    for entry in entries:
+        entry.proven = what is None
+        if what is not None:
+            entry.off, entry.built = True, None
+    if what is not None:
+        _warn(
+            f"the generated kernel of {name} is switched off: {what}.  Please report this with the output of `hub env`."
+        )
+    return what is None
+
+
+def slower(mine: Callable[[], Any], there: Callable[[], Any]) -> bool:
+    """Whether a route takes longer than the one there was; never with ENGINE_ROUTES=static."""
+    if os.environ.get("ENGINE_ROUTES", "").lower() == "static":
+        return False
+    best = [math.inf, math.inf]
+    for n in range(12):
+        for side, route in enumerate((mine, there)):
+            began = time.perf_counter()
+            route()
+            best[side] = min(best[side], time.perf_counter() - began)
+        if n and sum(best) * n > 0.02:
+            break
+    return best[0] > 1.05 * best[1]
+
+
+TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest result
+
+
+def size_of(array: Any) -> float:
+    """The largest finite magnitude in an array of floats."""
+    if array.dtype.kind not in "fV" or not array.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        few = np.abs(_sampled(array))
+    return float(few[np.isfinite(few)].max(initial=0.0))
+
+
+def _sampled(array: Any) -> Any:
+    """About a million of the elements, all of few, in float64."""
+    return array.reshape(-1)[:: max(1, array.size >> 20)].astype(np.float64)
+
+
+def difference(want: Any, got: Any, largest: float = 0.0, terms: int = 1) -> str | None:
+    """What differs between two results (arrays or tuples of them); None if nothing does.
+
+    largest: of the operands, of whose rounding something may be left where terms cancel; terms: how many there were.
+    """
+    if isinstance(want, tuple | list) or isinstance(got, tuple | list):
+        if not isinstance(want, tuple | list) or not isinstance(got, tuple | list) or len(want) != len(got):
+            return "another number of results"
+        return next((d for a, b in zip(want, got) if (d := difference(a, b, largest, terms)) is not None), None)
+    if want is None or got is None:
+        return None if want is got else "a result is missing"
+    want, got = np.asarray(want), np.asarray(got)
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return f"{got.dtype} {got.shape} instead of {want.dtype} {want.shape}"
+    if want.dtype.kind not in "fV":
+        return None if np.array_equal(want, got) else "other values"
+    a, b = _sampled(want), _sampled(got)
+    near = TOLERANCES.get(want.dtype.name, 1e-9)
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
+        close = np.abs(a - b) <= near * float(scale) + near * 1e-2 * largest * max(1, terms / want.size) ** 0.5
+    wrong = np.flatnonzero(~(same | close))
+    if not wrong.size:
+        return None
+    first = wrong[0]
+    return f"{b[first]:.9g} instead of {a[first]:.9g} at sample {first}, {wrong.size} of {a.size} differ"
+
+
+# --- rows
+
+
+_rows: dict[Any, Any] = {}
+_entries: dict[Any, Entry] = {}
+MANY = 4096  # of `_rows`, then all are forgotten
+
+
+def rows(
+    name: str, write: Callable[[Any], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
+    place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
+    numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
+) -> None:  # fmt: skip
+    """Run a row kernel; as `engine.ops.cuda._rows.run`."""
+    kinds = tuple([a.dtype for a in arrays])
+    full = name, key, kinds, tuple(row_shape), tuple(place_shape), tuple(strides), tuple([t for t, _ in numbers])
+    found = _rows.get(full)
+    if found is None:
+        if len(_rows) >= MANY:
+            _rows.clear()
+        found = _rows[full] = _row_plan(name, write, kinds, results, row_shape, place_shape, strides, numbers, key)
+    entry, make, told, count, width = found
+    built = ready(entry, count * width, make)
+    given = [a if isinstance(a, np.ndarray) else a.view() for a in arrays]
+    _launched(built, given, [*told, *[v for _, v in numbers]], count, width)
+
+
+def _row_plan(
+    name: str, write: Any, kinds: Any, results: int, row_shape: Any, place_shape: Any, strides: Any, numbers: Any,
+    key: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    from engine.kernels import rows as forms
+    from engine.kernels.elementwise import collapsed
+
+    by_row = collapsed(row_shape, [r for r, _ in strides])
+    by_place = collapsed(place_shape, [p for _, p in strides])
+    count, width = by_row.count, by_place.count
+    columns = by_row.strides[0][-1] == 1 != by_place.strides[0][-1] and by_row.sizes[-1] >= COLUMNS
+    told = [*by_row.numbers(), *by_place.numbers(), width]
+    ones = tuple([n == 1 for n in told])
+    types = tuple([t for t, _ in numbers])
+    kind = name, key, kinds, by_row.classes, by_place.classes, ones, columns, types, magnitude(count * width)
+    entry = _entries.setdefault(kind, Entry())
+
+    def make() -> cpu.Built:
+        made = forms.Rows("rows", kinds, results, by_row.classes, by_place.classes, types)
+        write(made)
+        return cpu.build(made.kernel, columns=columns, known=_known(made.kernel, told))
+
+    return entry, make, told, count, width
+
+
+def _known(kernel: Kernel, told: Sequence[int]) -> Mapping[str, int]:
+    """The parameters that are 1: LLVM sees that neighbours lie side by side."""
+    names = [p.name for p in kernel.parameters if not isinstance(p, Array)]
+    return {name: 1 for name, value in zip(names, told) if value == 1}
+
+
+# --- elements
+
+
+def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
+    """Run a kernel recorded from array code over the layout of a plan (`engine.ops.cuda.elementwise`)."""
+    code, layout = plan.code, plan.layout
+    found = plan.host
+    if found is None:
+        told = layout.numbers()
+        entry = _entries.setdefault((code.kernel, magnitude(layout.count)), Entry())
+        found = plan.host = entry, told, layout.count
+    entry, told, count = found
+    built = ready(entry, count, lambda: cpu.build(code.kernel, known=_known(code.kernel, told)))
+    _launched(built, arrays, [*told, *[of(numbers) for _, of in code.numbers]], count, 1)
+
+
+def _launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:
+    if trials.seen is not None:
+        trials.seen.append((built, list(arrays), list(rest), count, each))
+    built([*arrays, *rest], count, each)
+
+
+# --- replay
+#
+# Most of the time of a small call is finding out what to launch.  Once the kernels of a call are proven, what they were
+# given is compared with the operands and with the arrays that were made; where that is all there is to the call, the
+# next one of the same shapes, strides and numbers makes the same arrays and launches the same kernels, nothing else.
+
+
+class _Maker:
+    """The array module of a call that is watched: keeps the arrays that it makes."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp, self.made = xp, list[Any]()
+
+    def empty(self, shape: Any, dtype: Any = np.float64) -> Any:
+        """As numpy's."""
+        found = self.xp.empty(shape, dtype)
+        self.made.append(found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.xp, name)
+
+
+def _start(array: Any) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of the arrays of a call that does what the call did; None where more is done than launches."""
+    maker, trials.seen = _Maker(xp), []
+    try:
+        found = variant(maker, *args, **kwargs)
+        seen = trials.seen
+    finally:
+        trials.seen = None
+    given = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
+    places = {_start(a): (n, a) for n, a in [*enumerate([*given, *maker.made])][::-1]}
+    steps = []
+    for built, arrays, rest, count, each in seen:
+        picks = [places.get(_start(a)) for a in arrays]
+        if any(p is None or p[1].dtype != a.dtype for p, a in zip(picks, arrays)):
+            return None
+        shared = count * each > cpu.SHARE and not built.serial
+        steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
+                      built.shared if shared else None))  # type: ignore[index] # fmt: skip
+    several = isinstance(found, tuple)
+    shapes = []
+    for one in found if several else (found,):
+        at = places.get(_start(one))
+        if at is None or at[0] < len(given) or at[1].dtype != one.dtype or at[1].size != one.size:
+            return None
+        plain = one.shape == at[1].shape and one.strides == at[1].strides
+        if not plain and not (one.flags.c_contiguous and at[1].flags.c_contiguous):
+            return None
+        shapes.append((at[0], None if plain else one.shape))
+    specs = []
+    for m in maker.made:
+        if not m.flags.c_contiguous:
+            return None
+        specs.append((m.shape, m.dtype, np.empty if m.nbytes < 1 << 20 else xp.empty))
+    alone = steps[0] if len(steps) == len(specs) == 1 and shapes == [(len(given), None)] and not several else None
+
+    def single(given: list[Any]) -> Any:
+        shape, dtype, make = specs[0]
+        made = make(shape, dtype)
+        pool = (*given, made)
+        pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+        packed = pack(*[id(pool[n]) for n in picks], *rest)
+        entry(packed, 0, count) if shared is None else shared(packed, count, each)
+        return made
+
+    def run(given: list[Any]) -> Any:
+        pool = [*given, *[make(shape, dtype) for shape, dtype, make in specs]]
+        for pack, entry, picks, rest, count, each, shared in steps:
+            packed = pack(*[id(pool[n]) for n in picks], *rest)
+            entry(packed, 0, count) if shared is None else shared(packed, count, each)
+        results = [pool[n] if shape is None else pool[n].reshape(shape) for n, shape in shapes]
+        return tuple(results) if several else results[0]
+
+    made = run if alone is None else single
+    return made if _identical(found, made(given)) else None
+
+
+def _identical(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return all(_identical(x, y) for x, y in zip(a, b))
+    return a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,0 +1,63 @@
+"""Chains of ops as one kernel, by themselves and in plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine import nn
+from engine.kernels import cpu
+from engine.ops import generated
+from engine.ops.generated import launch
+
+pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PAYS", 1)
+    monkeypatch.setattr(launch, "_entries", {})
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+
+
+@pytest.mark.parametrize("shapes", [((40, 50), (40, 50)), ((40, 50), (50,)), ((3, 40, 5), (40, 1))])
+def test_a_chain_of_array_code(shapes: Any) -> None:
+    code = lambda xp, a, b: xp.exp(-(a * b)) + xp.sqrt(xp.absolute(b))
+    kernel = generated.fused("chain", code)
+    assert kernel is not None
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        arrays = [rng.standard_normal(s).astype("f4") for s in shapes]
+        np.testing.assert_allclose(kernel(np, *arrays), code(np, *arrays), 2e-6)
+
+
+def test_code_that_cannot_be_recorded_is_left() -> None:
+    kernel = generated.fused("sorted", lambda xp, a: xp.sort(a))
+    assert kernel is not None
+    assert kernel(np, np.array([3.0, 1.0, 2.0])) is NotImplemented
+
+
+class Chains(nn.Module):
+    """Two chains, one of which is read twice in its middle."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        a = nn.functional.silu(x * 2 + y).tanh()
+        b = a.exp()
+        return a.sum(1), (b - 1) * a
+
+
+def test_plans_take_chains_as_one_step() -> None:
+    model = Chains().eval()
+    plan = engine.compile(model)
+    with engine.no_grad():
+        for turn in range(3):
+            engine.manual_seed(turn)
+            x, y = engine.randn(30, 40), engine.randn(40)
+            for want, got in zip(model(x, y), plan(x, y)):
+                np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-5, 1e-6)
+    (made,) = plan._plans.values()
+    assert "mul+add+silu+tanh" in repr(made).splitlines()

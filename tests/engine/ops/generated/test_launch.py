@@ -1,0 +1,172 @@
+"""Generated kernels of ops: what they compute, when they are compiled, what happens to one that is wrong or slow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  numpy knows bfloat16 by its name then
+import numpy as np
+import pytest
+
+import engine
+from engine.backends.kept import Cache
+from engine.dispatch import GENERATED, OPS
+from engine.kernels import cpu
+from engine.ops import generated
+from engine.ops.generated import launch
+from tests.engine import shim
+from tests.engine.samples import cases
+
+pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
+    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch, "_entries", {})
+    monkeypatch.setattr(launch, "_rows", {})
+    monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+    yield
+
+
+def kernel_of(name: str, present: Any = None) -> Any:
+    """The generated kernel of an op in front of its own code."""
+    return generated.kernel_of(OPS[name], present or OPS[name].kernel)
+
+
+def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled kernel itself: nothing is replaced by the op's own result."""
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    served, wrong = set(), []
+    kernels = {name: kernel_of(name) for name in GENERATED}
+    for case in cases():
+        if case.op is None or case.name not in GENERATED:
+            continue
+        given, named = case.arguments()
+        for dtype in ("float32", "float64", "bfloat16"):
+            args = [shim.narrowed(a, dtype) for a in given]
+            keywords = {k: shim.narrowed(v, dtype) for k, v in named.items()}
+            with np.errstate(all="ignore"):
+                results = []
+                for function in (case.op.kernel, kernels[case.name]):
+                    try:
+                        results.append(function(np, *args, **keywords))
+                    except Exception as error:
+                        results.append(error)
+            want, got = results
+            if got is NotImplemented or (isinstance(want, Exception) and type(want) is type(got)):
+                continue
+            served.add(case.name)
+            if isinstance(want, Exception) or isinstance(got, Exception):
+                wrong.append(f"{case} {dtype}: {got!r} instead of {want!r}")
+            elif found := shim.differences(want, got, dtype):
+                wrong.append(f"{case} {dtype}: {found}")
+    assert not wrong
+    assert len(served) > 20
+
+
+SHAPES = {
+    "softmax": [((300, 50), 1), ((300, 50), 0), ((4, 30, 5, 7), 1)],
+    "log_softmax": [((300, 50), 1), ((50, 300), 0)],
+    "gelu": [((2000,),), ((40, 60),)],
+    "silu": [((2000,),)],
+    "native_layer_norm": [((40, 6, 32), (32,)), ((40, 6, 32), (6, 32))],
+}
+
+
+@pytest.mark.parametrize("type", ["float32", "float64"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_later_calls_launch_and_nothing_else(name: str, type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proven at the first call, replayed from the second on: other elements, contiguous or not."""
+    monkeypatch.setattr(launch, "PAYS", 1)
+    rng = np.random.default_rng(0)
+    kernel = kernel_of(name)
+    for shape, *more in SHAPES[name]:
+        for layout in (lambda a: a, np.asfortranarray):
+            for turn in range(4):
+                x = layout(rng.standard_normal(shape).astype(type))
+                with monkeypatch.context() as patch:
+                    if turn and x.flags.c_contiguous:  # all that is needed is known
+                        patch.setattr(launch, "rows", None)
+                        patch.setattr(launch, "elements", None)
+                    got = kernel(np, x, *more)
+                want = OPS[name].kernel(np, x, *more)
+                assert launch.difference(want, got) is None
+
+
+def test_what_is_rarely_asked_for_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    monkeypatch.setattr(cpu, "build", lambda *a, **k: built.append(a) or (_ for _ in ()).throw(RuntimeError("no")))
+    kernel = kernel_of("gelu")
+    x = np.ones(600, "f4")
+    for _ in range(launch.CALLS - 1):
+        assert kernel(np, x) is NotImplemented
+    assert not built
+    with pytest.warns(RuntimeWarning, match="generated code is not used here: RuntimeError: no"):
+        assert kernel(np, x) is NotImplemented  # worth it now, but this machine's LLVM fails
+    assert kernel(np, x) is NotImplemented and len(built) == 1
+
+
+def test_a_kernel_that_differs_is_switched_off_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PAYS", 1)
+    planted = lambda xp, input, **options: OPS["gelu"].kernel(np, input) * 1.01
+    kernel = kernel_of("gelu", planted)
+    x = np.linspace(-3, 3, 1000, dtype="f4")
+    with pytest.warns(RuntimeWarning, match="the generated kernel of gelu is switched off: .* differ"):
+        got = kernel(np, x)
+    np.testing.assert_array_equal(got, planted(np, x))  # the route there was has the say
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernel(np, x) is NotImplemented
+        assert kernel(np, x + 1) is NotImplemented
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_slower_kernel_is_left_unless_times_do_not_count(static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not static:
+        monkeypatch.delenv("ENGINE_ROUTES")
+    monkeypatch.setattr(launch, "PAYS", 1)
+    x = np.linspace(-3, 3, 200_000, dtype="f4")
+    ready = OPS["gelu"].kernel(np, x)
+    kernel = kernel_of("gelu", lambda xp, input, **options: ready)  # a route that takes no time
+    assert launch.difference(kernel(np, x), ready) is None
+    assert (kernel(np, x) is NotImplemented) is not static
+
+
+def test_differences_are_seen() -> None:
+    a = np.linspace(-1, 1, 1000, dtype="f4")
+    assert launch.difference(a, a.copy()) is None
+    assert "1 of 1000 differ" in str(launch.difference(a, np.where(np.arange(1000) == 7, 0, a).astype("f4")))
+    assert "instead of float32" in str(launch.difference(a, a.astype("f8")))
+    assert launch.difference((a, None), (a, a)) == "a result is missing"
+    nan = np.where(a > 0.5, np.nan, a).astype("f4")
+    assert launch.difference(nan, nan) is None and launch.difference(a, nan) is not None
+    # what is left of terms that cancel is no difference
+    assert launch.difference(np.zeros(3, "f4"), np.full(3, 1e-7, "f4"), 1.0) is None
+    assert launch.difference(np.zeros(3, "f4"), np.full(3, 1e-4, "f4"), 1.0) is not None
+
+
+def test_a_bad_target_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PAYS", 1)
+    x, target = engine.randn(200, 10), engine.zeros(200, dtype=engine.int64)
+    for _ in range(3):
+        engine.nn.functional.cross_entropy(x, target)
+    target[5] = 10
+    with pytest.raises(IndexError, match="Target 10 is out of bounds"):
+        engine.nn.functional.cross_entropy(x, target)
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    code = "import sys, engine; x = engine.ones(4); (x + x).sum(); print('llvmlite' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, cwd=Path(__file__).parents[4]
+    )
+    assert found.stdout == "False\n"
