@@ -15,20 +15,25 @@ def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
     options: Any = None, disable: bool = False, verify: bool = True,
 ) -> Any:  # fmt: skip
-    """A Module with plans for inference (`engine/plan`); a function itself; without a model, a decorator.
+    """A Module with plans for inference (`engine/plan`) and training (`engine/fx/training`); a function with the latter.
 
-    In training and with gradients the result behaves as the module.  verify: compare every new plan with the module.
+    A function may be a whole training step: forward, backward, `optimizer.step()`, `zero_grad()`.  Without a model it
+    is a decorator.  What cannot be recorded runs op by op, with a warning.  verify: compare every new plan for
+    inference with the module.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html
     """
     if model is None:
         return lambda function: compile(function, disable=disable, verify=verify)
     from engine.nn import Module
 
-    if disable or not isinstance(model, Module):
+    if disable:
         return model
     from engine import plan
+    from engine.fx import training
 
-    return plan.compile(model, verify=verify)
+    if not plan.training:
+        plan.training.append(lambda module: training.Recorded(module, module))
+    return plan.compile(model, verify=verify) if isinstance(model, Module) else training.Recorded(model)
 
 
 def allow_in_graph(fn: Any) -> Any:

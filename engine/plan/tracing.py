@@ -63,11 +63,12 @@ def _record_of(function: Any) -> Any:
 class Call:
     """One op: `function(*args, **kwargs)` with tensors as Refs; `outputs` the numbers of the tensors it returned."""
 
-    __slots__ = ("args", "function", "inplace", "kwargs", "outputs")
+    __slots__ = ("args", "effect", "function", "inplace", "kwargs", "outputs")
 
     def __init__(self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.outputs, self.inplace = outputs, inplace
+        self.effect = False  # whether it does more than give its outputs: draws, writes to what it was not given
 
     @property
     def op(self) -> Op:
@@ -258,6 +259,20 @@ class Trace:
 
         return traced
 
+    def made(self, tensor: Tensor) -> None:
+        """A tensor came up that no op made."""
+        self.created.add(id(tensor))
+        self.held.append(tensor)
+
+    def finish(self, seed: Tensor) -> None:
+        """What can only be told at the end of the run is its failure, too.  seed: the generator's state before."""
+        if self.failure is None and self.reads:
+            self.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{self.reads[0]})")
+        if self.failure is None and not _equal(seed, default_generator.get_state()):
+            self.failure = Unsupported("it draws random numbers")
+        if self.failure is None and any(t._vc[0] != version for t, version in self.versions):
+            self.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
+
     def attempt(self, step: Callable[..., None], *args: Any) -> None:
         """One step of the trace; what it cannot hold is its failure, the run goes on."""
         if self.failure is None:
@@ -315,8 +330,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
     def wrapped(array: Any) -> Tensor:
         tensor = made(array)
         if not trace.inside and threading.get_ident() == trace.owner:
-            trace.created.add(id(tensor))
-            trace.held.append(tensor)
+            trace.made(tensor)
         return tensor
 
     def reader(name: str) -> Callable[..., Any]:
@@ -352,12 +366,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
                 namespace.pop("_traced_", None)
             for name in _READS:
                 setattr(Tensor, name, kept[name])
-    if trace.failure is None and trace.reads:
-        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{trace.reads[0]})")
-    if trace.failure is None and not _equal(seed, default_generator.get_state()):
-        trace.failure = Unsupported("it draws random numbers")
-    if trace.failure is None and any(t._vc[0] != version for t, version in trace.versions):
-        trace.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
+    trace.finish(seed)
     trace.attempt(trace.see, result)
     if trace.failure is None:
         trace.result = mapped(result, trace.ref, Tensor)
