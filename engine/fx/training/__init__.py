@@ -33,7 +33,7 @@ from engine.autograd.versions import check_input, second_time
 from engine.backends.onednn import library
 from engine.dispatch import autocast
 from engine.fx.training.program import Built, build, compiled, cut
-from engine.fx.training.recording import StepTrace, compare
+from engine.fx.training.recording import StepTrace, compare, hooked
 from engine.grad_mode import enable_grad, mode
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
@@ -273,8 +273,7 @@ def _unreleased(roots: list[Node]) -> bool:
     while stack:
         node = stack.pop()
         held = held or bool(node.saved)
-        extra = node._extra
-        if extra is not None and (extra.pre_hooks or extra.prehooks or extra.post_hooks or extra.retains):
+        if hooked(node):
             raise Unsupported("there are hooks on tensors or nodes of its graph")
         for edge in node.next_edges:
             if edge is not None and edge[0] not in seen:

@@ -26,17 +26,17 @@ import numpy as np
 
 from engine.autograd import engine as passes
 from engine.autograd.graph import AccumulateGrad, accumulate
-from engine.dispatch import COMPOSITES, PUBLIC, autocast
+from engine.dispatch import COMPOSITES, OPS, PUBLIC, autocast
 from engine.hooks import watchers
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.ops import registered as registered_ops
-from engine.ops.nn import dropout
+from engine.ops.nn import dropout, norm
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, _record_of, mapped, refs_in, tensors_in
 from engine.random import default_generator
 from engine.tensor import Tensor, raw_array
 
-__all__ = ["StepTrace", "accumulate_grad", "compare", "grad_of", "set_grad"]
+__all__ = ["StepTrace", "accumulate_grad", "compare", "grad_of", "hooked", "set_grad"]
 
 # Functions that work on arrays and are no ops.  Fills and draws are noted by these names.
 _WHOLE = (
@@ -44,6 +44,7 @@ _WHOLE = (
     "rand_like", "randint", "randint_like", "randn", "randn_like", "random_", "randperm", "uniform_", "zero_",
     "multinomial", "bernoulli", "empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",
 )  # fmt: skip
+_EFFECTS = frozenset(["update_running"])
 
 
 def accumulate_grad(leaf: Tensor, gradient: Tensor, own: bool) -> Tensor | None:
@@ -64,7 +65,7 @@ def set_grad(leaf: Tensor, value: Tensor | None) -> None:
 
 def whole_functions() -> list[FunctionType]:
     """What is noted although it is no op."""
-    found: list[Any] = [dropout.noise_like, registered_ops._cast, registered_ops._contiguous_copy]
+    found: list[Any] = [norm.update_running, dropout.noise_like, registered_ops._cast, registered_ops._contiguous_copy]
     for name in _WHOLE:
         found += [COMPOSITES.get(name), PUBLIC[name] if name in PUBLIC else None, vars(Tensor).get(name)]
     unique = {id(f): f for f in found if isinstance(f, FunctionType) and not hasattr(f, "op")}
@@ -101,6 +102,7 @@ class StepTrace(Trace):
         self.failure: Unsupported | None = None
         self.reads: list[str] = []
         self.modules: dict[int, Module] = {}  # those called
+        self.watched: dict[int, Any] = {}  # tensors of those, and their versions
         self.state = _drawn()
         self.backward = False  # whether the step itself ran a backward pass
         self.begun: int | None = None
@@ -202,6 +204,9 @@ class StepTrace(Trace):
         setitem = name == "__setitem__"
         inplace = setitem or (name.endswith("_") and bool(args) and result is args[0])
         made = tensors_in(result)
+        if result is None and name in _EFFECTS:
+            self._note_effect(function, args, kwargs)
+            return
         if not made:
             raise Unsupported(f"{name} returned {type(result).__name__}")
         given = mapped((args, kwargs), self.ref, Tensor)
@@ -210,6 +215,8 @@ class StepTrace(Trace):
             if not all(known):
                 raise Unsupported(f"{name} returned a tensor that it was given")
             return
+        if inplace and not setitem:
+            self._note_kept(args[0], given[0][0])
         call = Call(function, *given, [], inplace)
         if not getattr(op, "deterministic", True) or name in _WHOLE or name == "noise_like":
             call.effect = not name.startswith(("zeros", "ones", "full", "empty"))
@@ -219,6 +226,25 @@ class StepTrace(Trace):
         for t in (*made, *tensors_in((args, kwargs))):
             self.expected[id(t._vc)] = (t._vc, t._vc[0])
 
+    def _note_effect(self, function: FunctionType, args: tuple, kwargs: dict) -> None:
+        """A function that is no op and writes to tensors it was given."""
+        call = Call(function, *mapped((args, kwargs), self.ref, Tensor), [], False)
+        call.effect = True
+        self.calls.append(call)
+        self.results.append(None)
+        for t in tensors_in((args, kwargs)):
+            self.expected[id(t._vc)] = (t._vc, t._vc[0])
+
+    def _note_kept(self, written: Tensor, before: Ref) -> None:
+        """What an in-place op saved of the values it wrote over is a copy of them."""
+        node = None if written._edge is None else written._edge[0]
+        for thing in (node.saved or ()) if node is not None else ():
+            if isinstance(thing, Tensor) and id(thing) not in self.numbers and id(raw_array(thing)) not in self.arrays:
+                call = Call(OPS["clone"].function, (before,), {}, [], False)
+                call.outputs = [self._add(thing)]
+                self.calls.append(call)
+                self.results.append(Ref(call.outputs[0]))
+
     def host(self, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """A `noted` function is called: one call of the program."""
         if self.inside or self.failure or threading.get_ident() != self.owner:
@@ -226,6 +252,7 @@ class StepTrace(Trace):
         args = tuple(list(a) if isinstance(a, types.GeneratorType) else a for a in args)
         if any(callable(a) and not hasattr(a, "__self__") and isinstance(a, types.FunctionType) for a in args):
             self.failure = Unsupported(f"{function.__qualname__} with a closure")
+        self.attempt(self._unwritten)
         self.inside = True
         try:
             result = function(*args, **kwargs)
@@ -237,6 +264,7 @@ class StepTrace(Trace):
     def _note_host(self, function: Any, args: tuple, kwargs: dict, result: Any) -> None:
         self.state = _drawn()
         self.expected.clear()
+        self.watched = {key: (t, t._vc[0]) for key, (t, _) in self.watched.items()}
         call = Call(function, *mapped((args, kwargs), self.ref, Tensor), [], False)
         call.effect = True
         call.outputs = [self._add(t) for t in tensors_in(result)]
@@ -262,9 +290,14 @@ class StepTrace(Trace):
         if self.failure is None and _drawn() != self.state:
             self.failure = Unsupported("random numbers are drawn in a way that no op shows")
 
+        self.attempt(self._unwritten)
+        if self.failure is None and any(t._vc[0] != self.expected.get(id(t._vc), (0, t._vc[0]))[1] for t in
+                                        self.constants.values()):
+            self.failure = Unsupported("a tensor is written to in a way that no op shows")
+
     def release(self) -> None:
         """Forget the tensors of the run; numbers, calls and constants stay."""
-        for table in (self.numbers, self.arrays, self.living, self.places, self.created, self.expected):
+        for table in (self.numbers, self.arrays, self.living, self.places, self.created, self.expected, self.watched):
             table.clear()  # type: ignore[attr-defined]
         self.others, self.originals = {}, {}
 
@@ -318,7 +351,19 @@ class StepTrace(Trace):
                 function.__code__ = code
 
     def _called(self, module: Module, args: Any) -> None:
-        self.modules.setdefault(id(module), module)
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    self.watched.setdefault(id(tensor), (tensor, tensor._vc[0]))
+
+    def _unwritten(self) -> None:
+        """Unsupported if something has been written to in a way that was not noted."""
+        for tensor, version in self.watched.values():
+            now = tensor._vc[0]
+            known = self.expected.get(id(tensor._vc))
+            if now != version and (known is None or known[1] != now):
+                raise Unsupported(f"a tensor {list(tensor.shape)} is written to in a way that no op shows")
 
     def _node(self, node: Any, run: Callable[[], Any]) -> Any:
         """A node of a backward pass runs."""
@@ -327,8 +372,7 @@ class StepTrace(Trace):
             if type(node) is not AccumulateGrad:
                 if self.begun is not None and node.sequence_nr < self.begun:
                     self.failure = Unsupported("it goes backward through what was computed before it")
-                extra = node._extra
-                if extra is not None and (extra.pre_hooks or extra.prehooks or extra.post_hooks):
+                if hooked(node):
                     self.failure = Unsupported("there are hooks on tensors or nodes of its graph")
         return run()
 
@@ -381,6 +425,16 @@ class StepTrace(Trace):
 
     def _note_grad(self, tensor: Tensor, value: Tensor | None) -> None:
         self.effect(set_grad, (self.leaf(tensor), None if value is None else self.ref(value)), None)
+
+
+def hooked(node: Any) -> bool:
+    """Whether somebody waits for the gradients at a node."""
+    extra = node._extra
+    if extra is None:
+        return False
+    if any(not hasattr(hook, "guards") for hook in (extra.prehooks or {}).values()):
+        return True
+    return bool(extra.pre_hooks or extra.post_hooks or extra.retains)
 
 
 class _Always:
