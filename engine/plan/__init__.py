@@ -89,9 +89,7 @@ class OptimizedModule(Module):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         trained = training[0](self._orig_mod) if training else self._orig_mod
-        self.__dict__.update(
-            _plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _trained=trained
-        )
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _trained=trained)
 
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
         import copy
@@ -187,8 +185,11 @@ class _State:
         return other is not None and other.holds()
 
 
-def signature(value: Any) -> Any:
-    """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key."""
+def signature(value: Any, objects: list[Any] | None = None) -> Any:
+    """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key.
+
+    objects: gets what is neither a tensor nor a plain value, and is a part of the key by its identity.
+    """
     seen: dict[int, int] = {}
 
     def of(v: Any) -> Any:
@@ -204,6 +205,9 @@ def signature(value: Any) -> Any:
             return dict, *((k, of(x)) for k, x in v.items())
         if v is None or type(v) in (int, float, bool, str) or isinstance(v, dtypes.dtype):
             return type(v), v
+        if objects is not None and not isinstance(v, np.ndarray | np.generic | dict | list | tuple | set):
+            objects.append(v)
+            return type(v), id(v)
         raise TypeError
 
     try:

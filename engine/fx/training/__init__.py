@@ -2,7 +2,8 @@
 
 Note [Training plans]
 `Recorded(function)` is the function.  Its first two calls with inputs of certain shapes and dtypes run op by op and
-are recorded (recording.py); if they did the same, calls from the third on run their program (program.py).  A function
+are recorded (recording.py); if they did the same, calls from the third on run their program (program.py), else the
+third is recorded, too: a first step may have made what later ones find.  A function
 that calls `backward` itself (a training step) is one program.  Where it returns what gradients flow through, as a
 module does, the program is cut in two, and the second part is the backward of one node.
 
@@ -15,6 +16,7 @@ What cannot be recorded runs as it always did, with one warning that says why.
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable
@@ -46,6 +48,7 @@ __all__ = ["Recorded"]
 
 _PLAIN = frozenset([bool, int, float, str, type(None)])
 _LIMIT = 8  # recordings of a function
+_TRIES = 2  # how often two steps in a row may be compared
 _values, _training = methodcaller("values"), itemgetter("training")
 _TABLES = ("_modules", "_parameters", "_buffers")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -157,6 +160,8 @@ class _Entry:
         self.trace: StepTrace | None = None
         self.program: Any = None
         self.reason = ""
+        self.tries = 0
+        self.objects: list[Any] = []  # whose identity is a part of the key
 
 
 class Recorded:
@@ -179,14 +184,27 @@ class Recorded:
         return [e.program if e.program is not None else e.reason or None for e in self.entries]
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else MethodType(self, owner)
+        if owner is None:
+            return self
+        bound = Recorded(MethodType(self.function, owner))
+        own = getattr(owner, "__dict__", None)
+        if own is not None:
+            own[self.function.__name__] = bound  # found first from now on
+        return bound
+
+    def __deepcopy__(self, memo: dict) -> Recorded:
+        return Recorded(copy.deepcopy(self.function, memo), copy.deepcopy(self.module, memo))
+
+    def __reduce__(self) -> Any:
+        return Recorded, (self.function, self.module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not mode.enabled or passes.observers or anomaly.state.enabled:
             return self.function(*args, **kwargs)
-        key = signature((args, kwargs))
+        objects: list[Any] = []
+        key = signature((args, kwargs), objects)
         if key is None:
-            self._warn("an argument is neither a tensor on the CPU nor a plain value")
+            self._warn("an argument is a tensor of another device or layout, or holds what has no key")
             return self.function(*args, **kwargs)
         given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
         key = key, tuple([(t._requires_grad, t._edge is None) for t in given])
@@ -196,11 +214,11 @@ class Recorded:
                     return entry.program(given, args, kwargs)
                 if entry.reason:
                     return self.function(*args, **kwargs)
-                return self._record(entry, key, given, args, kwargs)
+                return self._record(entry, key, given, args, kwargs, objects)
         if self.count >= _LIMIT:
             self._warn(f"it was recorded {_LIMIT} times, and what it depends on still changes from call to call")
             return self.function(*args, **kwargs)
-        return self._record(None, key, given, args, kwargs)
+        return self._record(None, key, given, args, kwargs, objects)
 
     @staticmethod
     def _aliases(guard: _Guard, given: list[Tensor]) -> tuple:
@@ -216,7 +234,9 @@ class Recorded:
             name = getattr(called, "__name__", type(called).__name__)
             warnings.warn(f"{name} runs op by op in training: {why}", stacklevel=4)
 
-    def _record(self, entry: _Entry | None, key: Any, given: list[Tensor], args: tuple, kwargs: dict) -> Any:
+    def _record(
+        self, entry: _Entry | None, key: Any, given: list[Tensor], args: tuple, kwargs: dict, objects: list[Any]
+    ) -> Any:
         """Run op by op, and note what happens."""
         before = entry
         trace = StepTrace(given)
@@ -239,7 +259,7 @@ class Recorded:
             entry = _Entry()
             if guard is None:
                 guard = self._guard(key, given, list(trace.modules.values()), list(trace.constants.values()))
-            entry.guard = guard
+            entry.guard, entry.objects = guard, objects
             self.entries.append(entry)
         assert entry is not None
         try:
@@ -252,7 +272,15 @@ class Recorded:
             else:
                 assert entry.trace is not None
                 first, entry.trace = entry.trace, None
-                compare(first, trace)
+                entry.tries += 1
+                try:
+                    compare(first, trace)
+                except Unsupported:
+                    if entry.tries == _TRIES:
+                        raise
+                    entry.trace = trace  # the first step may have made what later ones find
+                    trace.release()
+                    return result
                 entry.program = (_Step if trace.boundary is None else _Pair)(trace, self)
         except Unsupported as why:
             entry.trace, entry.reason = None, str(why)

@@ -18,7 +18,7 @@ from engine.fx.graph import Graph
 from engine.fx.node import Node, map_arg
 from engine.fx.training.recording import StepTrace, accumulate_grad
 from engine.grad_mode import mode
-from engine.plan.tracing import Ref, mapped, refs_in
+from engine.plan.tracing import Ref, _setitem, mapped, refs_in
 from engine.tensor import wrap
 
 __all__ = ["Built", "build", "compiled", "cut"]
@@ -88,7 +88,7 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
         node.meta["view"] = bool(getattr(getattr(function, "op", None), "view", False))
         node.meta["inplace"] = call.inplace
         node.meta["later"] = trace.boundary is not None and i >= trace.boundary
-        if function.__name__ == "__setitem__":
+        if function is _setitem:
             note(call.outputs[0], nodes[call.refs[0]])
         elif isinstance(result, Ref):
             note(result.index, node)

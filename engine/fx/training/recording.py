@@ -30,9 +30,10 @@ from engine.dispatch import COMPOSITES, OPS, PUBLIC, autocast
 from engine.hooks import watchers
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
+from engine.ops import copying
 from engine.ops import registered as registered_ops
 from engine.ops.nn import dropout, norm
-from engine.plan.tracing import Call, Ref, Trace, Unsupported, _record_of, mapped, refs_in, tensors_in
+from engine.plan.tracing import Call, Ref, Trace, Unsupported, _record_of, _setitem, mapped, refs_in, tensors_in
 from engine.random import default_generator
 from engine.tensor import Tensor, raw_array
 
@@ -65,7 +66,16 @@ def set_grad(leaf: Tensor, value: Tensor | None) -> None:
 
 def whole_functions() -> list[FunctionType]:
     """What is noted although it is no op."""
-    found: list[Any] = [norm.update_running, dropout.noise_like, registered_ops._cast, registered_ops._contiguous_copy]
+    found: list[Any] = [
+        copying.copy_,
+        copying.fill_,
+        copying.zero_,
+        copying.zeros_like_array,
+        norm.update_running,
+        dropout.noise_like,
+        registered_ops._cast,
+        registered_ops._contiguous_copy,
+    ]
     for name in _WHOLE:
         found += [COMPOSITES.get(name), PUBLIC[name] if name in PUBLIC else None, vars(Tensor).get(name)]
     unique = {id(f): f for f in found if isinstance(f, FunctionType) and not hasattr(f, "op")}
@@ -97,7 +107,7 @@ class StepTrace(Trace):
         self.owner = threading.get_ident()
         self.inside = False
         self.result: Any = None
-        self.others: dict[Any, Any] = {}
+        self.others: dict[Any, Any] = {_setitem: _setitem}
         self.originals: dict[Any, Any] = {}
         self.failure: Unsupported | None = None
         self.reads: list[str] = []
@@ -201,7 +211,7 @@ class StepTrace(Trace):
             raise Unsupported("autocast is on")
         if kwargs.get("out") is not None:
             raise Unsupported(f"{name} with out=")
-        setitem = name == "__setitem__"
+        setitem = function is _setitem
         inplace = setitem or (name.endswith("_") and bool(args) and result is args[0])
         made = tensors_in(result)
         if result is None and name in _EFFECTS:
@@ -277,12 +287,11 @@ class StepTrace(Trace):
         call.effect = True
         given: Any = None
         if result is not None:
-            if id(result) not in self.numbers:
-                call.outputs = [self._add(result)]
-            given = Ref(self.numbers[id(result)])
+            call.outputs = [self._add(result)]
+            given = Ref(call.outputs[0])
             self.expected[id(result._vc)] = (result._vc, result._vc[0])
         self.calls.append(call)
-        self.results.append(given if call.outputs else None)
+        self.results.append(given)
 
     def finish(self, seed: Tensor) -> None:
         if self.failure is None and self.reads:
@@ -291,8 +300,9 @@ class StepTrace(Trace):
             self.failure = Unsupported("random numbers are drawn in a way that no op shows")
 
         self.attempt(self._unwritten)
-        if self.failure is None and any(t._vc[0] != self.expected.get(id(t._vc), (0, t._vc[0]))[1] for t in
-                                        self.constants.values()):
+        if self.failure is None and any(
+            t._vc[0] != self.expected.get(id(t._vc), (0, t._vc[0]))[1] for t in self.constants.values()
+        ):
             self.failure = Unsupported("a tensor is written to in a way that no op shows")
 
     def release(self) -> None:
@@ -317,8 +327,8 @@ class StepTrace(Trace):
         self.begun = _sequence()
         handle = _hooks.register_module_forward_pre_hook(self._called)
         try:
-            for function in whole_functions():
-                code = _compiled(function)
+            codes = [(function, _compiled(function)) for function in whole_functions()]  # by what they wrap: all first
+            for function, code in codes:
                 own = FunctionType(
                     code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
                 )
@@ -422,7 +432,6 @@ class StepTrace(Trace):
 
         return property(read, write, drop)
 
-
     def _note_grad(self, tensor: Tensor, value: Tensor | None) -> None:
         self.effect(set_grad, (self.leaf(tensor), None if value is None else self.ref(value)), None)
 
@@ -507,7 +516,9 @@ def compare(first: StepTrace, second: StepTrace) -> None:
         if first.constants[number] is tensor:
             second.fresh.pop(number, None)
         elif number in first.fresh and number in second.fresh:
-            if not np.array_equal(first.fresh[number], second.fresh[number], equal_nan=tensor._array.dtype.kind in "fc"):
+            if not np.array_equal(
+                first.fresh[number], second.fresh[number], equal_nan=tensor._array.dtype.kind in "fc"
+            ):
                 raise Unsupported(
                     f"a tensor {list(tensor.shape)} comes up in a way that no op shows, with other values each step"
                 )
