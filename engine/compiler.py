@@ -1,4 +1,4 @@
-"""torch.compiler's names: `compile` makes inference plans of modules; the decorators return what they are given."""
+"""torch.compiler's names: `compile` makes plans of modules and steps; the decorators return what they are given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
     options: Any = None, disable: bool = False, verify: bool = True,
 ) -> Any:  # fmt: skip
-    """A Module with plans for inference (`engine/plan`) and training (`engine/fx/training`); a function with the latter.
+    """A Module with plans for inference (`engine/plan`) and training (`engine/fx/training`), a function with these.
 
     A function may be a whole training step: forward, backward, `optimizer.step()`, `zero_grad()`.  Without a model it
     is a decorator.  What cannot be recorded runs op by op, with a warning.  verify: compare every new plan for

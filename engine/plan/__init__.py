@@ -2,10 +2,11 @@
 
 Note [Plans]
 `compile(module)` gives a module of the same behaviour.  With gradients it runs the plans of engine/fx/training; in
-training mode without them, with hooks, or where a call cannot be replayed it *is* the module.  Otherwise the first call with inputs of certain shapes and dtypes runs op by op, is
-recorded (tracing.py) and lowered (lowering.py): batch norm is folded into the convolution or linear layer before it,
-what does not depend on the input is computed once, with oneDNN weights are packed once, activations and residual sums
-are part of the convolution, and results between steps live in memory that is laid out once.  Later calls run that plan.
+training mode without them, with hooks, or where a call cannot be replayed it *is* the module.  Otherwise the first call
+with inputs of certain shapes and dtypes runs op by op, is recorded (tracing.py) and lowered (lowering.py): batch norm
+is folded into the convolution or linear layer before it, what does not depend on the input is computed once, with
+oneDNN weights are packed once, activations and residual sums are part of the convolution, and results between steps
+live in memory that is laid out once.  Later calls run that plan.
 
 Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and Python values that
 forward reads (attributes, globals) stay as they are.  Checked at every call: modules, hooks, training flags, parameters

@@ -8,8 +8,9 @@ that calls `backward` itself (a training step) is one program.  Where it returns
 module does, the program is cut in two, and the second part is the backward of one node.
 
 Checked at every call (`_Guard`): shapes, dtypes and other arguments; training flags, hooks, plain attributes, and the
-identity of parameters, buffers and modules of all modules that are called; which parameters require grad; what the function's globals and closure hold; grad mode, default dtype, autocast.  A call that fits no
-recording is recorded, up to eight of them.  Parameters, buffers and an optimizer's options are read anew in each call.
+identity of parameters, buffers and modules of all modules that are called; which parameters require grad; what the
+function's globals and closure hold; grad mode, default dtype, autocast.  A call that fits no recording is recorded, up
+to eight of them.  Parameters, buffers and an optimizer's options are read anew in each call.
 Assumed, as in torch.jit.trace: other Python values that the function reads stay as they are, or show in two steps.
 What cannot be recorded runs as it always did, with one warning that says why.
 """
@@ -22,7 +23,7 @@ import warnings
 from collections.abc import Callable
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 import numpy as np

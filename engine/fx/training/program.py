@@ -96,6 +96,7 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
             _take_apart(graph, result, node, note)
     graph.output(mapped(outputs, lambda r: nodes[r.index], Ref))
     graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.meta.get("effect", False))
+    _without_copies(graph)
     for node in graph.nodes:
         if node.target is accumulate_grad:
             leaf, gradient, _ = node.args
@@ -105,6 +106,28 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
     return Built(graph, constants)
 
 
+def _without_copies(graph: Graph) -> None:
+    """An op in place whose operand is copied first, since backward reads it, becomes the op itself."""
+    for node in graph.nodes:
+        if node.op != "call_function" or not node.meta.get("inplace"):
+            continue
+        record, source = getattr(node.target, "op", None), node.args[0]
+        if record is None or not isinstance(source, Node) or source.op != "call_function":
+            continue
+        if source.meta.get("view") or source.meta.get("inplace") or source.meta.get("effect"):
+            continue  # somebody else may see that memory
+        copies = [n for n in source.users if n.target is _clone and len(n.args) == 1 and not n.kwargs]
+        if len(copies) != 1 or set(source.users) != {node, copies[0]}:
+            continue
+        if not copies[0] < node or node.meta["kind"] != source.meta["kind"]:
+            continue
+        copies[0].replace_all_uses_with(source)
+        graph.erase_node(copies[0])
+        node.target = record.function
+        node.meta.update(inplace=False, effect=False)
+
+
+_clone = OPS["clone"].function
 _OWN = frozenset(["accumulate_grad", "grad_of", "set_grad"])
 
 
@@ -114,7 +137,7 @@ def _take_apart(graph: Graph, result: Any, node: Node, note: Callable[[int, Node
         if part is None or not refs_in(part):
             continue
         inner = graph.call_function(operator.getitem, (node, position))
-        inner.meta.update(later=node.meta["later"], view=True, inplace=False)
+        inner.meta.update(later=node.meta["later"], view=node.meta["view"], inplace=False)
         if isinstance(part, Ref):
             note(part.index, inner)
         else:

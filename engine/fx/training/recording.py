@@ -77,7 +77,7 @@ def whole_functions() -> list[FunctionType]:
         registered_ops._contiguous_copy,
     ]
     for name in _WHOLE:
-        found += [COMPOSITES.get(name), PUBLIC[name] if name in PUBLIC else None, vars(Tensor).get(name)]
+        found += [COMPOSITES.get(name), PUBLIC.get(name), vars(Tensor).get(name)]
     unique = {id(f): f for f in found if isinstance(f, FunctionType) and not hasattr(f, "op")}
     return list(unique.values())
 
@@ -320,7 +320,7 @@ class StepTrace(Trace):
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch functions that are no ops, `.grad`, backward passes and the modules that are called."""
-        from engine.fx.record import _template, _compiled
+        from engine.fx.record import _compiled, _template
 
         kept: list[tuple[FunctionType, Any]] = []
         plain_grad, plain_apply = Tensor.__dict__["grad"], AccumulateGrad.apply

@@ -1,4 +1,4 @@
-"""Training plans: the numbers of a step op by op, whatever changes between two steps, and a reason where there is none."""
+"""Training plans: the numbers of steps op by op, whatever changes between two, and a reason where there is none."""
 
 from __future__ import annotations
 
@@ -510,7 +510,7 @@ def test_double_backward_runs_op_by_op_with_a_warning() -> None:
 
 
 def test_retain_graph_and_a_second_pass() -> None:
-    layer, run, x = compiled_layer()
+    _, run, x = compiled_layer()
     y = run(x)
     y.sum().backward(retain_graph=True)
     once = x.grad.clone()
