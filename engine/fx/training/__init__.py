@@ -268,6 +268,8 @@ class Recorded:
                 raise Unsupported("there are hooks on its modules or parameters")
             if trace.failure is not None:
                 raise trace.failure
+            if not trace.calls:
+                raise Unsupported("it calls no op")
             if before is None:
                 entry.trace = trace
             else:

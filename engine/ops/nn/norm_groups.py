@@ -15,9 +15,9 @@ from engine.ops.nn.norm import (
     _same_type,
     _share,
     _standardize_rows,
-    update_running,
     _wide,
     batch_norm_eval,
+    update_running,
 )
 from engine.tensor import Tensor
 
