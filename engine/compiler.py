@@ -1,4 +1,4 @@
-"""torch.compiler's names: `compile` makes inference plans of modules and, on a GPU, graphs of steps; the decorators
+"""torch.compiler's names: `compile` makes plans of modules and steps, on a GPU graphs of steps; the decorators
 return what they are given."""
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
     options: Any = None, disable: bool = False, verify: bool = True,
 ) -> Any:  # fmt: skip
-    """A Module with plans for inference (`engine/plan`); a function itself; without a model, a decorator.
+    """A Module with plans for inference (`engine/plan`) and training (`engine/fx/training`), a function with these.
 
-    In training and with gradients the result behaves as the module.  verify: compare every new plan with the module.
+    A function may be a whole training step: forward, backward, `optimizer.step()`, `zero_grad()`.  Without a model it
+    is a decorator.  What cannot be recorded runs op by op, with a warning.  verify: compare every new plan for
+    inference with the module.
     mode="reduce-overhead" (or "max-autotune") of a function whose Tensors are on a GPU: its calls become replays of a
-    captured graph, forward, backward and optimizer together (`engine/cuda/capture.py`); on the CPU it is itself.
+    captured graph, forward, backward and optimizer together (`engine/cuda/capture.py`); on the CPU as without.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html
     """
     if model is None:
@@ -29,15 +31,19 @@ def compile(
 
     if disable:
         return model
-    if not isinstance(model, Module):
-        if mode not in ("reduce-overhead", "max-autotune"):
-            return model
-        from engine.cuda.capture import CapturedStep
-
-        return CapturedStep(model)
     from engine import plan
+    from engine.fx import training
 
-    return plan.compile(model, verify=verify)
+    if not plan.training:
+        plan.training.append(lambda module: training.Recorded(module, module))
+    if isinstance(model, Module):
+        return plan.compile(model, verify=verify)
+    recorded = training.Recorded(model)
+    if mode not in ("reduce-overhead", "max-autotune"):
+        return recorded
+    from engine.cuda.capture import CapturedStep
+
+    return CapturedStep(model, recorded)
 
 
 def allow_in_graph(fn: Any) -> Any:

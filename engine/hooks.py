@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["RemovableHandle"]
+__all__ = ["RemovableHandle", "noted", "watchers"]
 
 _ids = itertools.count()
+
+# What records programs (engine/fx/training): called with (function, args, kwargs) instead of a `noted` function.
+watchers: list[Callable[..., Any]] = []
+
+
+def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that a recorded program calls as a whole, with the objects as they are then: an optimizer's step."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if watchers:
+            return watchers[-1](function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
 
 
 class RemovableHandle:

@@ -56,6 +56,7 @@ STANDS_FOR = {
     "engine/utils/data/*": DATA,
     "engine/utils/data/_utils/*": DATA,
     "engine/plan/*": "engine/test_plan.py",
+    "engine/fx/training/*": "engine/fx/test_training.py",
     # every sample under vmap, and torch's numbers for the transforms of one another
     "engine/func/*": "engine/func/test_lanes.py engine/func/test_transforms.py engine/func/test_func.py",
     # one rule of the documentation a test

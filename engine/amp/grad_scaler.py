@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from engine.grad_mode import no_grad
+from engine.hooks import noted
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -82,6 +83,7 @@ class GradScaler:
             return (self.scale(o) for o in outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
+    @noted
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, and note inf or nan in them.
 
@@ -118,6 +120,7 @@ class GradScaler:
                     values.mul_(inverse.to(values.device, values.dtype))
         return found
 
+    @noted
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)` on gradients that are unscaled, unless one of them is inf or nan.
 
@@ -138,6 +141,7 @@ class GradScaler:
         now["stage"] = _STEPPED
         return result
 
+    @noted
     def update(self, new_scale: Any = None) -> None:
         """Grow or shrink the scale by what was found since the last update, or set it to `new_scale`."""
         from engine.tensor import Tensor

@@ -339,6 +339,8 @@ def _run_node(node: Node, grads: list[Any], needs: Sequence[bool], keep_graph: b
     """The gradients for a node's inputs, after its hooks; all None where nothing arrived."""
     if not node.always_runs and not any(g is not None for g in grads):
         return (None,) * len(needs)
+    if not keep_graph and node.last is not None:
+        node.last()
     if observers or anomaly.state.enabled:
         result = _watched(node, grads, needs)
     else:

@@ -89,6 +89,7 @@ class Node:
     n_outputs = 1
     arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradient_text.py
     guarded = False  # its outputs may not be written to: a Module's full backward hooks would be passed by
+    last: Any = None  # called before the only pass through a node that can free what it saved while it runs
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
     next_edges: Sequence[Edge | None]

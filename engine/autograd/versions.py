@@ -90,6 +90,7 @@ def guard(result: Any, *tensors: Any) -> Any:
                 if counter[0] != version:
                     modified(described, "", counter[0], version)
 
+        check.guards = True  # type: ignore[attr-defined]  # no hook of a user's
         node.register_prehook(check)
     return result
 

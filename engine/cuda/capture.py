@@ -42,11 +42,12 @@ GRAPHS = 16  # of one step: the one used longest ago goes
 
 
 class CapturedStep:
-    """What `engine.compile` makes of a function; see the top of this file."""
+    """What `engine.compile` makes of a function; see the top of this file.  otherwise: what runs where nothing is on a GPU."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], otherwise: Callable[..., Any] | None = None) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._otherwise = otherwise or function
         self._kinds: OrderedDict[Any, Any] = OrderedDict()  # kind of arguments -> calls so far, or _Captured
         self._pool: Any = None
         self._stream: Any = None
@@ -56,7 +57,7 @@ class CapturedStep:
         tensors: list[Tensor] = []
         kind = _kind((args, kwargs), tensors), mode.enabled
         if not _runtime.loaded() or _runtime.capturing() or not all(t.is_cuda for t in tensors):
-            return self._function(*args, **kwargs)
+            return self._otherwise(*args, **kwargs)
         found = self._kinds.get(kind, 0)
         if isinstance(found, _Captured):
             self._kinds.move_to_end(kind)

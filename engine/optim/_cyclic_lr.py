@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from engine.hooks import noted
 from engine.optim._schedule import (
     LRScheduler,
     _check_optimizer,
@@ -150,6 +151,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         half = 1 + math.cos(math.pi * self.T_cur / self.T_i)
         return [self.eta_min + (base - self.eta_min) * half / 2 for base in self.base_lrs]
 
+    @noted
     def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
         """Set the rates of the next epoch, or of `epoch`, which may be a fraction."""
         if epoch is None and self.last_epoch < 0:

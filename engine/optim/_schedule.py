@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 from weakref import ref
 
+from engine.hooks import noted
 from engine.optim.optimizer import Optimizer
 from engine.tensor import Tensor
 
@@ -128,6 +129,7 @@ class LRScheduler:
         """The rates at `last_epoch`, one a group; for use by `step`."""
         raise NotImplementedError
 
+    @noted
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates (or those of `epoch`, deprecated)."""
         if self._step_count == 1:

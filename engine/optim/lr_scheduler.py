@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from engine.hooks import noted
 from engine.optim._cyclic_lr import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from engine.optim._schedule import (
     EPOCH_DEPRECATION_WARNING,
@@ -310,6 +311,7 @@ class SequentialLR(_Several):
         elif hasattr(one, "last_epoch"):
             one.last_epoch -= 1
 
+    @noted
     def step(self) -> None:  # type: ignore[override]
         """Set the next rates."""
         self.last_epoch += 1
@@ -336,6 +338,7 @@ class ChainedScheduler(_Several):
         self.optimizer = optimizer
         self._last_lr = self._present()
 
+    @noted
     def step(self) -> None:  # type: ignore[override]
         """Set the next rates."""
         for scheduler in self._schedulers:
@@ -375,6 +378,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.best = self.mode_worse
         self.cooldown_counter = self.num_bad_epochs = 0
 
+    @noted
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at the metric and reduce the rates if it has stayed."""
         current = float(metrics)

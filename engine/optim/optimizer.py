@@ -18,7 +18,7 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine.grad_mode import enable_grad, no_grad
-from engine.hooks import HookDict, RemovableHandle
+from engine.hooks import HookDict, RemovableHandle, noted
 from engine.optim import _update
 from engine.tensor import Tensor, wrap
 
@@ -142,6 +142,7 @@ class Optimizer:
     def profile_hook_step(func: Callable) -> Callable:
         """`func`, a `step` method, with the hooks around it."""
 
+        @noted
         @functools.wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             self = args[0]
@@ -277,6 +278,7 @@ class Optimizer:
 
     # --- use
 
+    @noted
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters; with `set_to_none=False` fill them with zeros."""
         for group in self.param_groups:

@@ -1,11 +1,12 @@
 """Inference plans: a module in eval mode without gradients, traced once an input shape and replayed with less work.
 
 Note [Plans]
-`compile(module)` gives a module of the same behaviour.  In training, with gradients, with hooks, or where a call cannot
-be replayed it *is* the module.  Otherwise the first call with inputs of certain shapes and dtypes runs op by op, is
-recorded (tracing.py) and lowered (lowering.py): batch norm is folded into the convolution or linear layer before it,
-what does not depend on the input is computed once, with oneDNN weights are packed once, activations and residual sums
-are part of the convolution, and results between steps live in memory that is laid out once.  Later calls run that plan.
+`compile(module)` gives a module of the same behaviour.  With gradients it runs the plans of engine/fx/training; in
+training mode without them, with hooks, or where a call cannot be replayed it *is* the module.  Otherwise the first call
+with inputs of certain shapes and dtypes runs op by op, is recorded (tracing.py) and lowered (lowering.py): batch norm
+is folded into the convolution or linear layer before it, what does not depend on the input is computed once, with
+oneDNN weights are packed once, activations and residual sums are part of the convolution, and results between steps
+live in memory that is laid out once.  Later calls run that plan.
 
 Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and Python values that
 forward reads (attributes, globals) stay as they are.  Checked at every call: modules, hooks, training flags, parameters
@@ -19,7 +20,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any
@@ -36,7 +37,7 @@ from engine.plan.lowering import InferencePlan, lower
 from engine.plan.tracing import Unsupported, mapped, record, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
 
-__all__ = ["OptimizedModule", "compile"]
+__all__ = ["OptimizedModule", "compile", "signature"]
 
 _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
 _counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
@@ -44,9 +45,14 @@ _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
 
 
+# Makes of a module the function that runs it with gradients: engine/fx/training, where that is loaded.
+training: list[Callable[[Module], Callable[..., Any]]] = []
+
+
 def compile(model: Module, *, verify: bool = True) -> OptimizedModule:
     """`model` with a plan for each input shape that it meets in eval mode under `no_grad`: Note [Plans].
 
+    With gradients it has plans of engine/fx/training, if that is loaded (`engine.compile` does).
     verify: compare each new plan with the module itself, which runs twice more for it.
     """
     return OptimizedModule(model, verify)
@@ -65,6 +71,7 @@ class OptimizedModule(Module):
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
+        own["_trained"] = training[0](module) if training else module
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -76,18 +83,24 @@ class OptimizedModule(Module):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        for name in ("_plans", "_state", "_stale", "_busy"):
+        for name in ("_plans", "_state", "_stale", "_busy", "_trained"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock())
+        trained = training[0](self._orig_mod) if training else self._orig_mod
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _trained=trained)
 
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
         import copy
 
         return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify)
+
+    @property
+    def training_plans(self) -> list[Any]:
+        """The plans with gradients: programs, None for what was met once, or the reason why there is none."""
+        return list(getattr(self._trained, "plans", ()))
 
     @property
     def plans(self) -> list[InferencePlan | str]:
@@ -97,9 +110,11 @@ class OptimizedModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's results."""
         module = self._orig_mod
-        if mode.enabled or not (self._state or _State(module)).plain():
+        if mode.enabled:
+            return self._trained(*args, **kwargs)
+        if not (self._state or _State(module)).plain():
             return module(*args, **kwargs)
-        key = _signature((args, kwargs))
+        key = signature((args, kwargs))
         if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time
             return module(*args, **kwargs)
         try:
@@ -171,8 +186,11 @@ class _State:
         return other is not None and other.holds()
 
 
-def _signature(value: Any) -> Any:
-    """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key."""
+def signature(value: Any, objects: list[Any] | None = None) -> Any:
+    """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key.
+
+    objects: gets what is neither a tensor nor a plain value, and is a part of the key by its identity.
+    """
     seen: dict[int, int] = {}
 
     def of(v: Any) -> Any:
@@ -188,6 +206,9 @@ def _signature(value: Any) -> Any:
             return dict, *((k, of(x)) for k, x in v.items())
         if v is None or type(v) in (int, float, bool, str) or isinstance(v, dtypes.dtype):
             return type(v), v
+        if objects is not None and not isinstance(v, np.ndarray | np.generic | dict | list | tuple | set):
+            objects.append(v)
+            return type(v), id(v)
         raise TypeError
 
     try:

@@ -63,11 +63,12 @@ def _record_of(function: Any) -> Any:
 class Call:
     """One op: `function(*args, **kwargs)` with tensors as Refs; `outputs` the numbers of the tensors it returned."""
 
-    __slots__ = ("args", "function", "inplace", "kwargs", "outputs")
+    __slots__ = ("args", "effect", "function", "inplace", "kwargs", "outputs")
 
     def __init__(self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.outputs, self.inplace = outputs, inplace
+        self.effect = False  # whether it does more than give its outputs: draws, writes to what it was not given
 
     @property
     def op(self) -> Op:
@@ -153,7 +154,7 @@ class Trace:
         self.owner = threading.get_ident()
         self.inside = False
         self.result: Any = None  # what the run returned, with Refs
-        self.versions: list[tuple[Tensor, int]] = []  # of the constants, when they were met
+        self.versions: list[tuple[Tensor, tuple[int, int]]] = []  # of the constants, when they were met
         self.created: set[int] = set()  # ids of tensors that came up during the run, and not out of an op
         self.held: list[Tensor] = []
         self.others: dict[Any, Any] = {_setitem: _setitem}  # what is noted and no op function, as it is without a trace
@@ -188,7 +189,7 @@ class Trace:
             if id(tensor) in self.created:
                 self.fresh[number] = tensor._array.copy()
             else:
-                self.versions.append((tensor, tensor._vc[0]))
+                self.versions.append((tensor, _state(tensor)))
         return Ref(number)
 
     def note(self, function: FunctionType, args: tuple, kwargs: dict, result: Any) -> None:
@@ -259,6 +260,20 @@ class Trace:
 
         return traced
 
+    def made(self, tensor: Tensor) -> None:
+        """A tensor came up that no op made."""
+        self.created.add(id(tensor))
+        self.held.append(tensor)
+
+    def finish(self, seed: Tensor) -> None:
+        """What can only be told at the end of the run is its failure, too.  seed: the generator's state before."""
+        if self.failure is None and self.reads:
+            self.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{self.reads[0]})")
+        if self.failure is None and not self.lenient and not _equal(seed, default_generator.get_state()):
+            self.failure = Unsupported("it draws random numbers")
+        if self.failure is None and not self.lenient and any(_state(t) != state for t, state in self.versions):
+            self.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
+
     def attempt(self, step: Callable[..., None], *args: Any) -> None:
         """One step of the trace; what it cannot hold is its failure, the run goes on."""
         if self.failure is None:
@@ -266,6 +281,11 @@ class Trace:
                 step(*args)
             except Unsupported as error:
                 self.failure = error
+
+
+def _state(tensor: Tensor) -> tuple[int, int]:
+    """What changes when the tensor is written to."""
+    return tensor._vc[0], tensor._replaced
 
 
 def _original(function: FunctionType) -> FunctionType:
@@ -316,8 +336,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
     def wrapped(array: Any) -> Tensor:
         tensor = made(array)
         if not trace.inside and threading.get_ident() == trace.owner:
-            trace.created.add(id(tensor))
-            trace.held.append(tensor)
+            trace.made(tensor)
         return tensor
 
     def reader(name: str) -> Callable[..., Any]:
@@ -353,12 +372,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
                 namespace.pop("_traced_", None)
             for name in _READS:
                 setattr(Tensor, name, kept[name])
-    if trace.failure is None and trace.reads:
-        trace.failure = Unsupported(f"the values of a tensor are read in Python (Tensor.{trace.reads[0]})")
-    if trace.failure is None and not trace.lenient and not _equal(seed, default_generator.get_state()):
-        trace.failure = Unsupported("it draws random numbers")
-    if trace.failure is None and not trace.lenient and any(t._vc[0] != version for t, version in trace.versions):
-        trace.failure = Unsupported("it writes to parameters, buffers or other tensors it keeps")
+    trace.finish(seed)
     trace.attempt(trace.see, result)
     if trace.failure is None:
         trace.result = mapped(result, trace.ref, Tensor)

@@ -89,7 +89,7 @@ def test_decorators_return_the_function() -> None:
 
     for decorated in (
         engine.jit.ignore(f), engine.jit.ignore(drop=True)(f), engine.jit.unused(f), engine.jit.export(f),
-        engine.compile(f), engine.compile(mode="x")(f),
+        engine.compile(f, disable=True),
         engine.compiler.disable(f), engine.compiler.disable(recursive=False)(f), engine._dynamo.allow_in_graph(f),
         engine.jit._overload_method(f),
     ):  # fmt: skip

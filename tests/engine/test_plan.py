@@ -592,8 +592,10 @@ def test_compile_of_functions_and_as_a_decorator() -> None:
     def double(x: Any) -> Any:
         return x * 2
 
-    assert engine.compile(double) is double
-    assert engine.compile(mode="x")(double) is double
+    assert engine.compile(double, disable=True) is double
+    assert engine.compile(double)(engine.ones(2)).tolist() == double(engine.ones(2)).tolist()
+    assert engine.compile(mode="x", disable=True)(double) is double
+    assert engine.compile(mode="x")(double).function is double
     module = nn.Linear(2, 2)
     assert engine.compile(module, disable=True) is module
     assert isinstance(engine.compile(dynamic=True)(module), OptimizedModule)

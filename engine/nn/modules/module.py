@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from engine.autograd.graph import requires_grad_of  # noqa: F401
-from engine.hooks import RemovableHandle
+from engine.hooks import RemovableHandle, noted
 from engine.nn.modules import _hooks
 from engine.nn.modules._conversions import Conversions, _parse_to  # noqa: F401
 from engine.nn.modules._hooks import (
@@ -570,6 +570,7 @@ class Module(Conversions, StateDict):
             p.requires_grad_(requires_grad)
         return self
 
+    @noted
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of every parameter, or zero them in place."""
         for p in self.parameters():

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import engine
 from engine.grad_mode import no_grad
+from engine.hooks import noted
 from engine.tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
@@ -54,6 +55,7 @@ def _clip_grads_with_norm_(
         g.mul_(factor.to(g.device))
 
 
+@noted
 @no_grad()
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
@@ -82,6 +84,7 @@ def clip_grad_norm(
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
+@noted
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clip each gradient element to +-clip_value, in place; gradients (*)."""

@@ -505,11 +505,20 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     _same_type(array, *(None if x is None else x._array for x in parameters))
 
 
-def _update(running, value, momentum):
-    """running = (1 - momentum) running + momentum value, in place and without history; no version shows it yet."""
-    array = running._array
+def update_running(running, value, factor, momentum, seen=False):
+    """running = (1 - momentum) running + momentum factor value, in place and without history.  Tensors (C).
+
+    seen: the version shows it; else only what looks for `.data` that was set does.
+    """
+    array, found = running._array, value._array
+    if factor != 1:
+        found = found * factor
     array *= 1 - momentum
-    array += (value * momentum).astype(array.dtype, copy=False)
+    array += (found * momentum).astype(array.dtype, copy=False)
+    if seen:
+        running._vc[0] += 1
+    else:
+        running._replaced += 1
 
 
 @composite(method=False)
@@ -543,11 +552,9 @@ def _track(running_mean, running_var, mean, var, size, momentum):
     if not size:
         return
     if running_mean is not None:
-        _update(running_mean, mean._array, momentum)
-        running_mean._replaced += 1
+        update_running(running_mean, mean, 1, momentum)
     if running_var is not None:
-        _update(running_var, var._array * (size / builtins.max(1, size - 1)), momentum)
-        running_var._replaced += 1
+        update_running(running_var, var, size / builtins.max(1, size - 1), momentum)
 
 
 @composite(method=False)

@@ -15,9 +15,9 @@ from engine.ops.nn.norm import (
     _same_type,
     _share,
     _standardize_rows,
-    _update,
     _wide,
     batch_norm_eval,
+    update_running,
 )
 from engine.tensor import Tensor
 
@@ -207,11 +207,9 @@ def instance_norm(
         with no_grad():
             rows = input.detach().reshape(input.shape[0], input.shape[1], -1)
             if running_mean is not None:
-                _update(running_mean, rows.mean((0, 2))._array, momentum)
-                running_mean._vc[0] += 1
+                update_running(running_mean, rows.mean((0, 2)), 1, momentum, True)
             if running_var is not None:
-                _update(running_var, rows.var(2).mean(0)._array, momentum)
-                running_var._vc[0] += 1
+                update_running(running_var, rows.var(2).mean(0), 1, momentum, True)
     weight = None if weight is None else own(weight)  # torch repeats it: it may be written to
     result = normalize_groups(input, input.shape[1], weight, bias, eps)[0]
     return name_node(result, "ViewBackward0")  # of a batch normalization, in torch
