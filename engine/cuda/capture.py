@@ -42,7 +42,7 @@ GRAPHS = 16  # of one step: the one used longest ago goes
 
 
 class CapturedStep:
-    """What `engine.compile` makes of a function; see the top of this file.  otherwise: what runs where nothing is on a GPU."""
+    """What `engine.compile` makes of a function; see the top of this file.  otherwise: what runs without a GPU."""
 
     def __init__(self, function: Callable[..., Any], otherwise: Callable[..., Any] | None = None) -> None:
         functools.update_wrapper(self, function)
