@@ -17,7 +17,7 @@ from typing import Any
 
 import engine
 from engine._library.schema import MISSING, Argument, FunctionSchema, Type
-from engine.dispatch import import_lazy
+from engine.dispatch import import_lazy, overriding
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 
@@ -97,6 +97,8 @@ class OpOverload(OperatorBase):
     # --- calling
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if (handled := _handled(self, args, kwargs)) is not NotImplemented:
+            return handled
         args, kwargs = self.bind(args, kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
         if not state.below_autograd:
@@ -251,6 +253,19 @@ class OpOverload(OperatorBase):
         return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
 
 
+def _handled(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a mode, a Proxy of torch.fx or a class with `__torch_function__` makes of a call; else NotImplemented."""
+    values = (*args, *kwargs.values())
+    flat = [v for value in values for v in (value if isinstance(value, list | tuple) else (value,))]
+    found = [v for v in flat if v.__class__ is not Tensor and hasattr(type(v), "__torch_function__")]
+    proxy = next((v for v in found if issubclass(type(v), tuple(overriding.hidden))), None)
+    if proxy is not None:
+        return proxy.__torch_function__(operator, (type(proxy),), args, kwargs)
+    if not overriding.state.modes and (not found or overriding.state.without):
+        return NotImplemented
+    return overriding.handled(operator, overriding.overriding(values), args, kwargs)
+
+
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
@@ -322,6 +337,8 @@ class OpOverloadPacket(OperatorBase):
         return self
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if (handled := _handled(self, args, kwargs)) is not NotImplemented:
+            return handled
         found = list(self._overloads.values())
         for one in found[:-1]:
             try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from engine import dtypes, layouts
 from engine.device import device
+from engine.dispatch import overriding
 from engine.fx import _listening
 from engine.fx._codegen import magic_methods, reflectable_magic_methods
 from engine.fx.graph import Graph
@@ -272,6 +273,7 @@ class Proxy:
 
 
 _listening.proxy_class.append(Proxy)
+overriding.hidden.append(Proxy)  # has listeners of its own
 
 
 def _unpacked() -> int | None:

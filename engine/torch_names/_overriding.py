@@ -12,19 +12,18 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
+import engine.fx.proxy  # noqa: F401 (a class of `hidden`)
 from engine import autograd, dispatch
 from engine.dispatch.arguments import after_compiling
-from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, hidden, kind_of, kinds, overriding, state
+from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, state
 from engine.dispatch.overriding import listening as _listening
 from engine.dispatch.overriding import unwrapped as _unwrapped
 from engine.fx._listening import _DATA, _OPERATORS, listened
 from engine.fx._names import _names, called_as
-from engine.fx.proxy import Proxy
 from engine.tensor import Tensor
 
 __all__ = ["ask", "begin", "class_made", "entered", "left", "methods", "name_of", "properties"]
 
-hidden.append(Proxy)  # has listeners of its own
 kinds.clear()
 kinds[Tensor] = PLAIN
 
