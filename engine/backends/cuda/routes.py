@@ -43,6 +43,7 @@ from engine.version import engine_version
 __all__ = ["ROUTES", "Route", "active", "difference", "identity", "route"]
 
 ROUTES: dict[str, Route] = {}
+_checking: list[str] = []  # the routes whose checks are running
 _lock = threading.RLock()  # one check at a time; a check may use routes that are to be checked first
 
 
@@ -62,7 +63,10 @@ class Route:
         return _decide(self, index) if found is None else found
 
     def fail(self, why: object) -> None:
-        """Switch the route off in this process, with one warning: it refused work that it had passed for."""
+        """Switch the route off in this process, with one warning: it refused work that it had passed for.  Within its
+        check nothing: that finds it."""
+        if self.name in _checking:
+            return
         index = int(runtime.library().cuda.runtime.getDevice())
         if runtime.state.verdicts.get((self.name, index)) is not False:
             runtime.state.verdicts[self.name, index] = False
@@ -123,7 +127,11 @@ def _decide(one: Route, index: int) -> bool:
         if found is not None:
             return bool(found)
         known[one.name, index] = True  # for the check itself, and for the routes that its check uses
-        row = measure(one)
+        _checking.append(one.name)
+        try:
+            row = measure(one)
+        finally:
+            _checking.pop()
         if row["verdict"] == "no memory":  # says nothing of the route
             del known[one.name, index]
             return False

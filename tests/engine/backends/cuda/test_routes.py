@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import engine
+import engine.ops.cuda  # registers its routes
 from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import routes
 from engine.backends.cuda.errors import OutOfMemoryError
