@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import engine
+import engine.ops.cuda  # registers its routes
+import engine.ops.cudnn  # registers its routes
 from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import routes
 from engine.cuda import selftest

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import engine
+import engine.ops.cuda  # registers its routes
+import engine.ops.cudnn  # registers its routes
 from engine import cuda
 from engine.backends import cudnn as settings
 from engine.backends.cuda import flags, routes

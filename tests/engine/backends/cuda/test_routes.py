@@ -15,6 +15,7 @@ import pytest
 
 import engine
 import engine.ops.cuda  # registers its routes
+import engine.ops.cudnn  # registers its routes
 from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import routes
 from engine.backends.cuda.errors import OutOfMemoryError
