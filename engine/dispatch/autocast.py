@@ -10,6 +10,7 @@ before.  A leaf that requires grad is cast once for the outermost context (its w
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -87,6 +88,9 @@ def line(record: Op) -> str:
     return f"if autocast_state.on: {names}, = cast_operands('{record.name}', ({names},))"
 
 
+after_install: list[Callable[[], None]] = []  # of who has put code of its own into the functions that are written anew
+
+
 def install() -> None:
     """Write the line into the listed ops, once in a process."""
     if _installed:
@@ -104,6 +108,8 @@ def install() -> None:
         namespaces, record.namespaces = record.namespaces, []
         for space in namespaces:
             compile_into(space["_self"], record, space, space["_inplace"], space["_unsupported"])
+    for step in after_install:
+        step()
 
 
 _AROUND = (lambda *args, **kwargs: _around_(args, kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821

@@ -29,6 +29,7 @@ import numpy as np
 
 from engine import dtypes
 from engine.backends.onednn import library
+from engine.dispatch import autocast
 from engine.grad_mode import mode, no_grad
 from engine.layouts import asks_channels_last
 from engine.nn.modules import _hooks
@@ -112,7 +113,7 @@ class OptimizedModule(Module):
         module = self._orig_mod
         if mode.enabled:
             return self._trained(*args, **kwargs)
-        if not (self._state or _State(module)).plain():
+        if autocast.state.on or not (self._state or _State(module)).plain():
             return module(*args, **kwargs)
         key = signature((args, kwargs))
         if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time

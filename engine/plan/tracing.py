@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from engine.autograd.graph import registered
-from engine.dispatch import FUNCTIONS, Op, import_lazy
+from engine.dispatch import FUNCTIONS, Op, autocast, import_lazy
 from engine.random import default_generator
 from engine.tensor import Tensor, raw_array, wrap
 
@@ -250,6 +250,8 @@ class Trace:
                 return original(*self.given(args), **self.given(kwargs))
             self.inside = True
             try:
+                if autocast.state.on:  # casts below what is recorded here
+                    self.failure = Unsupported("autocast is on")
                 self.attempt(self.see, (args, kwargs))
                 result = original(*self.given(args), **self.given(kwargs))
             finally:
@@ -328,10 +330,14 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
     made = FunctionType(make, wrap.__globals__, "wrap")
     laying = registered.begin_conversion
 
-    def begin() -> None:
-        laying()  # writes some of the functions anew
+    def again() -> None:
+        """Some of the functions were written anew."""
         trace.originals = {}
         _watch(trace)
+
+    def begin() -> None:
+        laying()
+        again()
 
     def wrapped(array: Any) -> Tensor:
         tensor = made(array)
@@ -358,8 +364,10 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
             wrap.__code__ = _STUB
             _watch(trace)
             registered.begin_conversion = begin
+            autocast.after_install.append(again)
             result = run()
         finally:
+            autocast.after_install.remove(again)
             Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
             registered.begin_conversion = laying
             wrap.__code__ = make

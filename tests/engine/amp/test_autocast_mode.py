@@ -3,8 +3,12 @@ lists on the stand-in."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +196,60 @@ def test_functions_of_users() -> None:
     assert result.dtype is engine.float32
     result.sum().backward()
     assert x.grad.tolist() == [2.0] * 3
+
+
+FIRST = """
+import contextlib
+import engine
+from engine.torch_names.overrides import TorchFunctionMode
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {{}}))
+
+def step(x):
+    with engine.autocast("cpu", dtype=engine.bfloat16):
+        return engine.mm(x, x)
+
+x = engine.ones(3, 3)
+engine.mm(x, x), engine.nn.functional.conv2d(x[None, None], x[None, None])
+{first}
+with engine.autocast("cpu", dtype=engine.bfloat16):
+    assert (x @ x).dtype == engine.mm(x, x).dtype == engine.bfloat16
+    assert engine.nn.functional.conv2d(x[None, None], x[None, None]).dtype == engine.bfloat16
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["with contextlib.suppress(RuntimeError): engine.jit.trace(step, (x,))", "engine.fx.symbolic_trace(step)",
+     "assert engine.func.vmap(step)(x[None]).dtype == engine.bfloat16", "with Mode(): step(x)",
+     "with engine.autograd.profiler.profile(): step(x)",
+     "with engine.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t): step(x)"],
+)  # fmt: skip
+def test_a_first_context_while_others_watch_the_ops(first: str) -> None:
+    """The ops are written anew by the first context of a process; who has put code of its own there keeps it."""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST.format(first=first)],
+        env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-600:]
+
+
+def test_plans_leave_autocast_to_the_module() -> None:
+    net, x = engine.compile(nn.Linear(3, 3)).eval(), ones(2, 3)
+    with engine.no_grad():
+        for _ in range(3):
+            assert net(x).dtype == engine.float32
+            with engine.autocast("cpu", dtype=engine.bfloat16):
+                assert net(x).dtype == engine.bfloat16
+
+
+def test_casts_are_not_traced() -> None:
+    def step(x: engine.Tensor) -> engine.Tensor:
+        with engine.autocast("cpu", dtype=engine.bfloat16):
+            return engine.mm(x, x)
+
+    with pytest.raises(RuntimeError, match="step cannot be traced: autocast is on"):
+        engine.jit.trace(step, (ones(2, 2),))
