@@ -58,7 +58,8 @@ def _launches(
     fresh.clear()
     work = sum([arrays[0].size for arrays in group])
     built = launch.ready(entry, work, lambda: cpu.build(code.kernel))
-    rest = [of(numbers) for _, of in code.numbers]
+    told = _told(numbers)
+    rest = [of(told) for _, of in code.numbers]
     pack = built.pack
     if fresh:
         fresh.clear()
@@ -97,8 +98,9 @@ def _program(kernel: Any, dtypes: Any, numbers: Any, temporaries: int) -> tuple[
     if _count.get(family, 0) > MOST:  # a number that is another each time leads to other code
         return None, launch.Entry()
     known = _programs.setdefault((*family, fixed), [])
+    told = _told(numbers)
     for code, entry in known:
-        if code is None or code.fits(numbers):
+        if code is None or code.fits(told):
             return code, entry
     try:
         code = _recorded(kernel, dtypes, numbers, temporaries)
@@ -107,6 +109,11 @@ def _program(kernel: Any, dtypes: Any, numbers: Any, temporaries: int) -> tuple[
     known.append((code, launch.Entry()))
     _count[family] = _count.get(family, 0) + 1
     return known[-1]
+
+
+def _told(numbers: Sequence[Any]) -> list[Any]:
+    """Those that are parameters of the kernel; the others (flags) are a part of it."""
+    return [n for n in numbers if type_is_number(n)]
 
 
 def _recorded(kernel: Any, dtypes: Sequence[Any], numbers: Sequence[Any], temporaries: int) -> Recorded:

@@ -24,6 +24,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "Adagrad": lambda p: optim.Adagrad(p),
     "NAdam": lambda p: optim.NAdam(p),
     "Rprop": lambda p: optim.Rprop(p),
+    "RAdam": lambda p: optim.RAdam(p, 0.02),
 }
 
 
@@ -40,7 +41,7 @@ def trained(make: Callable[[Any], Any], dtype: Any) -> list[np.ndarray]:
     engine.manual_seed(0)
     parameters = [engine.randn(s).to(dtype).requires_grad_() for s in ((30, 70), (70,), (0,), (70_000,))]
     made = make(parameters)
-    for _ in range(4):
+    for _ in range(8):  # RAdam adapts from its sixth
         for p in parameters:
             p.grad = engine.randn(p.shape).to(dtype)
         made.step()
