@@ -116,6 +116,9 @@ def test_batch_norm_follows_train_and_eval() -> None:
 
 @pytest.mark.parametrize("name", ["convnet", "recurrent", "traced_convnet", "traced_recurrent"])
 def test_training_reaches_every_parameter(name: str) -> None:
+    """All change but the bias of a convolution before batch norm, which subtracts it again: its gradient is rounding."""
+    engine.manual_seed(11)  # rounding is then too small to move the bias
+    without_effect = {"features.0.bias"} if name == "convnet" else set()
     module = load(name).train()
     x = engine.randn(2, 5, 3) if "recurrent" in name else engine.randn(2, 3, 16, 16)
     optimizer = engine.optim.SGD(module.parameters(), lr=0.01)
@@ -123,7 +126,11 @@ def test_training_reaches_every_parameter(name: str) -> None:
     sum(out.pow(2).sum() for out in module(x)).backward()
     assert all(p.grad is not None for p in module.parameters())
     optimizer.step()
-    assert all(bool((value != before[key]).any()) for key, value in module.named_parameters())
+    for key, value in module.named_parameters():
+        if key in without_effect:
+            assert float(value.grad.abs().max()) < 1e-5
+        else:
+            assert bool((value != before[key]).any()), key
 
 
 def test_shared_weights_are_one_parameter() -> None:
