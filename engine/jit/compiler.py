@@ -493,7 +493,8 @@ _STATEMENTS: dict[type, Callable[[FunctionWriter, Any, int], None]] = {
     ast.Assign: FunctionWriter._assign, ast.AnnAssign: FunctionWriter._annotated,
     ast.Expr: FunctionWriter._expression_statement, ast.Return: FunctionWriter._return, ast.If: FunctionWriter._if,
     ast.While: FunctionWriter._while, ast.For: FunctionWriter._for, ast.With: FunctionWriter._with,
-    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave, ast.FunctionDef: FunctionWriter._closure,  # noqa: E501
+    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave,
+    ast.FunctionDef: FunctionWriter._closure,
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[FunctionWriter, Any], str]] = {
     ast.Constant: FunctionWriter._constant, ast.Name: FunctionWriter._name, ast.UnaryOp: FunctionWriter._unary,

@@ -112,7 +112,7 @@ def drops(keyword: str) -> bool:
 @functools.cache
 def find(namespace: str, name: str) -> Callable[..., Any] | None:
     """The function that stands for `namespace::name`, or None if the list has no such operator."""
-    from engine.jit import helpers, tensors  # noqa: F401  the second fills the lists of the first
+    from engine.jit import helpers, tensors  # noqa: F401  tensors fills the lists of helpers
 
     if namespace != "aten":
         if namespace == "prim":

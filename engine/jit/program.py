@@ -301,7 +301,7 @@ class Program:
                 record.made = _guarded(record, lambda: objects.tuple_class(record))
             elif record.kind == "enum":
                 record.made = _guarded(record, lambda: enum.Enum(record.name, dict(record.constants)))
-                setattr(record.made, "Λname", record.path)  # noqa: B010
+                record.made.Λname = record.path
             else:
                 record.made = objects.object_class(record, self)
         return record.made

@@ -177,9 +177,9 @@ def converted(value: Value, kind: Kind, conversions: bool, count: int | None = N
             return Value(text if made else f"annotate({wanted}, [])", wanted)
     if wanted.name == "List" and value.kind.name == "List" and value.text == "[]":
         return Value(f"annotate({wanted}, [])", wanted)
-    if wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional":  # noqa: SIM102
-        if subtype(value.kind.inner[0], wanted.inner[0]) and value.parts is not None:
-            return Value(value.text, wanted)
+    of_options = wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional"
+    if of_options and value.parts is not None and subtype(value.kind.inner[0], wanted.inner[0]):
+        return Value(value.text, wanted)
     if not conversions:
         return None
     if value.kind == TENSOR and wanted.name in ("int", "float"):
@@ -253,7 +253,8 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
             fit = converted(value, parameter.kind, conversions, parameter.count)
         if fit is None:
             raise Mismatch(
-                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but instead "  # noqa: E501
+                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but "
+                "instead "
                 f"found type '{value.kind if value is not None else ''}'."
             )
         texts.append(f"{parameter.name}={fit.text}" if parameter.named else fit.text)

@@ -96,7 +96,8 @@ def _unknown(source: Source) -> UnpicklingError:
 
 def _package() -> UnpicklingError:
     return UnpicklingError(
-        "the file is a torch.package archive, whose Python source would be executed: torch.package.PackageImporter does "
+        "the file is a torch.package archive, whose Python source would be executed: torch.package.PackageImporter "
+        "does "
         "that, for what is trusted"
     )
 
