@@ -97,7 +97,9 @@ _FUNCTIONAL = frozenset(
 _FUNCTIONAL_AS = {"log_sigmoid": "logsigmoid"}
 
 _EXTENSIONS = {
-    "torchvision": frozenset(("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")),
+    "torchvision": frozenset(
+        ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d", "box_iou_rotated")
+    ),
 }
 
 # Arguments that say where and how a result is kept, not what it is: the engine has one way.

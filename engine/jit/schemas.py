@@ -1,7 +1,7 @@
 """The operators that scripted code may call: what each takes and gives, and which form a call means.
 
 `schemas.txt` has a line for each form of each operator on the list of `operators`, in the order in which torch 2.13
-tries them; what is written after `::` only is `aten`'s.
+tries them; its head says where they come from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine._library.schema import MISSING, Argument, FunctionSchema, Type, pars
 
 from .kinds import ANY, NONE, TENSOR, Kind
 
-__all__ = ["MISSING", "Mismatch", "Signature", "Value", "find", "match", "names", "subtype", "unified"]
+__all__ = ["MISSING", "Mismatch", "Signature", "Value", "find", "lines", "match", "names", "subtype", "unified"]
 
 _NUMBERS = ("int", "float", "complex")
 _KINDS = {"Scalar": "number", "ScalarType": "int", "MemoryFormat": "int", "Layout": "int", "SymInt": "int",
@@ -80,9 +80,12 @@ def _signature(text: str) -> Signature:
 
 
 @functools.cache
-def _lines() -> dict[str, list[str]]:
+def lines() -> dict[str, list[str]]:
+    """The signatures of each operator (`aten::add`), as text."""
     found: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / "schemas.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
         head = line.partition("(")[0]
         text = line if "::" in head else f"aten::{line}"
         found.setdefault(text.partition("(")[0].partition(".")[0], []).append(text)
@@ -91,13 +94,13 @@ def _lines() -> dict[str, list[str]]:
 
 def names() -> list[str]:
     """The operators of `aten`, without their namespace."""
-    return [name[6:] for name in _lines() if name.startswith("aten::")]
+    return [name[6:] for name in lines() if name.startswith("aten::")]
 
 
 @functools.cache
 def find(name: str) -> tuple[Signature, ...]:
     """The forms of `aten::add`; none if it is not on the list."""
-    return tuple(map(_signature, _lines().get(name, ())))
+    return tuple(map(_signature, lines().get(name, ())))
 
 
 def subtype(kind: Kind, of: Kind) -> bool:
@@ -281,5 +284,5 @@ def match(
     if len(told) == 1:
         ((text, why),) = told.items()
         raise Mismatch(f"\n{text}:\n{why}\n")
-    lines = "".join(f"\n  {text}:\n  {why}\n  " for text, why in told.items())
-    raise Mismatch(f"\nArguments for call are not valid.\nThe following variants are available:\n{lines}")
+    forms = "".join(f"\n  {text}:\n  {why}\n  " for text, why in told.items())
+    raise Mismatch(f"\nArguments for call are not valid.\nThe following variants are available:\n{forms}")
