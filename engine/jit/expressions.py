@@ -590,6 +590,9 @@ class Expressions(Calls):
         if value.kind == TENSOR and name in _TENSOR_ATTRIBUTES:
             form, kind = _TENSOR_ATTRIBUTES[name]
             return Value(form.format(value.text), kind)
+        if name in value.kind.names:  # of an operator's results: `x.max(dim=1).values`
+            at = value.kind.names.index(name)
+            return Value(f"({value.text})[{at}]", value.kind.inner[at])
         if value.kind.name == "Device" and name in ("type", "index"):
             kind = STR if name == "type" else Kind("Optional", (INT,))
             return Value(f"ops.prim.{name}({value.text})", kind)

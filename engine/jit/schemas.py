@@ -75,7 +75,8 @@ def _parameter(argument: Argument) -> Parameter:
 def _signature(text: str) -> Signature:
     schema: FunctionSchema = parse_schema(text)
     returns = tuple(_kind(r.type) for r in schema.returns)
-    given = returns[0] if len(returns) == 1 else Kind("Tuple", returns) if returns else NONE
+    names = tuple(r.name or "" for r in schema.returns)
+    given = returns[0] if len(returns) == 1 else Kind("Tuple", returns, names) if returns else NONE
     return Signature(text, schema.name, tuple(map(_parameter, schema.arguments)), given)
 
 
@@ -144,7 +145,7 @@ def _free(kind: Kind) -> bool:
 def _bound(kind: Kind, free: dict[str, Kind]) -> Kind:
     if kind.name in free and not kind.inner:
         return free[kind.name]
-    return Kind(kind.name, tuple(_bound(k, free) for k in kind.inner)) if kind.inner else kind
+    return Kind(kind.name, tuple(_bound(k, free) for k in kind.inner), kind.names) if kind.inner else kind
 
 
 def _learn(pattern: Kind, kind: Kind, free: dict[str, Kind]) -> bool:

@@ -375,3 +375,19 @@ def test_one_number_is_the_default_of_a_list_of_several() -> None:
     assert [compiled(one, *args).item() for args in given] == [13.0, 45.0, 58.0]
     assert "by: List[int]=[1, 1]" in compiled.code
     assert "scale: List[float]=[2.0, 2.0]" in compiled.code
+
+
+def named_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    best = x.max(dim=1)
+    return best.values, best.indices, x.sort(dim=0, descending=True).values
+
+
+def test_results_of_operators_have_names() -> None:
+    compiled, x = torch.jit.script(named_results), torch.tensor([[1.0, 3.0], [4.0, 2.0]])
+    assert [one.tolist() for one in compiled(x)] == [[3.0, 4.0], [1, 0], [[4.0, 3.0], [1.0, 2.0]]]
+    with pytest.raises(RuntimeError, match="no_such"):
+        torch.jit.script(no_such_result)
+
+
+def no_such_result(x: torch.Tensor) -> torch.Tensor:
+    return x.max(dim=1).no_such
