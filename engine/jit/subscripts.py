@@ -126,6 +126,12 @@ class Subscripts:
     def tuple_item(self, value: Value, key: ast.expr, node: Any) -> Any:
         kinds = value.kind.inner or tuple(self.unit.classes[value.kind.name].attributes.values())
         if not isinstance(key, ast.Slice):
+            index = self.expr(key)
+            if index.kind == INT and not isinstance(index.const, int):
+                if len(set(kinds)) != 1:
+                    raise self.error(f"Cannot index into a {value.kind} with a non-integer literal because we cannot "
+                                     "resolve the output type", node)  # fmt: skip
+                return Value(f"({value.text})[{index.text}]", kinds[0])
             at = self.constant_index(key, len(kinds), node)
             return value.parts[at] if value.parts is not None else Value(f"({value.text})[{at}]", kinds[at])
         value = self.held(value)

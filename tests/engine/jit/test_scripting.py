@@ -391,3 +391,20 @@ def test_results_of_operators_have_names() -> None:
 
 def no_such_result(x: torch.Tensor) -> torch.Tensor:
     return x.max(dim=1).no_such
+
+
+def of_three(t: tuple[int, int, int], i: int) -> int:
+    return t[i] + [t[j] for j in range(3)][i]
+
+
+def of_two_types(t: tuple[int, float], i: int) -> int:
+    return t[i]
+
+
+def test_tuples_of_one_type_take_any_index() -> None:
+    compiled = torch.jit.script(of_three)
+    assert (compiled((1, 2, 3), 2), compiled((1, 2, 3), -1)) == (6, 6)
+    with pytest.raises(RuntimeError, match="index out of range"):
+        compiled((1, 2, 3), 5)
+    with pytest.raises(RuntimeError, match="we cannot resolve the output type"):
+        torch.jit.script(of_two_types)
