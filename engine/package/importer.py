@@ -136,6 +136,7 @@ class PackageImporter(Importer):
 
     def __init__(self, file_or_buffer: Any, module_allowed: Callable[[str], bool] = lambda module_name: True) -> None:
         self._source = Source(file_or_buffer)
+        self._source.close()  # the mapping stays, or what was read where there is none
         self._archive = ZipArchive(self._source).check()
         self.filename = str(file_or_buffer) if isinstance(file_or_buffer, str) else "<binary>"
         self._root = root_of(self._archive)

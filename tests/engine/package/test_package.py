@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
+import warnings
 
 import pytest
 
@@ -150,6 +152,22 @@ def test_contents_are_told_without_running_anything(net, monkeypatch) -> None:
     assert told.storages == (2, 2 * 3 * 4 + 3 * 4)
     assert "carried.net" in told.modules
     assert told.pickles["model/model.pkl"][0] == "carried.net.Net"
+
+
+def test_no_file_stays_open(net, tmp_path) -> None:
+    """The content is mapped: the file itself is closed at once, also where it is refused."""
+    path = tmp_path / "package.pt"
+    path.write_bytes(written(net, intern="carried.**").getvalue())
+    importer = PackageImporter(str(path))
+    assert importer._source._own.closed
+    path.unlink()
+    assert engine.equal(importer.load_pickle("model", "table.pkl")["a"], net.linear.weight)
+    path.write_bytes(b"no package")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UnpicklingError):
+            PackageImporter(str(path))
+        gc.collect()
 
 
 def test_checkpoint_readers_refuse_packages() -> None:
