@@ -1,9 +1,9 @@
 """torch.export: a module's program as one graph.
 
-`export` records a call (`engine.fx.record`) and gives the graph with what its inputs, parameters and outputs are called.
-Sizes follow the inputs, so a program serves other sizes too where its Python did nothing else with them; constraints
-(`Dim`) are taken and not enforced.  Source: torch.export of release 2.13.
-"""  # noqa: E501
+`export` records a call (`engine.fx.record`) and gives the graph with what its inputs, parameters and outputs are
+called.  Sizes follow the inputs, so a program serves other sizes too where its Python did nothing else with them;
+constraints (`Dim`) are taken and not enforced.  Source: torch.export of release 2.13.
+"""
 
 from __future__ import annotations
 
@@ -162,8 +162,9 @@ class ExportedProgram:
 
     def run_decompositions(self, decomp_table: Any = None) -> ExportedProgram:
         """NotImplementedError: the graph holds the engine's operators, which are not taken apart."""
-        raise NotImplementedError("ExportedProgram.run_decompositions is not supported: the operators of the graph are the "  # noqa: E501
-                                  "engine's own")  # fmt: skip
+        raise NotImplementedError(
+            "ExportedProgram.run_decompositions is not supported: the operators of the graph are the engine's own"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
@@ -221,8 +222,10 @@ def _nodes(value: Any) -> list[Any]:
 
 def save(ep: ExportedProgram, f: Any, **kwargs: Any) -> None:
     """NotImplementedError: torch's format of exported programs is not written."""
-    raise NotImplementedError("torch.export.save is not supported: save the module by torch.jit.save(torch.jit.trace(...)) or "  # noqa: E501
-                              "torch.onnx.export")  # fmt: skip
+    raise NotImplementedError(
+        "torch.export.save is not supported: save the module by torch.jit.save(torch.jit.trace(...)) or "
+        "torch.onnx.export"
+    )
 
 
 def load(f: Any, **kwargs: Any) -> ExportedProgram:

@@ -302,9 +302,8 @@ class _Writer:
         origin = typing.get_origin(o)
         if origin is None:
             return self.add_global(type_repr(o), o)
-        generic = {
-            list: typing.List, dict: typing.Dict, set: typing.Set, frozenset: typing.FrozenSet, tuple: typing.Tuple,  # noqa: UP006
-        }.get(origin, origin) if not isinstance(o, types.GenericAlias) else origin  # fmt: skip
+        names = {list: "List", dict: "Dict", set: "Set", frozenset: "FrozenSet", tuple: "Tuple"}
+        generic = origin if isinstance(o, types.GenericAlias) or origin not in names else getattr(typing, names[origin])
         name = "typing.Union" if origin is typing.Union else type_repr(generic).partition("[")[0]
         head = self.add_global(name, generic)
         args = [self.type_repr(arg) for arg in typing.get_args(o)]

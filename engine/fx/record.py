@@ -271,9 +271,10 @@ def record(
     """Run `function(*args, **kwargs)` once without gradients and give what it did: Note [Recorded programs].
 
     The tensors among the arguments, also in lists and dicts, are the placeholders in order, called `names` where given;
-    other arguments are fixed.  lenient: random numbers may be drawn and parameters written to, which the graph does too.  strict: reading the values of a tensor in Python is an error, else a TracerWarning.
+    other arguments are fixed.  lenient: random numbers may be drawn and parameters written to, which the graph does
+    too.  strict: reading the values of a tensor in Python is an error, else a TracerWarning.
     RecordError where the program cannot be told by its ops: random numbers, writes to parameters.
-    """  # noqa: E501
+    """
     kwargs = kwargs or {}
     inputs = list({id(t): t for t in tensors_in((args, kwargs))}.values())
     trace = _Recorder(inputs, _resolved({*_ALWAYS, *leaves}), strict)

@@ -1,10 +1,10 @@
 """torch.jit's names.
 
-`load` reads TorchScript archives; `script` compiles Python to the same form (`emitter`), `trace` records what a call did
-(`tracing`), `save` writes any of them.  `fork` runs at once.
+`load` reads TorchScript archives; `script` compiles Python to the same form (`emitter`), `trace` records what a call
+did (`tracing`), `save` writes any of them.  `fork` runs at once.
 An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
 `operators` is the list of what it may call, `objects` has the modules that users get.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def _refuse(what: str, instead: str) -> Any:
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
     """A function, class or module compiled to a program: a `ScriptFunction`, the class, a `RecursiveScriptModule`.
 
-    The language is TorchScript's part of Python; `engine/jit/emitter.py` tells how a function becomes one of an archive.
-    A module shares parameters and buffers with what it was made from.  Raises torch.jit.frontend.NotSupportedError for
-    what the language lacks, RuntimeError for types that do not fit and operators that are not on the list, OSError where
-    there is no source.  Source: torch.jit.script of release 2.13.
-    """  # noqa: E501
+    The language is TorchScript's part of Python; `engine/jit/emitter.py` tells how a function becomes one of an
+    archive.  A module shares parameters and buffers with what it was made from.  Raises
+    torch.jit.frontend.NotSupportedError for what the language lacks, RuntimeError for types that do not fit and
+    operators that are not on the list, OSError where there is no source.  Source: torch.jit.script of release 2.13.
+    """
     if not _enabled():
         return obj
     from engine.jit import scripting
@@ -292,8 +292,10 @@ def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True
             "'nn.Module'."
         )
     if mod.training:
-        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your "  # noqa: E501
-                           "module before freezing.")  # fmt: skip
+        raise RuntimeError(
+            "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module "
+            "before freezing."
+        )
     return objects.frozen(mod)
 
 
@@ -350,7 +352,8 @@ def trace(
 
     example_inputs: a tensor, or a tuple of the arguments (tensors, lists, tuples, dicts of them).
     Values that Python reads (a branch, a loop's length, `item()`) are fixed as they were, with a TracerWarning; sizes
-    follow the inputs.  check_trace: the trace is compared with the function once more, a difference warns.
+    follow the inputs.  check_trace: the trace is compared with the function once more, a difference warns; on each of
+    `check_inputs` (tuples of arguments) instead, where given: TracingCheckError if one of them makes another program.
     strict: a list or dict as the result is refused.  RuntimeError for what cannot be traced.
     Source: torch.jit.trace of release 2.13.
     """
@@ -363,17 +366,20 @@ def trace(
         return func
     inputs = _inputs_of(func, example_inputs, example_kwarg_inputs)
     if _isinstance(func, Module):
-        return trace_module(func, {"forward": inputs}, None, check_trace, None, check_tolerance, strict)
+        several = None if check_inputs is None else [{"forward": one} for one in check_inputs]
+        return trace_module(func, {"forward": inputs}, None, check_trace, several, check_tolerance, strict)
     owner = getattr(func, "__self__", None)
     if _isinstance(owner, Module):
         if func.__name__ == "forward":
-            return trace_module(owner, {"forward": inputs}, None, check_trace, None, check_tolerance, strict)
+            return trace(owner, inputs, None, check_trace, check_inputs, check_tolerance, strict)
         raise AttributeError(
             f"trace doesn't support compiling individual module's functions.\nPlease use trace_module: {func.__name__}"
         )
     made = tracing.trace_function(func, tracing._copied(inputs), strict)
-    if check_trace:
-        tracing.check(made, func, inputs, check_tolerance, strict)
+    if check_trace and check_inputs is not None:
+        tracing.check_function(made, func, check_inputs, check_tolerance, strict)
+    elif check_trace:
+        tracing.check(made, func, inputs, check_tolerance)
     return made
 
 
@@ -406,7 +412,8 @@ def trace_module(
 ) -> Any:  # fmt: skip
     """A module whose methods are what they did on example inputs: `inputs` has a tuple for each method's name.
 
-    Parameters and buffers are shared with the module.  As `trace`.  Source: torch.jit.trace_module of release 2.13.
+    Parameters and buffers are shared with the module.  As `trace`; check_inputs are dicts like `inputs`.
+    Source: torch.jit.trace_module of release 2.13.
     """
     from engine.jit import tracing
     from engine.nn.modules.module import Module
@@ -417,10 +424,12 @@ def trace_module(
         raise AttributeError("expected a dictionary of (method_name, input) pairs")
     given = {name: _inputs_of(mod, one, None) for name, one in inputs.items()}
     made = tracing.trace_module(mod, {name: tracing._copied(one) for name, one in given.items()}, strict)
-    if check_trace:
+    if check_trace and check_inputs is not None:
+        tracing.check_module(made, mod, check_inputs, check_tolerance, strict)
+    elif check_trace:
         for name, one in given.items():
             called = mod if name == "forward" else getattr(mod, name)
-            tracing.check(made if name == "forward" else getattr(made, name), called, one, check_tolerance, strict)
+            tracing.check(made if name == "forward" else getattr(made, name), called, one, check_tolerance)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
+from typing import Annotated, Any, Dict, List, Optional, Tuple, Union  # noqa: UP035  the names that code imports here
 
 from engine.jit import Future
 
@@ -19,7 +19,7 @@ class _BroadcastingList:
         self.count = count
 
     def __getitem__(self, item: Any) -> Any:
-        return Annotated[List[item], self.count]  # noqa: UP006
+        return Annotated[list[item], self.count]  # type: ignore[valid-type]
 
 
 BroadcastingList1, BroadcastingList2, BroadcastingList3 = (_BroadcastingList(n) for n in (1, 2, 3))

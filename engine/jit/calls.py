@@ -18,7 +18,7 @@ from .frontend import CompileError, annotation, unsupported
 from .kinds import ANY, NONE, TENSOR, Kind
 from .pycalls import PythonFunctions
 from .schemas import MISSING, Value, converted, find, names, subtype, unified
-from .sugared import Bound, Iterated, Many, Py, Test
+from .sugared import Bound, Many, Py, Test
 
 __all__ = ["Calls", "builtin_of"]
 
@@ -211,8 +211,10 @@ class Calls(PythonFunctions):
             raise self.error("an exception is made but not raised", node)
         kind = self.unit.named(cls)
         if kind is None:
-            raise self.error(f"Class {cls.__name__} does not have an __init__ function defined, or is not compiled as a "  # noqa: E501
-                             "TorchScript class", node)  # fmt: skip
+            raise self.error(
+                f"Class {cls.__name__} does not have an __init__ function defined, or is not compiled as a TorchScript "
+                "class", node
+            )  # fmt: skip
         info = self.unit.classes[kind.name]
         if info.kind == "tuple":
             values, keys = self.values(args, named, node)
@@ -356,7 +358,7 @@ class Calls(PythonFunctions):
     # -- conditions that are calls
 
     def told_by_call(self, node: ast.Call) -> Test | None:
-        """`isinstance`, `hasattr`, `is_scripting`: what is known when the function is compiled; None for other calls."""  # noqa: E501
+        """`isinstance`, `hasattr`, `is_scripting`: what is known at compile time; None for other calls."""
         function = node.func
         if isinstance(function, ast.Name) and function.id == "isinstance" and len(node.args) == 2:
             return self.is_instance(node.args[0], node.args[1], node)
@@ -371,8 +373,8 @@ class Calls(PythonFunctions):
             if name == "isinstance" and len(node.args) == 2:  # torch.jit.isinstance
                 return self.is_instance(node.args[0], node.args[1], node)
             known = {"is_scripting": True, "is_tracing": False, "_is_tracing": False, "is_compiling": False,
-                     "is_exporting": False, "_get_tracing_state": False, "is_dynamo_compiling": False, "is_in_onnx_export": False,  # noqa: E501
-                     "has_torch_function": False, "has_torch_function_unary": False,
+                     "is_exporting": False, "_get_tracing_state": False, "is_dynamo_compiling": False,
+                     "is_in_onnx_export": False, "has_torch_function": False, "has_torch_function_unary": False,
                      "has_torch_function_variadic": False}.get(name)  # fmt: skip
             if known is not None:
                 return Test(repr(known), known)
@@ -550,7 +552,8 @@ def _special() -> dict[Any, Any]:
     from engine.utils import checkpoint
 
     return {
-        warnings.warn: Calls._warn, collections.OrderedDict: Calls._py_dict, jit.annotate: Calls._annotate, typing.cast: Calls._typing_cast, jit._unwrap_optional: Calls._unwrap_optional,  # noqa: E501
+        warnings.warn: Calls._warn, collections.OrderedDict: Calls._py_dict, jit.annotate: Calls._annotate,
+        typing.cast: Calls._typing_cast, jit._unwrap_optional: Calls._unwrap_optional,
         jit.fork: Calls._fork, jit.wait: Calls._wait, jit.is_scripting: Calls._scripting, jit.is_tracing: Calls._not_so,
         jit._is_tracing: Calls._not_so, Device: Calls._device, Size: Calls._size,
         checkpoint.checkpoint: Calls._checkpoint,
@@ -575,4 +578,3 @@ def _asserted(self: Calls, node: ast.Call, hint: Any) -> Value:
 
 
 Calls._asserted = _asserted  # type: ignore[attr-defined]
-_ = (FLOAT, Iterated)

@@ -33,10 +33,12 @@ class Scope:
 
     resolve(path) gives ("function", key), ("class", key), ("enum", key, member) or None for a path `__torch__....`.
     bound: the globals of the new program.
+    python: the functions that `ops.python.call0` and so on are in a program compiled in this process; None for an
+    archive's, whose code names no Python function whatever it says.
     """
 
     def __init__(
-        self, resolve: Callable[[str], tuple | None], constants: int, version: int, python: Sequence[Any] = ()
+        self, resolve: Callable[[str], tuple | None], constants: int, version: int, python: Sequence[Any] | None = None
     ) -> None:
         self.resolve, self.constants, self.version, self.python = resolve, constants, version, python
         self.bound: dict[str, Any] = {}
@@ -375,13 +377,8 @@ class FunctionWriter:
         return f"{bound}({', '.join([*map(self.expression, node.args), *self._named(node)])})"
 
     def _bound(self, node: ast.Call, namespace: str, name: str) -> str:
-        if (
-            namespace == "python"
-            and name[:4] == "call"
-            and name[4:].isdecimal()
-            and int(name[4:]) < len(self.scope.python)
-        ):
-            return self.scope.bind(f"λpython_{name}", self.scope.python[int(name[4:])])
+        if namespace == "python":
+            return self._python(node, name)
         if (namespace, name) == ("old", "div"):
             from .tensors import division_before_4
 
@@ -390,6 +387,16 @@ class FunctionWriter:
         if function is None:
             raise self.fail(node, operators.why_not(shown(namespace), shown(name)))
         return self.scope.bind(f"λ{namespace}_{name}", function)
+
+    def _python(self, node: ast.Call, name: str) -> str:
+        """A Python function that scripted code calls as it is."""
+        functions = self.scope.python
+        if functions is None:
+            raise self.fail(node, f"python::{shown(name)} is a call of Python, which no archive may make")
+        digits = name.removeprefix("call")
+        if digits == name or not digits.isdecimal() or len(digits) > 9 or int(digits) >= len(functions):
+            raise self.fail(node, f"python::{shown(name)} is none of the {len(functions)} functions of the program")
+        return self.scope.bind(f"λpython_{name}", functions[int(digits)])
 
     def _named(self, node: ast.Call) -> list[str]:
         """Keyword arguments of an operator; dtypes and memory formats are numbers in an archive."""
@@ -486,7 +493,8 @@ _STATEMENTS: dict[type, Callable[[FunctionWriter, Any, int], None]] = {
     ast.Assign: FunctionWriter._assign, ast.AnnAssign: FunctionWriter._annotated,
     ast.Expr: FunctionWriter._expression_statement, ast.Return: FunctionWriter._return, ast.If: FunctionWriter._if,
     ast.While: FunctionWriter._while, ast.For: FunctionWriter._for, ast.With: FunctionWriter._with,
-    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave, ast.FunctionDef: FunctionWriter._closure,  # noqa: E501
+    ast.Pass: FunctionWriter._pass, ast.Break: FunctionWriter._leave, ast.Continue: FunctionWriter._leave,
+    ast.FunctionDef: FunctionWriter._closure,
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[FunctionWriter, Any], str]] = {
     ast.Constant: FunctionWriter._constant, ast.Name: FunctionWriter._name, ast.UnaryOp: FunctionWriter._unary,

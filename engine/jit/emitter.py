@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .expressions import Expressions
 from .frontend import CompileError, FrontendError, Source, annotation, split_comment, unsupported
-from .kinds import ANY, NONE, TENSOR, Kind
+from .kinds import NONE, TENSOR, Kind
 from .schemas import Value, subtype, unified
 from .sugared import Iterated, Many, Py
 
@@ -472,10 +472,10 @@ class Emitter(Expressions):
         else:
             value = self.binary(op, left, right, node)
         if isinstance(target, ast.Subscript) and container is not None:
-            if container.kind == TENSOR:  # noqa: SIM102
-                if left.kind == TENSOR and op in _AUGMENTED and "torch.index(" not in left.text:
-                    self.put(f"{self.fresh()} = {value.text}")
-                    return False
+            viewed = container.kind == left.kind == TENSOR and "torch.index(" not in left.text
+            if viewed and op in _AUGMENTED:
+                self.put(f"{self.fresh()} = {value.text}")
+                return False
             self.store(container, target.slice, value, node)
         else:
             self.bind(target, value, node)
@@ -623,4 +623,3 @@ _STATEMENTS: dict[type, Any] = {
     ast.Raise: Emitter._raise, ast.Assert: Emitter._assert, ast.Expr: Emitter._expression, ast.Delete: Emitter._delete,
     ast.Pass: Emitter._pass, ast.Break: Emitter._leave, ast.Continue: Emitter._leave, ast.With: Emitter._with,
 }  # fmt: skip
-_ = ANY

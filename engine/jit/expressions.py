@@ -98,9 +98,7 @@ class Expressions(Calls):
             if type(obj) is of:
                 return Value(repr(obj), Kind(of.__name__), obj)
         if type(obj) is float:
-            text = repr(obj) if obj == obj and abs(obj) != float("inf") else {"inf": "inf", "-inf": "torch.neg(inf)"}.get(  # noqa: E501
-                repr(obj), "nan")  # fmt: skip
-            return Value(text, FLOAT, obj)
+            return Value({"-inf": "torch.neg(inf)"}.get(repr(obj), repr(obj)), FLOAT, obj)  # inf and nan as they are
         if type(obj) is complex:
             return Value(f"complex({obj.real!r}, {obj.imag!r})", Kind("complex"), obj)
         if isinstance(obj, dtypes.dtype):
@@ -289,7 +287,7 @@ class Expressions(Calls):
         if "input" in named and any(p.name == "self" for p in forms[0].parameters):
             named = {("self" if key == "input" else key): value for key, value in named.items()}
         try:
-            found, text, kind = match(forms, args, named)  # noqa: RUF059
+            _, text, kind = match(forms, args, named)
         except Mismatch as e:
             raise self.error(str(e), node) from None
         called = f"torch.{name}" if space == "aten" else f"ops.{space}.{name}"
@@ -592,6 +590,9 @@ class Expressions(Calls):
         if value.kind == TENSOR and name in _TENSOR_ATTRIBUTES:
             form, kind = _TENSOR_ATTRIBUTES[name]
             return Value(form.format(value.text), kind)
+        if name in value.kind.names:  # of an operator's results: `x.max(dim=1).values`
+            at = value.kind.names.index(name)
+            return Value(f"({value.text})[{at}]", value.kind.inner[at])
         if value.kind.name == "Device" and name in ("type", "index"):
             kind = STR if name == "type" else Kind("Optional", (INT,))
             return Value(f"ops.prim.{name}({value.text})", kind)

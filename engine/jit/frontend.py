@@ -23,8 +23,10 @@ from engine.tensor import Size, Tensor
 
 from .kinds import ANY, NONE, TENSOR, Kind
 
-__all__ = ["CompileError", "FrontendError", "NotSupportedError", "Source", "UnsupportedNodeError", "annotation", "broadcast_count",  # noqa: E501
-           "kind_of_value", "source_of"]  # fmt: skip
+__all__ = [
+    "CompileError", "FrontendError", "NotSupportedError", "Source", "UnsupportedNodeError", "annotation",
+    "broadcast_count", "kind_of_value", "source_of",
+]  # fmt: skip
 
 
 @dataclass
@@ -262,7 +264,7 @@ def kind_of_value(value: Any, named: Callable[[type], Kind | None]) -> Kind | No
         if not value or keys is None or values is None or keys.name not in ("str", "int", "float", "bool"):
             return None
         return Kind("Dict", (keys, values))
-    if isinstance(value, enum.Enum) or isinstance(value, tuple) or getattr(type(value), "_is_script_class", False):  # noqa: SIM101
+    if isinstance(value, enum.Enum | tuple) or getattr(type(value), "_is_script_class", False):
         return named(type(value))
     return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.device import device as Device
@@ -28,10 +28,11 @@ _MOST_PARTS = 512
 
 @dataclass(frozen=True)
 class Kind:
-    """A type: its name and, of a container, what it holds."""
+    """A type: its name and, of a container, what it holds; names: of the parts of an operator's several results."""
 
     name: str
     inner: tuple[Kind, ...] = ()
+    names: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         if self.name in _GENERIC:

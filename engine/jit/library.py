@@ -1,4 +1,3 @@
-# ruff: noqa: B006, E501
 """Functions of `nn.functional` and methods of `nn` modules as TorchScript has them: in its language, over operators.
 
 The engine's own are written for Python (several types of one argument, `**kwargs`); these are compiled in their place,
@@ -265,9 +264,15 @@ def pad(input: Tensor, pad: list[int], mode: str = "constant", value: float | No
     return torch.ops.aten.pad(input, pad, mode, value)
 
 
-def interpolate(input: Tensor, size: BroadcastingList1[int] | None = None, scale_factor: BroadcastingList1[float] | None = None,
-                mode: str = "nearest", align_corners: bool | None = None,
-                recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor:  # fmt: skip
+def interpolate(
+    input: Tensor,
+    size: BroadcastingList1[int] | None = None,
+    scale_factor: BroadcastingList1[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
     dim = input.dim() - 2
     if size is None and scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
@@ -305,12 +310,19 @@ def interpolate(input: Tensor, size: BroadcastingList1[int] | None = None, scale
         if dim == 2:
             return torch.ops.aten.adaptive_avg_pool2d(input, size)
         return torch.ops.aten.adaptive_avg_pool3d(input, size)
-    raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the "
-                              f"modes: nearest | linear | bilinear | bicubic | trilinear | area (got {mode})")  # fmt: skip
+    raise NotImplementedError(
+        f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the "
+        f"modes: nearest | linear | bilinear | bicubic | trilinear | area (got {mode})"
+    )
 
 
-def upsample(input: Tensor, size: BroadcastingList1[int] | None = None, scale_factor: BroadcastingList1[float] | None = None,
-             mode: str = "nearest", align_corners: bool | None = None) -> Tensor:  # fmt: skip
+def upsample(
+    input: Tensor,
+    size: BroadcastingList1[int] | None = None,
+    scale_factor: BroadcastingList1[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
     return F.interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -325,20 +337,34 @@ def affine_grid(theta: Tensor, size: list[int], align_corners: bool | None = Non
     return torch.ops.aten.affine_grid_generator(theta, size, align_corners is not None and align_corners)
 
 
-def max_pool1d(input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None, padding: BroadcastingList1[int] = [0],
-               dilation: BroadcastingList1[int] = [1], ceil_mode: bool = False, return_indices: bool = False) -> Tensor:  # fmt: skip
+def max_pool1d(
+    input: Tensor,
+    kernel_size: BroadcastingList1[int],
+    stride: BroadcastingList1[int] | None = None,
+    padding: BroadcastingList1[int] = 0,
+    dilation: BroadcastingList1[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
     steps = annotate(list[int], []) if stride is None else stride
     return torch.max_pool1d(input, kernel_size, steps, padding, dilation, ceil_mode)
 
 
-def max_pool2d(input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None, padding: BroadcastingList2[int] = [0, 0],
-               dilation: BroadcastingList2[int] = [1, 1], ceil_mode: bool = False, return_indices: bool = False) -> Tensor:  # fmt: skip
+def max_pool2d(
+    input: Tensor,
+    kernel_size: BroadcastingList2[int],
+    stride: BroadcastingList2[int] | None = None,
+    padding: BroadcastingList2[int] = 0,
+    dilation: BroadcastingList2[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
     steps = annotate(list[int], []) if stride is None else stride
     return torch.max_pool2d(input, kernel_size, steps, padding, dilation, ceil_mode)
 
 
 def max_pool3d(input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
-               padding: BroadcastingList3[int] = [0, 0, 0], dilation: BroadcastingList3[int] = [1, 1, 1], ceil_mode: bool = False,
+               padding: BroadcastingList3[int] = 0, dilation: BroadcastingList3[int] = 1, ceil_mode: bool = False,
                return_indices: bool = False) -> Tensor:  # fmt: skip
     steps = annotate(list[int], []) if stride is None else stride
     return torch.max_pool3d(input, kernel_size, steps, padding, dilation, ceil_mode)
@@ -356,9 +382,14 @@ def adaptive_max_pool3d(input: Tensor, output_size: BroadcastingList3[int], retu
     return torch.ops.aten.adaptive_max_pool3d(input, output_size)[0]
 
 
-def max_pool1d_with_indices(input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None,
-                            padding: BroadcastingList1[int] = [0], dilation: BroadcastingList1[int] = [1],
-                            ceil_mode: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: BroadcastingList1[int],
+    stride: BroadcastingList1[int] | None = None,
+    padding: BroadcastingList1[int] = 0,
+    dilation: BroadcastingList1[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
     steps = annotate(list[int], []) if stride is None else stride
     return torch.ops.aten.max_pool1d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
 
@@ -367,9 +398,14 @@ def adaptive_max_pool1d_with_indices(input: Tensor, output_size: BroadcastingLis
     return torch.ops.aten.adaptive_max_pool1d(input, output_size)
 
 
-def max_pool2d_with_indices(input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
-                            padding: BroadcastingList2[int] = [0, 0], dilation: BroadcastingList2[int] = [1, 1],
-                            ceil_mode: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+def max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: BroadcastingList2[int],
+    stride: BroadcastingList2[int] | None = None,
+    padding: BroadcastingList2[int] = 0,
+    dilation: BroadcastingList2[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
     steps = annotate(list[int], []) if stride is None else stride
     return torch.ops.aten.max_pool2d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
 
@@ -378,9 +414,14 @@ def adaptive_max_pool2d_with_indices(input: Tensor, output_size: BroadcastingLis
     return torch.ops.aten.adaptive_max_pool2d(input, output_size)
 
 
-def max_pool3d_with_indices(input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
-                            padding: BroadcastingList3[int] = [0, 0, 0], dilation: BroadcastingList3[int] = [1, 1, 1],
-                            ceil_mode: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+def max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: BroadcastingList3[int],
+    stride: BroadcastingList3[int] | None = None,
+    padding: BroadcastingList3[int] = 0,
+    dilation: BroadcastingList3[int] = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
     steps = annotate(list[int], []) if stride is None else stride
     return torch.ops.aten.max_pool3d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
 
@@ -389,13 +430,24 @@ def adaptive_max_pool3d_with_indices(input: Tensor, output_size: BroadcastingLis
     return torch.ops.aten.adaptive_max_pool3d(input, output_size)
 
 
-def unfold(input: Tensor, kernel_size: BroadcastingList2[int], dilation: BroadcastingList2[int] = [1, 1], padding: BroadcastingList2[int] = [0, 0],
-           stride: BroadcastingList2[int] = [1, 1]) -> Tensor:  # fmt: skip
+def unfold(
+    input: Tensor,
+    kernel_size: BroadcastingList2[int],
+    dilation: BroadcastingList2[int] = 1,
+    padding: BroadcastingList2[int] = 0,
+    stride: BroadcastingList2[int] = 1,
+) -> Tensor:
     return torch.ops.aten.im2col(input, kernel_size, dilation, padding, stride)
 
 
-def fold(input: Tensor, output_size: BroadcastingList2[int], kernel_size: BroadcastingList2[int], dilation: BroadcastingList2[int] = [1, 1],
-         padding: BroadcastingList2[int] = [0, 0], stride: BroadcastingList2[int] = [1, 1]) -> Tensor:  # fmt: skip
+def fold(
+    input: Tensor,
+    output_size: BroadcastingList2[int],
+    kernel_size: BroadcastingList2[int],
+    dilation: BroadcastingList2[int] = 1,
+    padding: BroadcastingList2[int] = 0,
+    stride: BroadcastingList2[int] = 1,
+) -> Tensor:
     return torch.ops.aten.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 

@@ -1,10 +1,9 @@
-# ruff: noqa: UP045, E501, SIM102
 """Methods of `nn` modules as TorchScript has them, compiled in place of the engine's own (`library`)."""
 
 from __future__ import annotations
 
 import types
-from typing import Any, Optional
+from typing import Any
 
 import engine as torch
 from engine.jit import annotate
@@ -68,19 +67,18 @@ def _BatchNorm_forward(self, input: Tensor) -> Tensor:
         factor = 0.0
     else:
         factor = self.momentum
-    if self.training and self.track_running_stats:
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                factor = 1.0 / float(self.num_batches_tracked)
+    if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+        self.num_batches_tracked.add_(1)
+        if self.momentum is None:
+            factor = 1.0 / float(self.num_batches_tracked)
     if self.training:
         bn_training = True
     else:
         bn_training = (self.running_mean is None) and (self.running_var is None)
     return F.batch_norm(
         input, self.running_mean if not self.training or self.track_running_stats else None,
-        self.running_var if not self.training or self.track_running_stats else None, self.weight, self.bias, bn_training,
-        factor, self.eps,
+        self.running_var if not self.training or self.track_running_stats else None, self.weight, self.bias,
+        bn_training, factor, self.eps,
     )  # fmt: skip
 
 
@@ -264,7 +262,7 @@ def _MultiheadAttention_forward(
     heads = self.num_heads
     each = width // heads
     bias = self.in_proj_bias
-    bq, bk, bv = annotate(Optional[Tensor], None), annotate(Optional[Tensor], None), annotate(Optional[Tensor], None)
+    bq, bk, bv = annotate(Tensor | None, None), annotate(Tensor | None, None), annotate(Tensor | None, None)
     if bias is not None:
         bq, bk, bv = bias[:width], bias[width : 2 * width], bias[2 * width :]
     if self._qkv_same_embed_dim:
@@ -309,7 +307,7 @@ def _MultiheadAttention_forward(
     out = torch.matmul(F.dropout(weights, self.dropout, self.training), v)
     out = out.transpose(1, 2).reshape([n, length, width])
     out = F.linear(out, self.out_proj.weight, self.out_proj.bias)
-    told = annotate(Optional[Tensor], None)
+    told = annotate(Tensor | None, None)
     if need_weights:
         told = weights.mean(1) if average_attn_weights else weights
     if not batched:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["join", "merge"]
 
 _NAME = re.compile(r"__torch__(?:\.\w+)+")
+_PYTHON = re.compile(r"(?<![\w.])(ops\.python\.)call(\d+)\b")  # not the attributes of that name
 _CONSTANT = re.compile(r"\bCONSTANTS\.c(\d+)\b")
 
 
@@ -57,14 +58,14 @@ def join(unit: Unit, program: Program) -> dict[str, str]:
         info_of = FunctionInfo(free.rpartition(".")[2], free)
         unit.functions[free] = info_of
         functions.append((function, info_of))
-    python = {i: len(unit.python) + i for i in range(len(program.python))}
-    unit.python += program.python
+    python = {str(i): f"call{len(unit.python) + i}" for i in range(len(program.python or ()))}
+    unit.python += program.python or ()  # an archive has none: its text cannot name those of the unit
     constants = {i: unit.constant(value) for i, value in enumerate(program.constants)}
 
     def rewritten(text: str) -> str:
         text = _NAME.sub(lambda m: _renamed(m[0], renamed), text)
         text = _CONSTANT.sub(lambda m: constants[int(m[1])], text)
-        return re.sub(r"\bops\.python\.call(\d+)\b", lambda m: f"ops.python.call{python[int(m[1])]}", text)
+        return _PYTHON.sub(lambda m: m[1] + python.get(m[2], f"call{m[2]}"), text)
 
     def kind(of: Kind) -> Kind:
         return Kind(renamed.get(of.name, of.name), tuple(map(kind, of.inner)))

@@ -443,7 +443,7 @@ def tuple_class(record: ClassRecord) -> type[tuple]:
     """The named tuple of a class of an archive."""
     made = collections.namedtuple(record.name, list(record.attributes), defaults=list(record.defaults.values()))
     made.__module__ = "torch.jit"
-    setattr(made, "Λname", record.path)  # noqa: B010
+    made.Λname = record.path  # type: ignore[attr-defined]
     for i, name in enumerate(record.attributes):
         setattr(made, "λ" + name, _field(i))
     return made

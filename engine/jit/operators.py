@@ -97,7 +97,9 @@ _FUNCTIONAL = frozenset(
 _FUNCTIONAL_AS = {"log_sigmoid": "logsigmoid"}
 
 _EXTENSIONS = {
-    "torchvision": frozenset(("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")),
+    "torchvision": frozenset(
+        ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d", "box_iou_rotated")
+    ),
 }
 
 # Arguments that say where and how a result is kept, not what it is: the engine has one way.
@@ -112,7 +114,7 @@ def drops(keyword: str) -> bool:
 @functools.cache
 def find(namespace: str, name: str) -> Callable[..., Any] | None:
     """The function that stands for `namespace::name`, or None if the list has no such operator."""
-    from engine.jit import helpers, tensors  # noqa: F401  the second fills the lists of the first
+    from engine.jit import helpers, tensors  # noqa: F401  tensors fills the lists of helpers
 
     if namespace != "aten":
         if namespace == "prim":

@@ -80,14 +80,15 @@ class Program:
     """Classes and functions of an archive by qualified name (`__torch__.M`), and the functions that they became.
 
     files: path in the archive (`code/__torch__/a.py`) -> text.  constants: what `CONSTANTS.c0` and so on are.
-    version: of the operators (the archive's `version`).  python: functions that scripted code calls as they are
-    (`ops.python.call0`); an archive has none.  Raises UnpicklingError for code that is refused.
+    version: of the operators (the archive's `version`).  python: functions that code compiled in this process calls
+    as they are (`ops.python.call0`), None for an archive: no such name is bound there.  Raises UnpicklingError for code
+    that is refused.
     """
 
     def __init__(
-        self, files: Mapping[str, bytes], constants: list[Any], version: int, python: Sequence[Any] = ()
+        self, files: Mapping[str, bytes], constants: list[Any], version: int, python: Sequence[Any] | None = None
     ) -> None:
-        self.python = list(python)
+        self.python = None if python is None else list(python)
         self.files, self.constants, self.version = dict(files), constants, version
         self.filename = f"<torchscript {id(self):x}>"
         self.classes: dict[str, ClassRecord] = {}
@@ -300,7 +301,7 @@ class Program:
                 record.made = _guarded(record, lambda: objects.tuple_class(record))
             elif record.kind == "enum":
                 record.made = _guarded(record, lambda: enum.Enum(record.name, dict(record.constants)))
-                setattr(record.made, "Λname", record.path)  # noqa: B010
+                record.made.Λname = record.path
             else:
                 record.made = objects.object_class(record, self)
         return record.made

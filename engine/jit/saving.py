@@ -34,7 +34,8 @@ def write(module: RecursiveScriptModule, f: Any, extra_files: Mapping[str, Any] 
     program = type(module).Λprogram
     if program.python:
         raise RuntimeError(
-            f"Could not export Python function call '{program.python[0].__name__}'. Remove calls to Python functions before "  # noqa: E501
+            f"Could not export Python function call '{program.python[0].__name__}'. Remove calls to Python functions "
+            "before "
             "export. Did you forget to add @script or @script_method annotation? If this is a nn.ModuleList, add it to "
             "__constants__"
         )

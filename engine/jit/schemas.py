@@ -1,7 +1,7 @@
 """The operators that scripted code may call: what each takes and gives, and which form a call means.
 
 `schemas.txt` has a line for each form of each operator on the list of `operators`, in the order in which torch 2.13
-tries them; what is written after `::` only is `aten`'s.
+tries them; its head says where they come from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine._library.schema import MISSING, Argument, FunctionSchema, Type, pars
 
 from .kinds import ANY, NONE, TENSOR, Kind
 
-__all__ = ["MISSING", "Mismatch", "Signature", "Value", "find", "match", "names", "subtype", "unified"]
+__all__ = ["MISSING", "Mismatch", "Signature", "Value", "find", "lines", "match", "names", "subtype", "unified"]
 
 _NUMBERS = ("int", "float", "complex")
 _KINDS = {"Scalar": "number", "ScalarType": "int", "MemoryFormat": "int", "Layout": "int", "SymInt": "int",
@@ -75,14 +75,18 @@ def _parameter(argument: Argument) -> Parameter:
 def _signature(text: str) -> Signature:
     schema: FunctionSchema = parse_schema(text)
     returns = tuple(_kind(r.type) for r in schema.returns)
-    given = returns[0] if len(returns) == 1 else Kind("Tuple", returns) if returns else NONE
+    names = tuple(r.name or "" for r in schema.returns)
+    given = returns[0] if len(returns) == 1 else Kind("Tuple", returns, names) if returns else NONE
     return Signature(text, schema.name, tuple(map(_parameter, schema.arguments)), given)
 
 
 @functools.cache
-def _lines() -> dict[str, list[str]]:
+def lines() -> dict[str, list[str]]:
+    """The signatures of each operator (`aten::add`), as text."""
     found: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / "schemas.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
         head = line.partition("(")[0]
         text = line if "::" in head else f"aten::{line}"
         found.setdefault(text.partition("(")[0].partition(".")[0], []).append(text)
@@ -91,13 +95,13 @@ def _lines() -> dict[str, list[str]]:
 
 def names() -> list[str]:
     """The operators of `aten`, without their namespace."""
-    return [name[6:] for name in _lines() if name.startswith("aten::")]
+    return [name[6:] for name in lines() if name.startswith("aten::")]
 
 
 @functools.cache
 def find(name: str) -> tuple[Signature, ...]:
     """The forms of `aten::add`; none if it is not on the list."""
-    return tuple(map(_signature, _lines().get(name, ())))
+    return tuple(map(_signature, lines().get(name, ())))
 
 
 def subtype(kind: Kind, of: Kind) -> bool:
@@ -141,7 +145,7 @@ def _free(kind: Kind) -> bool:
 def _bound(kind: Kind, free: dict[str, Kind]) -> Kind:
     if kind.name in free and not kind.inner:
         return free[kind.name]
-    return Kind(kind.name, tuple(_bound(k, free) for k in kind.inner)) if kind.inner else kind
+    return Kind(kind.name, tuple(_bound(k, free) for k in kind.inner), kind.names) if kind.inner else kind
 
 
 def _learn(pattern: Kind, kind: Kind, free: dict[str, Kind]) -> bool:
@@ -177,9 +181,9 @@ def converted(value: Value, kind: Kind, conversions: bool, count: int | None = N
             return Value(text if made else f"annotate({wanted}, [])", wanted)
     if wanted.name == "List" and value.kind.name == "List" and value.text == "[]":
         return Value(f"annotate({wanted}, [])", wanted)
-    if wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional":  # noqa: SIM102
-        if subtype(value.kind.inner[0], wanted.inner[0]) and value.parts is not None:
-            return Value(value.text, wanted)
+    of_options = wanted.name == "List" and value.kind.name == "List" and wanted.inner[0].name == "Optional"
+    if of_options and value.parts is not None and subtype(value.kind.inner[0], wanted.inner[0]):
+        return Value(value.text, wanted)
     if not conversions:
         return None
     if value.kind == TENSOR and wanted.name in ("int", "float"):
@@ -253,7 +257,8 @@ def _tried(s: Signature, args: Sequence[Value], named: dict[str, Value], convers
             fit = converted(value, parameter.kind, conversions, parameter.count)
         if fit is None:
             raise Mismatch(
-                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but instead "  # noqa: E501
+                f"Expected a value of type '{_bound(parameter.kind, free)}' for argument '{parameter.name}' but "
+                "instead "
                 f"found type '{value.kind if value is not None else ''}'."
             )
         texts.append(f"{parameter.name}={fit.text}" if parameter.named else fit.text)
@@ -280,5 +285,5 @@ def match(
     if len(told) == 1:
         ((text, why),) = told.items()
         raise Mismatch(f"\n{text}:\n{why}\n")
-    lines = "".join(f"\n  {text}:\n  {why}\n  " for text, why in told.items())
-    raise Mismatch(f"\nArguments for call are not valid.\nThe following variants are available:\n{lines}")
+    forms = "".join(f"\n  {text}:\n  {why}\n  " for text, why in told.items())
+    raise Mismatch(f"\nArguments for call are not valid.\nThe following variants are available:\n{forms}")

@@ -126,6 +126,12 @@ class Subscripts:
     def tuple_item(self, value: Value, key: ast.expr, node: Any) -> Any:
         kinds = value.kind.inner or tuple(self.unit.classes[value.kind.name].attributes.values())
         if not isinstance(key, ast.Slice):
+            index = self.expr(key)
+            if index.kind == INT and not isinstance(index.const, int):
+                if len(set(kinds)) != 1:
+                    raise self.error(f"Cannot index into a {value.kind} with a non-integer literal because we cannot "
+                                     "resolve the output type", node)  # fmt: skip
+                return Value(f"({value.text})[{index.text}]", kinds[0])
             at = self.constant_index(key, len(kinds), node)
             return value.parts[at] if value.parts is not None else Value(f"({value.text})[{at}]", kinds[at])
         value = self.held(value)
@@ -147,11 +153,14 @@ class Subscripts:
             return self.attribute_of(value, names[index.const], node)
         if index.const is MISSING and len({c.path for c in info.children.values()}) >= 1:
             raise self.error(
-                "Unable to extract string literal index. ModuleDict indexing is only supported with string literals. For "  # noqa: E501
-                "example, 'i = \"a\"; self.layers[i](x)' will fail because i is not a literal. Enumeration of ModuleDict "  # noqa: E501
+                "Unable to extract string literal index. ModuleDict indexing is only supported with string literals. "
+                "For "
+                "example, 'i = \"a\"; self.layers[i](x)' will fail because i is not a literal. Enumeration of "
+                "ModuleDict "
                 "is supported, e.g. 'for k, v in self.items(): ...'" if index.kind == STR else
                 "Expected integer literal for index. ModuleList/Sequential indexing is only supported with integer "
-                "literals. For example, 'i = 4; self.layers[i](x)' will fail because i is not a literal. Enumeration is "  # noqa: E501
+                "literals. For example, 'i = 4; self.layers[i](x)' will fail because i is not a literal. Enumeration "
+                "is "
                 "supported, e.g. 'for index, v in enumerate(self): out = v(inp)'", node,
             )  # fmt: skip
         raise self.error(f"the module has no part {index.const!r}", node)
@@ -310,9 +319,9 @@ class Subscripts:
             return found
         if isinstance(found, Bound):
             raise self.error("a method is not iterable", node)
-        if isinstance(found, Py):  # noqa: SIM102
-            if isinstance(found.obj, list | tuple | range) and self.constant(list(found.obj)) is None:
-                return Many([self.value_of(Py(o), node) for o in found.obj])
+        listed = isinstance(found, Py) and isinstance(found.obj, list | tuple | range)
+        if listed and self.constant(list(found.obj)) is None:
+            return Many([self.value_of(Py(o), node) for o in found.obj])
         value = self.value_of(found, node)
         kind = value.kind
         if self.unit.is_module(kind):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine import dtypes
@@ -32,9 +33,9 @@ __all__ = ["trace_function", "trace_module"]
 _LEAVES = frozenset(
     """layer_norm lstm gru rnn_tanh rnn_relu group_norm instance_norm batch_norm dropout feature_dropout alpha_dropout
     interpolate pad scaled_dot_product_attention matmul linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-    conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu max_pool1d max_pool2d
-    max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    cross_entropy mse_loss normalize where std var norm topk grid_sample""".split()  # noqa: E501
+    conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu
+    max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+    adaptive_avg_pool3d cross_entropy mse_loss normalize where std var norm topk grid_sample""".split()
 )
 # what the op table calls otherwise than aten
 _ATEN = {
@@ -65,8 +66,8 @@ def kind_of(value: Any) -> Kind:
     if value is None:
         return NONE
     raise RuntimeError(
-        f"Type '{type(value).__name__}' cannot be traced. Only Tensors and (possibly nested) Lists, Dicts, and Tuples of "  # noqa: E501
-        "Tensors can be traced"
+        f"Type '{type(value).__name__}' cannot be traced. Only Tensors and (possibly nested) Lists, Dicts, and Tuples "
+        "of Tensors can be traced"
     )
 
 
@@ -366,25 +367,23 @@ def _program(unit: Unit, name: str, path: str, function: Any, inputs: tuple, own
 
 def _output(printer: _Printer, output: Any, strict: bool) -> Value:
     """What the traced function returned."""
+    if strict and isinstance(output, dict | list):
+        raise RuntimeError(
+            f"Encountering a {'dict' if isinstance(output, dict) else 'list'} at the output of the tracer might cause "
+            "the "
+            "trace to be incorrect, this is only valid if the container structure does not change based on the "
+            "module's "
+            "inputs. Consider using a constant container instead (e.g. for `list`, use a `tuple` instead. for `dict`, "
+            "use "
+            "a `NamedTuple` instead). If you absolutely need this and know the side effects, pass strict=False to "
+            "trace() "
+            "to allow this behavior."
+        )
     if isinstance(output, dict):
-        if strict:
-            raise RuntimeError(
-                "Encountering a dict at the output of the tracer might cause the trace to be incorrect, this is only valid "  # noqa: E501
-                "if the container structure does not change based on the module's inputs. Consider using a constant "
-                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "  # noqa: E501
-                "absolutely need this and know the side effects, pass strict=False to trace() to allow this behavior."
-            )
         parts = {k: _output(printer, v, strict) for k, v in output.items()}
         kind = Kind("Dict", (kind_of(next(iter(parts))), next(iter(parts.values())).kind))
         return Value("{" + ", ".join(f"{k!r}: {v.text}" for k, v in parts.items()) + "}", kind)
     if isinstance(output, list):
-        if strict:
-            raise RuntimeError(
-                "Encountering a list at the output of the tracer might cause the trace to be incorrect, this is only valid "  # noqa: E501
-                "if the container structure does not change based on the module's inputs. Consider using a constant "
-                "container instead (e.g. for `list`, use a `tuple` instead. for `dict`, use a `NamedTuple` instead). If you "  # noqa: E501
-                "absolutely need this and know the side effects, pass strict=False to trace() to allow this behavior."
-            )
         parts_of = [_output(printer, v, strict) for v in output]
         kind = Kind("List", (parts_of[0].kind if parts_of else TENSOR,))
         return Value(f"[{', '.join(p.text for p in parts_of)}]", kind)
@@ -450,8 +449,12 @@ def _instance(unit: Unit, program: Any, module: Module, made: dict[int, Any]) ->
     return instance(unit, program, module, made)
 
 
-def check(traced: Any, function: Any, inputs: tuple, tolerance: float, strict: bool) -> None:
-    """Compare a trace with the function on the inputs once more; TracingCheckError if it differs, after a warning."""
+def check(traced: Any, function: Any, inputs: tuple, tolerance: float, anew: Callable[[], Any] | None = None) -> None:
+    """Compare a trace with the function on inputs; warn where a tensor differs.
+
+    anew: gives the trace of the function on these inputs, where they are not those of `traced`: if that is another
+    program, the difference is an error.  TracingCheckError for it, and for another number of tensors.
+    """
     from engine import jit
 
     with no_grad():
@@ -460,13 +463,61 @@ def check(traced: Any, function: Any, inputs: tuple, tolerance: float, strict: b
     if len(found) != len(wanted):
         raise jit.TracingCheckError(f"the trace gives {len(found)} tensors, the function {len(wanted)}")
     for i, (a, b, c) in enumerate(zip(found, again, wanted)):
-        if a.shape != c.shape or not _close(a, c, tolerance):
-            steady = a.shape == b.shape and _close(a, b, tolerance)
-            warnings.warn(
-                f"Output nr {i + 1}. of the traced function does not match the corresponding output of the Python function. "  # noqa: E501
-                f"Detailed error:\nTensor-likes are not close!{'' if steady else ' (the trace is not deterministic)'}",
-                jit.TracerWarning, stacklevel=4,
-            )  # fmt: skip
+        if a.shape == c.shape and _close(a, c, tolerance):
+            continue
+        if anew is not None:
+            _same_program(traced, anew())
+        steady = a.shape == b.shape and _close(a, b, tolerance)
+        warnings.warn(
+            f"Output nr {i + 1}. of the traced function does not match the corresponding output of the Python "
+            "function. "
+            f"Detailed error:\nTensor-likes are not close!{'' if steady else ' (the trace is not deterministic)'}",
+            jit.TracerWarning,
+            stacklevel=4,
+        )
+
+
+def _same_program(traced: Any, other: Any) -> None:
+    """TracingCheckError with the lines that differ, unless two traces have one text."""
+    import difflib
+
+    from engine import jit
+
+    one, two = traced.code.splitlines(), other.code.splitlines()
+    if one != two:
+        lines = "".join(f"\n\t\t{line}" for line in difflib.ndiff(one, two))
+        raise jit.TracingCheckError(
+            "Tracing failed sanity checks!\nERROR: Graphs differed across invocations!\n\tGraph diff:" + lines
+        )
+
+
+def check_function(traced: Any, function: Any, several: Sequence[Any], tolerance: float, strict: bool) -> None:
+    """`check` on each of several tuples of arguments (a tensor is a tuple of one): `check_inputs` of `trace`."""
+    for one in several:
+        inputs = (one,) if isinstance(one, Tensor) else tuple(one)
+
+        def anew(inputs: tuple = inputs) -> Any:
+            return _again(trace_function, function, inputs, strict)
+
+        check(traced, function, inputs, tolerance, anew)
+
+
+def check_module(traced: Any, module: Module, several: Sequence[Any], tolerance: float, strict: bool) -> None:
+    """`check` on each of several dicts of arguments by method, as `check_inputs` of `trace_module` says."""
+    for one in several:
+        for name, given in one.items():
+            inputs = (given,) if isinstance(given, Tensor) else tuple(given)
+
+            def anew(name: str = name, inputs: tuple = inputs) -> Any:
+                return _again(trace_module, module, {name: inputs}, strict).script_method(name)
+
+            check(traced.script_method(name), getattr(module, name), inputs, tolerance, anew)
+
+
+def _again(trace: Callable[..., Any], *args: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first trace warned
+        return trace(args[0], _copied(args[1]), *args[2:])
 
 
 def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:

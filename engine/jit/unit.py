@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import enum
 import inspect
 import types
@@ -16,7 +15,7 @@ from engine.tensor import Tensor
 from . import library, library_modules, objects
 from .emitter import Emitter, _comment, signature, spelt
 from .frontend import CompileError, NotSupportedError, Source, annotation, broadcast_count, kind_of_value, source_of
-from .kinds import ANY, NONE, TENSOR, Kind
+from .kinds import NONE, TENSOR, Kind
 from .schemas import MISSING, Value, subtype
 
 __all__ = ["ClassInfo", "FunctionInfo", "Unit", "modifier", "script_source"]
@@ -300,6 +299,11 @@ class Unit:
             if i == 0 and owner is not None:
                 kind = Kind(owner.path)
             value = None
+            count = broadcast_count(getattr(function, "__annotations__", {}).get(name), source.names)
+            if count is not None:
+                info.counts[name] = count
+                if isinstance(values.get(name), int | float):
+                    values[name] = [values[name]] * count
             if name in values:
                 value = emitter.constant(values[name])
                 if value is None:
@@ -322,9 +326,6 @@ class Unit:
                 value = Value(fit.text.removeprefix(f"annotate({kind}, ").removesuffix(")")
                               if fit.text.startswith("annotate(") else fit.text, fit.kind, fit.const)  # fmt: skip
             info.parameters.append((name, kind, value))
-            count = broadcast_count(getattr(function, "__annotations__", {}).get(name), source.names)
-            if count is not None:
-                info.counts[name] = count
 
     def _compile(self, info: FunctionInfo, owner: ClassInfo | None) -> None:
         if info.lines is not None or info.source is None or info.python is not None:
@@ -484,8 +485,9 @@ class Unit:
     @staticmethod
     def _key(info: ClassInfo) -> Any:
         own = tuple(n for n, v in vars(info.module).items() if callable(v) and n not in _MODULE_OWN)
-        return (info.python, tuple(info.attributes.items()), repr(info.constants), tuple(
-            (n, c.path) for n, c in info.children.items()), tuple(info.failed), id(info.module) if own else 0)  # fmt: skip  # noqa: E501
+        children = tuple((name, child.path) for name, child in info.children.items())
+        attributes, module = tuple(info.attributes.items()), id(info.module) if own else 0
+        return (info.python, attributes, repr(info.constants), children, tuple(info.failed), module)
 
     def _attributes(self, info: ClassInfo, module: Module) -> None:
         hints = self._hints(module)
@@ -631,6 +633,3 @@ def _plain(function: Any) -> bool:
     """Whether a function may be compiled: of the engine's own those that are written for it."""
     home = str(function.__module__)
     return home.split(".")[0] != "engine" or home.startswith(("engine.nn.modules.", "engine.jit.library"))
-
-
-_ = (ast, ANY)

@@ -1,18 +1,21 @@
 """torch.package: archives that carry a model together with the Python source that it needs.
 
 `PackageExporter` writes them, `PackageImporter` loads their modules apart from those of the process, under names of its
-own.  The source in such an archive is code: importing it runs it, as importing any package does.
+own.  The source in such an archive is code: importing it runs it, as importing any package does; `contents` tells what
+an archive holds and runs nothing.
 """
 
 from __future__ import annotations
 
+from .contents import Contents, contents
 from .exporter import EmptyMatchError, PackageExporter, PackagingError
 from .files import Directory, GlobGroup
 from .importer import Importer, ObjMismatchError, ObjNotFoundError, OrderedImporter, PackageImporter, sys_importer
 
 __all__ = [
-    "Directory", "EmptyMatchError", "GlobGroup", "Importer", "ObjMismatchError", "ObjNotFoundError", "OrderedImporter",
-    "PackageExporter", "PackageImporter", "PackagingError", "is_from_package", "sys_importer",
+    "Contents", "Directory", "EmptyMatchError", "GlobGroup", "Importer", "ObjMismatchError", "ObjNotFoundError",
+    "OrderedImporter", "PackageExporter", "PackageImporter", "PackagingError", "contents", "is_from_package",
+    "sys_importer",
 ]  # fmt: skip
 
 

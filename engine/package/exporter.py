@@ -63,10 +63,10 @@ class PackageExporter:
     """A package that is being written; `close()` or the end of a `with` block finishes it.
 
     f: path or binary file object.  Each module that a saved object or source needs is asked for in the order in which
-    `intern` (its source goes along), `extern` (it is imported where the package is loaded), `mock` and `deny` were called;
-    torch and the standard library are extern.  PackagingError at the end for a module without an action.
+    `intern` (its source goes along), `extern` (it is imported where the package is loaded), `mock` and `deny` were
+    called; torch and the standard library are extern.  PackagingError at the end for a module without an action.
     Source: torch.package.PackageExporter of release 2.13.
-    """  # noqa: E501
+    """
 
     def __init__(self, f: Any, importer: Any = sys_importer, debug: bool = False) -> None:
         self._file, self.importer = f, importer

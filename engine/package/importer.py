@@ -21,11 +21,11 @@ from engine.serialization.source import Source
 from engine.serialization.unpickler import Unpickler
 from engine.serialization.ziparchive import ZipArchive
 
+from .contents import extern_names, root_of
 from .files import Directory, GlobGroup
 
 __all__ = ["Importer", "ObjMismatchError", "ObjNotFoundError", "OrderedImporter", "PackageImporter", "sys_importer"]
 
-_MAX_SOURCE = 16 << 20
 _number = itertools.count()
 
 
@@ -127,26 +127,22 @@ class PackageImporter(Importer):
     file_or_buffer: path or binary file object.  module_allowed: whether a module that the package leaves to the process
     (`extern`) may be imported; ImportError where not.  A module of the package is loaded once, as
     `<torch_package_0>.name`, and imports others of the package or the extern ones, nothing else.
-    The package's source is executed: open only what is trusted.  Source: torch.package of release 2.13.
+    The call is consent, as torch's is: `import_module`, and `load_pickle` where a pickle names classes of the package,
+    execute its source without asking, and from then on the engine serves `import torch` (`torch_alias.install`).  Open
+    only what is trusted; `engine.package.contents` and `hub show` tell what a file holds without executing any of it.
+    Pickles are read by the engine's own reader, never by Python's: a name in one is looked up in the package or in its
+    extern modules, and nowhere else.  Source: torch.package of release 2.13.
     """
 
     def __init__(self, file_or_buffer: Any, module_allowed: Callable[[str], bool] = lambda module_name: True) -> None:
-        from engine import torch_alias
-
-        if "torch" not in sys.modules:  # what the package's code imports
-            torch_alias.install()
         self._source = Source(file_or_buffer)
+        self._source.close()  # the mapping stays, or what was read where there is none
         self._archive = ZipArchive(self._source).check()
         self.filename = str(file_or_buffer) if isinstance(file_or_buffer, str) else "<binary>"
-        roots = {n.split("/", 1)[0] + "/" for n in self._archive.entries if "/" in n}
-        if len(roots) != 1:
-            raise UnpicklingError("the file is not a package: its entries do not lie in one folder")
-        self._root = roots.pop()
-        if f"{self._root}.data/extern_modules" not in self._archive.entries:
-            raise UnpicklingError("the file is not a package: it has no .data/extern_modules")
+        self._root = root_of(self._archive)
         self._prefix = f"<torch_package_{next(_number)}>"
         self.modules: dict[str, ModuleType] = {}
-        self.extern_modules = set(self._bytes(".data/extern_modules").decode("utf-8").split("\n")) - {""}
+        self.extern_modules = set(extern_names(self._archive, self._root))
         for name in self.extern_modules:
             if not module_allowed(name):
                 raise ImportError(
@@ -195,13 +191,17 @@ class PackageImporter(Importer):
         return any(".".join(parts[: i + 1]) in self.extern_modules for i in range(len(parts)))
 
     def _load(self, name: str) -> ModuleType:
+        if "torch" not in sys.modules:  # what the package's code imports
+            from engine import torch_alias
+
+            torch_alias.install()
         place = self._path(name)
         if place is None or (place[0] == "" and self._extern(name)):
             if self._extern(name) or any(e.startswith(f"{name}.") for e in self.extern_modules):
                 return importlib.import_module(name)
             raise ModuleNotFoundError(
-                f"No module named '{name}' in self-contained archive '{self.filename}' and the module is also not in the "  # noqa: E501
-                f"list of allowed external modules: {sorted(self.extern_modules)}",
+                f"No module named '{name}' in self-contained archive '{self.filename}' and the module is also not in "
+                f"the list of allowed external modules: {sorted(self.extern_modules)}",
                 name=name,
             )
         parent = name.rpartition(".")[0]

@@ -35,14 +35,16 @@ _OTHERS = (
 
 
 def format_of(source: Source) -> str:
-    """`zip`, `torchscript`, `legacy`, `tar`, `safetensors` or `unknown`, from the content alone."""
+    """`zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors` or `unknown`, from the content alone."""
     head = bytes(source.data[:512])
     if head[:4] == b"PK\x03\x04":
         try:
             names = ZipArchive(source).entries
         except UnpicklingError:
             return "zip"
-        return "torchscript" if any(n.count("/") == 1 and n.endswith("/constants.pkl") for n in names) else "zip"
+        if any(n.count("/") == 1 and n.endswith("/constants.pkl") for n in names):
+            return "torchscript"
+        return "package" if any(n.partition("/")[2] == ".data/extern_modules" for n in names) else "zip"
     if head[:1] == b"\x80" and head[2 : 2 + len(_LEGACY_HEAD)] == _LEGACY_HEAD:
         return "legacy"
     if head[257:262] == b"ustar" or _old_tar(head):
@@ -62,7 +64,7 @@ def _old_tar(head: bytes) -> bool:
 
 
 def sniff(f: Any) -> str:
-    """The format of a file: `zip`, `torchscript`, `legacy`, `tar`, `safetensors` or `unknown`.
+    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors` or `unknown`.
 
     f: path or seekable binary file object, which is left where it was.
     """
@@ -92,6 +94,14 @@ def _unknown(source: Source) -> UnpicklingError:
     return UnpicklingError(f"the file is in none of torch's formats: it begins with {shown(head[:8].hex(' '))}")
 
 
+def _package() -> UnpicklingError:
+    return UnpicklingError(
+        "the file is a torch.package archive, whose Python source would be executed: torch.package.PackageImporter "
+        "does "
+        "that, for what is trusted"
+    )
+
+
 def read(
     f: Any,
     builder: Builder,
@@ -109,6 +119,8 @@ def read(
     source = Source(f, mmap)
     try:
         kind = format_of(source)
+        if kind == "package":
+            raise _package()
         if formats and kind not in formats and kind != "unknown":
             raise UnpicklingError(f"the file has the format {kind}, not {' or '.join(formats)}")
         if mmap and kind not in ("zip", "torchscript", "safetensors"):
@@ -157,6 +169,8 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
         if kind == "safetensors":
             return []
         if kind not in ("zip", "legacy", "tar"):
+            if kind == "package":
+                raise _package()
             raise _unknown(source) if kind == "unknown" else UnpicklingError("the file is a TorchScript archive")
         paths = list_globals(source, kind)
     finally:

@@ -19,7 +19,7 @@ from .source import Source
 from .unpickler import Unpickler
 from .ziparchive import ZipArchive
 
-__all__ = ["LEGACY_MAGIC", "LEGACY_VERSION", "list_globals", "read_legacy", "read_tar", "read_zip",
+__all__ = ["LEGACY_MAGIC", "LEGACY_VERSION", "globals_of", "list_globals", "read_legacy", "read_tar", "read_zip",
            "storage_reader", "zip_root"]  # fmt: skip
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -369,6 +369,13 @@ def _tar_members(source: Source) -> dict[str, tuple[int, int]]:
 
 
 # -- inspection ----------------------------------------------------------------------------------------
+
+
+def globals_of(data: Any, limits: Limits = DEFAULT_LIMITS) -> list[str]:
+    """The global names in one pickle (a buffer), found without building anything."""
+    resolver = InertResolver()
+    _look(data, 0, resolver, lambda pid: None, "utf-8", limits)
+    return list(resolver.paths)
 
 
 def list_globals(source: Source, kind: str, encoding: str = "utf-8", limits: Limits = DEFAULT_LIMITS) -> list[str]:

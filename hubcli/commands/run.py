@@ -78,7 +78,8 @@ def run(
     """Run a forward pass of ENTRYPOINT of SPEC, or of an ONNX file, on each input file.
 
     SPEC may be a TorchScript archive (model.pt): ENTRYPOINT is then the method, forward by default, and
-    -k and --args go to it beside the inputs.  It needs no trust.
+    -k and --args go to it beside the inputs.  It needs no trust.  A torch.package archive is refused: it
+    carries Python source.
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
     .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
     one string.  Pictures are prepared by the transform that the entrypoint offers, unless options say

@@ -20,6 +20,7 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
     """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust.
 
     Of a TorchScript archive (model.pt): its methods with their types, its modules, its parameters.
+    Of a torch.package archive: its modules, its pickles and what they name; none of its code runs.
     Of an ONNX file: its inputs, outputs, operators and size.
     """
     from hubcli.running import archives, modelfile
@@ -32,7 +33,8 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
     archive = archives.find(spec)
     if archive is not None:
         told = archives.document(archive)
-        output.Output.current().result(told, lambda: _archive(told))
+        table = _package if told["format"] == "package" else _archive
+        output.Output.current().result(told, lambda: table(told))
         return
     from hubcli import trust
     from hubcli.cache import weights
@@ -78,6 +80,24 @@ def _archive(document: dict[str, Any]) -> str:
     if document["modules"]:
         rows = [(f"  {one['name']}", one["class"], str(one["parameters"] or "")) for one in document["modules"]]
         lines += ["", "modules", output.table(rows)]
+    return output.printable("\n".join(lines))
+
+
+def _package(document: dict[str, Any]) -> str:
+    plain = {key: document[key] or "-" for key in ("file", "format", "python")}
+    plain["size"], plain["tensors"] = output.size(document["size"]), output.size(document["bytes"])
+    plain["extern"] = ", ".join(document["extern"]) or "-"
+    lines = [output.table([(key, str(value)) for key, value in plain.items()])]
+    for title, rows in (
+        (
+            "modules (Python source, not executed)",
+            [(one["name"], output.size(one["size"])) for one in document["modules"]],
+        ),
+        ("pickles", [(one["file"], ", ".join(one["names"])) for one in document["pickles"]]),
+        ("files", [(one["file"], output.size(one["size"])) for one in document["files"]]),
+    ):
+        if rows:
+            lines += ["", title, output.table([(f"  {name}", text) for name, text in rows])]
     return output.printable("\n".join(lines))
 
 

@@ -1,7 +1,8 @@
 """TorchScript archives (`torch.jit.save`) as what a command works on: found, loaded, described.
 
 Their code is data to the engine, checked against a list of operators and written anew, so that no trust is asked for.
-It can still take time and memory: --timeout and --max-memory bound both.
+It can still take time and memory: --timeout and --max-memory bound both.  A torch.package archive carries Python
+source, for which there is no record of trust: it is described, never loaded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from hubcli.cache.store import Checkout
-from hubcli.errors import EngineGapError, HubError, IntegrityError, NotFoundError, RepositoryCodeError, UsageError
+from hubcli.errors import (
+    EngineGapError,
+    HubError,
+    IntegrityError,
+    NotFoundError,
+    RepositoryCodeError,
+    UntrustedError,
+    UsageError,
+)
 from hubcli.running import isolation
 from hubcli.running.invoke import Result
 from hubcli.spec import RepoSpec
 
-SUFFIXES = (".pt", ".pth", ".jit", ".ts", ".torchscript")
+SUFFIXES = (".pt", ".pth", ".jit", ".ts", ".torchscript", ".zip")
 _SHOWN = 400
 
 
@@ -70,6 +79,11 @@ def _module(path: Path) -> Any:
 
     try:
         kind = serialization.sniff(path)
+        if kind == "package":
+            raise UntrustedError(
+                f"{path} is a torch.package archive: it carries Python source, which hub does not execute",
+                hint=f"hub show {path} lists it; torch.package.PackageImporter executes it, for what you trust",
+            )
         if kind != "torchscript":
             raise UsageError(
                 f"{path} is no TorchScript archive, but {kind if kind != 'unknown' else 'a file of another kind'}",
@@ -119,7 +133,11 @@ def _line(error: BaseException) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """What `hub show` tells of an archive: nothing of it runs."""
+    """What `hub show` tells of an archive, or of a torch.package archive: nothing of it runs."""
+    from engine import serialization
+
+    if serialization.sniff(path) == "package":
+        return _package(path)
     module = _module(path)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     tensors = [*parameters, *buffers]
@@ -142,6 +160,27 @@ def document(path: Path) -> dict[str, Any]:
             for name, one in module.named_modules()
             if name
         ],
+    }
+
+
+def _package(path: Path) -> dict[str, Any]:
+    from engine import package, serialization
+
+    try:
+        told = package.contents(path)
+    except serialization.UnpicklingError as error:
+        raise IntegrityError(f"{path} was refused: {' '.join(str(error).split())[:_SHOWN]}") from None
+    return {
+        "file": str(path),
+        "format": "package",
+        "size": path.stat().st_size,
+        "python": told.python,
+        "extern": list(told.extern),
+        "modules": [{"name": name, "size": size} for name, size in sorted(told.modules.items())],
+        "pickles": [{"file": name, "names": list(names)} for name, names in sorted(told.pickles.items())],
+        "files": [{"file": name, "size": size} for name, size in sorted(told.files.items())],
+        "tensors": told.storages[0],
+        "bytes": told.storages[1],
     }
 
 

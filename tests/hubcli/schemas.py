@@ -132,6 +132,18 @@ SCHEMAS: dict[str, Schema] = {
         methods=each(record(name=TEXT, schema=TEXT)),
         modules=each(record(**{"class": TEXT}, name=TEXT, parameters=COUNT)),
     ),
+    "hub show PACKAGE": document(
+        file=TEXT,
+        format={"enum": ["package"]},
+        size=COUNT,
+        python=maybe(TEXT),
+        extern=each(TEXT),
+        modules=each(record(name=TEXT, size=COUNT)),
+        pickles=each(record(file=TEXT, names=each(TEXT))),
+        files=each(record(file=TEXT, size=COUNT)),
+        tensors=COUNT,
+        bytes=COUNT,
+    ),
     "hub deps SPEC": document(
         dependencies=each(
             record(name=TEXT, satisfied=FLAG, provided_by=maybe(TEXT), declared=FLAG, note=maybe(TEXT)),

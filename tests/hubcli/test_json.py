@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 import engine
+from engine.package import PackageExporter
 from hubcli import cli
 from tests.hubcli.models import Model
 from tests.hubcli.schemas import SCHEMAS, complaints
@@ -48,6 +49,7 @@ COMMANDS = {
     "hub new DIR": ["new", "{dir}/new"],
     "hub show SPEC": ["show", "o/m:v1"],
     "hub show ARCHIVE": ["show", "tests/engine/jit/archives/2.13.0/convnet.pt"],
+    "hub show PACKAGE": ["show", "{dir}/package.pt"],
     "hub export SPEC ENTRYPOINT": [
         "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
     ],
@@ -126,6 +128,10 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     np.save(root / "x.npy", np.ones((1, 2), np.float32))
     weight = engine.ones(2)
     engine.save({"a": weight, "b": weight, "epoch": 3}, root / "tied.pth")
+    with PackageExporter(root / "package.pt") as exporter:
+        exporter.save_source_string("net", "import math\n")
+        exporter.save_pickle("model", "model.pkl", {"a": weight})
+        exporter.save_text("notes", "a.txt", "hello")
     (root / "labels.txt").write_text("one\ntwo\nthree\n")
     (root / "trusted_list").write_text("pytorch_vision\n")
     with file_server(root / "files") as files, git_server(root / "served") as served:

@@ -1,3 +1,4 @@
+# The old forms of types and of formatting are what torch 1.13 compiles:
 # ruff: noqa: UP006, UP007, UP031, UP035, UP045
 """Writes the archives of tests/engine/jit/archives and the numbers that torch gives for them.
 

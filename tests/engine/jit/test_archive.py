@@ -116,6 +116,10 @@ def test_batch_norm_follows_train_and_eval() -> None:
 
 @pytest.mark.parametrize("name", ["convnet", "recurrent", "traced_convnet", "traced_recurrent"])
 def test_training_reaches_every_parameter(name: str) -> None:
+    """All change but the bias of a convolution before batch norm, which subtracts it again: its gradient is "
+    "rounding."""
+    engine.manual_seed(11)  # rounding is then too small to move the bias
+    without_effect = {"features.0.bias"} if name == "convnet" else set()
     module = load(name).train()
     x = engine.randn(2, 5, 3) if "recurrent" in name else engine.randn(2, 3, 16, 16)
     optimizer = engine.optim.SGD(module.parameters(), lr=0.01)
@@ -123,7 +127,11 @@ def test_training_reaches_every_parameter(name: str) -> None:
     sum(out.pow(2).sum() for out in module(x)).backward()
     assert all(p.grad is not None for p in module.parameters())
     optimizer.step()
-    assert all(bool((value != before[key]).any()) for key, value in module.named_parameters())
+    for key, value in module.named_parameters():
+        if key in without_effect:
+            assert float(value.grad.abs().max()) < 1e-5
+        else:
+            assert bool((value != before[key]).any()), key
 
 
 def test_shared_weights_are_one_parameter() -> None:
@@ -147,9 +155,9 @@ def test_attributes_and_methods() -> None:
     assert module.code.startswith("def forward(self: __torch__.Containers,\n  x: Tensor)")
     assert module.script_method().schema == "forward(__torch__.Containers self, Tensor x) -> Dict[str, Tensor]"
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
-        module.nope  # noqa: B018
+        _ = module.nope
     with pytest.raises(NotImplementedError, match="graph"):
-        module.graph  # noqa: B018
+        _ = module.graph
 
 
 def test_errors_are_torchs() -> None:
@@ -225,7 +233,7 @@ def test_saved_after_a_change_and_with_extra_files() -> None:
     assert again.weights == [3.0, 4.0]
     assert again.layers[0].weight.dtype == engine.float16
     assert bool((again.layers[0].weight == 1).all())
-    with pytest.raises(NotImplementedError, match="make it a program by torch.jit.script"):  # noqa: RUF043
+    with pytest.raises(NotImplementedError, match=r"make it a program by torch\.jit\.script"):
         jit.save(nn.Linear(1, 1), io.BytesIO())
 
 

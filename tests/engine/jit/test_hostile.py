@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -110,6 +111,114 @@ CODE = {  # what the code says -> words of the refusal
     "loop over a list": (body("for i in [1]:", "  pass", "return x"), "another form"),
     "with two": (body("with x, x:", "  pass", "return x"), "several parts"),
 }  # fmt: skip
+
+
+SUB = "class N(Module):\n  training : bool\n  child : Tensor\n" + forge.FORWARD.replace("M", "N")
+CALL = "    return ops.python.call0(x)\n"
+PYTHON = {  # every way to name the functions that scripted programs call as they are -> words of the refusal
+    "by name": (body("return ops.python.call0(x)"), "python::call0 is a call of Python"),
+    "its result unused": (body("_0 = ops.python.call0(x)", "return x"), "python::call0 is a call of Python"),
+    "the second": (body("return ops.python.call1(x)"), "python::call1 is a call of Python"),
+    "with zeros": (body("return ops.python.call000(x)"), "python::call000 is a call of Python"),
+    "digits beyond ASCII": (body("return ops.python.call\u0660(x)"), "not plain ASCII"),
+    "another name": (body("return ops.python.print(x)"), "python::print is a call of Python"),
+    "no number": (body("return ops.python.call(x)"), "python::call is a call of Python"),
+    "of torch": (body("return torch.python.call0(x)"), "aten::python.call0 is not on the list"),
+    "of torch's ops": (body("return torch.ops.python.call0(x)"), "aten::ops.python.call0 is not on the list"),
+    "of the archive": (body("return __torch__.ops.python.call0(x)"), "has no function"),
+    "our own name of it": (body("return \u03bbpython_call0(x)"), "not a function that an archive may call"),
+    "as a value": (body("y = ops.python.call0", "return y(x)"), "not a value that an archive may name"),
+    "its globals": (body("return ops.python.call0.__globals__"), "not a value that an archive may name"),
+    "forked": (body("return torch.wait(fork(ops.python.call0, x))"), "other than a function of the archive"),
+    "inside an operator": (body("return torch.relu(torch.neg(ops.python.call0(x)))"), "is a call of Python"),
+    "inside a list": (body("return torch.cat([x, ops.python.call0(x)])"), "is a call of Python"),
+    "inside a branch": (body("if False:", "  x = ops.python.call0(x)", "return x"), "is a call of Python"),
+    "inside a closure": (body("def f() -> Tensor:", "  return ops.python.call0(x)", "return f()"),
+                         "is a call of Python"),
+    "as a default": (body("return x").replace("x: Tensor", "x: Tensor=ops.python.call0(1)"), "is a call of Python"),
+    "in a class that nothing uses": (body("return x") + SUB + CALL, "is a call of Python"),
+    "in a function that nothing uses": (body("return x") + "def f(x: Tensor) -> Tensor:\n" + CALL[2:],
+                                        "is a call of Python"),
+    "in another file": ({"code/__torch__.py": body("return x"),
+                         "code/__torch__/a.py": "def f(x: Tensor) -> Tensor:\n" + CALL}, "is a call of Python"),
+    "a file of that name": ({"code/__torch__.py": body("return ops.python.call0(x)"),
+                             "code/ops/python.py": "def call0(x: Tensor) -> Tensor:\n  return x\n"},
+                            "is a call of Python"),
+    "over an alias": (body("f = __torch__.ops.python.call0", "return f(x)"), None),
+    "by getattr": (body('return getattr(ops.python, "call0")(x)'), None),
+    "an attribute declared so": (body("return self.ops.python.call0(x)", members="  ops : Tensor\n"),
+                                 "lacks its attribute"),
+    "of an attribute": (body("return self.ops.python.call0(x)"), None),
+    "of a nested attribute": (body("return (self.child.ops.python).call0(x)"), None),
+    "a variable named ops": (body("ops = x", "return ops.python.call0(x)"), None),
+    "a variable named python": (body("python = x", "return python.call0(x)"), None),
+    "a method of self": (body("return (self).call0(x)"), None),
+}  # fmt: skip
+
+
+@pytest.fixture
+def python_is_in_use() -> Iterator[list[int]]:
+    """A scripted module that calls Python, with the list of its calls: the process has functions one could name."""
+    calls: list[int] = []
+
+    class Calls(engine.nn.Module):
+        @jit.ignore
+        def told(self, x: engine.Tensor) -> engine.Tensor:
+            calls.append(1)
+            return x
+
+        def forward(self, x: engine.Tensor) -> engine.Tensor:
+            return self.told(x)
+
+    jit.script(Calls())(engine.ones(1))
+    assert calls == [1]
+    yield calls
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_functions_are_out_of_reach(name: str, python_is_in_use: list[int]) -> None:
+    code, words = PYTHON[name]
+    with pytest.raises(UnpicklingError if words is not None else (UnpicklingError, RuntimeError)) as caught:
+        jit.load(forge.archive(code))(engine.ones(2))
+    assert words is None or words in str(caught.value)
+
+
+class Asking(engine.nn.Module):
+    """Calls a Python function, and a module of an archive beside it."""
+
+    def __init__(self, inner: engine.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    @jit.ignore
+    def ask(self, x: engine.Tensor) -> engine.Tensor:
+        return x * 3
+
+    def forward(self, x: engine.Tensor) -> engine.Tensor:
+        return self.inner(self.ask(x))
+
+
+def test_an_archive_within_a_program_that_calls_python() -> None:
+    """The archive's text joins the program's; words and attributes in it that look like such calls stay its own."""
+    text = "ops.python.call0(x) and ops.python.call7"
+    lines = (f'_0 = torch.format("{text}", 5)', "y = torch.add(x, torch.len(_0))", "return (self).call0(y)")
+    code = body(*lines) + forge.FORWARD.replace("forward", "call0") + "    return torch.neg(x)\n"
+    inner = jit.load(forge.archive(code))
+    assert type(inner).Λprogram.python is None
+    assert inner(engine.ones(1)).tolist() == [-1.0 - len(text)]
+    outer = jit.script(Asking(inner))
+    assert outer(engine.ones(1)).tolist() == [-3.0 - len(text)]
+    for line in ("return self.ops.python.call0(x)", "return (self.ops.python).call0(x)"):
+        outer = jit.script(Asking(jit.load(forge.archive(body(line)))))
+        with pytest.raises(RuntimeError, match="has no attribute"):
+            outer(engine.ones(1))
+
+
+def test_how_many_archives_are_refused() -> None:
+    """The tables alone; the tests below forge some more."""
+    assert len(CODE) + len(PYTHON) + len(DATA) == 139
+    assert len({str(code) for code, _ in (*CODE.values(), *PYTHON.values())}) == len(CODE) + len(PYTHON)
 
 
 @pytest.mark.parametrize("name", CODE)

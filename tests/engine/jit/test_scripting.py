@@ -12,6 +12,7 @@ import pytest
 import engine as torch
 import engine.nn.functional as F
 from engine import nn
+from engine.jit.annotations import BroadcastingList2
 from engine.jit.frontend import NotSupportedError, UnsupportedNodeError
 
 
@@ -274,7 +275,7 @@ def test_a_source_text() -> None:
     )
     assert_same(unit.both(torch.ones(2)), torch.full((2,), 1.5))
     with pytest.raises(AttributeError):
-        unit.third  # noqa: B018
+        _ = unit.third
 
 
 def tries(x):
@@ -353,7 +354,7 @@ def test_python_that_is_called_is_not_saved() -> None:
 
 
 def test_errors_of_a_program_name_its_lines() -> None:
-    with pytest.raises(torch.jit.Error, match="builtins.ValueError: no tensor"):  # noqa: RUF043
+    with pytest.raises(torch.jit.Error, match=r"builtins\.ValueError: no tensor"):
         torch.jit.script(optionals)(None)
 
 
@@ -361,3 +362,49 @@ def test_isinstance_looks_into_generic_types() -> None:
     assert torch.jit.isinstance([1, 2], list[int])
     assert not torch.jit.isinstance([1.5], list[int])
     assert torch.jit.isinstance({"a": torch.ones(1)}, dict[str, torch.Tensor])
+
+
+def moved(x: torch.Tensor, by: BroadcastingList2[int] = 1, scale: BroadcastingList2[float] = 2.0) -> torch.Tensor:
+    return x * scale[1] + by[0] + 10 * by[1]
+
+
+def test_one_number_is_the_default_of_a_list_of_several() -> None:
+    compiled = torch.jit.script(moved)
+    one = torch.ones(1)
+    given = ((), ([3, 4],), ([5, 5], [3.0, 3.0]))
+    assert [compiled(one, *args).item() for args in given] == [13.0, 45.0, 58.0]
+    assert "by: List[int]=[1, 1]" in compiled.code
+    assert "scale: List[float]=[2.0, 2.0]" in compiled.code
+
+
+def named_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    best = x.max(dim=1)
+    return best.values, best.indices, x.sort(dim=0, descending=True).values
+
+
+def test_results_of_operators_have_names() -> None:
+    compiled, x = torch.jit.script(named_results), torch.tensor([[1.0, 3.0], [4.0, 2.0]])
+    assert [one.tolist() for one in compiled(x)] == [[3.0, 4.0], [1, 0], [[4.0, 3.0], [1.0, 2.0]]]
+    with pytest.raises(RuntimeError, match="no_such"):
+        torch.jit.script(no_such_result)
+
+
+def no_such_result(x: torch.Tensor) -> torch.Tensor:
+    return x.max(dim=1).no_such
+
+
+def of_three(t: tuple[int, int, int], i: int) -> int:
+    return t[i] + [t[j] for j in range(3)][i]
+
+
+def of_two_types(t: tuple[int, float], i: int) -> int:
+    return t[i]
+
+
+def test_tuples_of_one_type_take_any_index() -> None:
+    compiled = torch.jit.script(of_three)
+    assert (compiled((1, 2, 3), 2), compiled((1, 2, 3), -1)) == (6, 6)
+    with pytest.raises(RuntimeError, match="index out of range"):
+        compiled((1, 2, 3), 5)
+    with pytest.raises(RuntimeError, match="we cannot resolve the output type"):
+        torch.jit.script(of_two_types)

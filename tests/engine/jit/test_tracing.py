@@ -37,9 +37,9 @@ class Convolutions(nn.Module):
         b, c, h, w = y.shape
         z = y.view(b, c * h, w)[:, 1:, None]
         return (
-            F.gelu(y), y.softmax(1), y.transpose(1, 2), y.norm(dim=1), y.topk(2)[0], y.permute(0, 2, 3, 1), (y > 0).float(),  # noqa: E501
-            torch.einsum("bchw,bcxy->bhx", y, y), y.chunk(2, 1)[1], y.std(), F.mse_loss(y, y * 0), z, torch.cat([z, z], 1),  # noqa: E501
-            y + torch.arange(w), y.new_zeros(b, 2),
+            F.gelu(y), y.softmax(1), y.transpose(1, 2), y.norm(dim=1), y.topk(2)[0], y.permute(0, 2, 3, 1),
+            (y > 0).float(), torch.einsum("bchw,bcxy->bhx", y, y), y.chunk(2, 1)[1], y.std(), F.mse_loss(y, y * 0), z,
+            torch.cat([z, z], 1), y + torch.arange(w), y.new_zeros(b, 2),
         )  # fmt: skip
 
 
@@ -106,6 +106,33 @@ def test_a_trace_that_differs_warns() -> None:
 
     with pytest.warns(torch.jit.TracerWarning, match="does not match the corresponding output"):
         torch.jit.trace(counting, torch.ones(1))
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x, y):
+        return branches(self.linear(x) * 0 + x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Tensor.__bool__ reads")
+@pytest.mark.parametrize("target", [branches, Branches(), Branches().forward])
+def test_check_inputs_are_checked(target) -> None:
+    one, three = torch.ones(2), torch.full((2,), 3.0)
+    torch.jit.trace(target, (one, three), check_inputs=[(one * 2, three), (three, one)])
+    torch.jit.trace(target, (one, three), check_trace=False, check_inputs=[(-one, three)])
+    with pytest.raises(torch.jit.TracingCheckError, match=r"(?s)failed sanity checks!.*Graphs differed.*-.*torch\.mul"):
+        torch.jit.trace(target, (one, three), check_inputs=[(one * 2, three), (-one, three)])
+
+
+@pytest.mark.filterwarnings("ignore:Tensor.__bool__ reads")
+def test_check_inputs_of_a_module_have_names() -> None:
+    one, model = torch.ones(2), Branches()
+    with pytest.raises(torch.jit.TracingCheckError, match="Graphs differed"):
+        torch.jit.trace_module(model, {"forward": (one, one)}, check_inputs=[{"forward": (-one, one * 3)}])
+    torch.jit.trace_module(model, {"forward": (one, one)}, check_inputs=[{"forward": (one, one * 3)}])
 
 
 def test_structures() -> None:

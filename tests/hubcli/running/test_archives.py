@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from engine.package import PackageExporter, PackageImporter
 from hubcli import cli
 from tests.engine.jit import forge
 
@@ -80,6 +82,38 @@ def test_hostile_and_other_files_are_refused(folder):
     assert hub("convert", "convnet.pt", "weights.pth").exit_code == 0
     result = hub("run", "weights.pth", "--input", "x.npy")
     assert (result.exit_code, "a checkpoint holds weights only" in result.stderr) == (2, True)
+
+
+def test_packages_are_shown_and_never_executed(folder):
+    """A torch.package archive carries Python source: no option lets the hub run it."""
+    source = "open('ran', 'w').close()\n\n\nclass A:\n    def __call__(self, x):\n        return x\n"
+    with PackageExporter("package.pt") as exporter:
+        exporter.save_source_string("loud", source)
+        exporter.save_binary("model", "model.pkl", b"\x80\x02cloud\nA\n)\x81.")
+    shutil.copy("package.pt", "package.zip")
+    for options in ((), ("--trust", "repo"), ("--timeout", "60")):
+        result = hub("run", "package.pt", "--input", "x.npy", *options)
+        assert result.exit_code == 7, result.output
+        assert (
+            "package.pt is a torch.package archive: it carries Python source, which hub does not execute"
+            in result.stderr
+        )
+    assert hub("run", "package.zip", "model", "--input", "x.npy").exit_code == 7
+    assert "torch.package archive" in hub("convert", "package.pt", "y.pth").stderr
+    for name in ("package.pt", "package.zip"):
+        told = document("show", name)
+        assert told["modules"] == [{"name": "loud", "size": len(source)}]
+        assert told["pickles"] == [{"file": "model/model.pkl", "names": ["loud.A"]}]
+    text = hub("show", "package.pt").output
+    assert "Python source, not executed" in text
+    assert "loud.A" in text
+    with zipfile.ZipFile("package.pt", "a") as archive:  # now a TorchScript archive too, as its names go
+        archive.writestr("package/constants.pkl", b"\x80\x02).")
+    assert hub("run", "package.pt", "--input", "x.npy").exit_code == 6
+    assert hub("show", "package.pt").exit_code == 6
+    assert not Path("ran").exists()
+    assert PackageImporter("package.zip").load_pickle("model", "model.pkl")(3) == 3
+    assert Path("ran").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is measured by /proc")
