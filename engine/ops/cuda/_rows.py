@@ -25,15 +25,15 @@ def run(
     name: str, write: Callable[[forms.Rows], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
     place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
     numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
-) -> tuple[Any, ...]:  # fmt: skip
-    """Run a row kernel; what a further launch of it needs.
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """Run a row kernel; what a further launch of it needs, None on the host, which keeps that itself.
 
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.
     """
     if on_host(arrays[-1]):
         host.rows(name, write, arrays, results, row_shape, place_shape, strides, numbers, key)
-        return
+        return None
     kinds = tuple([a.dtype for a in arrays])
     types = tuple([t for t, _ in numbers])
     full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types
@@ -107,16 +107,17 @@ def reduce(
         return _in_parts(xp, name, by, code, after, arrays, row_shape, place_shape, strides, results, key)
     made = [xp.empty(row_shape, d) for d in results]
     ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
-    if len(_reductions) >= MANY:
-        _reductions.clear()
-    _reductions[known] = row_shape, ready
+    if ready is not None:
+        if len(_reductions) >= MANY:
+            _reductions.clear()
+        _reductions[known] = row_shape, ready
     return made
 
 
 def _reduce(
     name: str, by: Any, code: Any, after: Any, arrays: Any, made: Any, row_shape: Any, place_shape: Any, strides: Any,
     key: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...] | None:  # fmt: skip
     of_results = [(strides_of(m), (0,) * len(place_shape)) for m in made]
     return run(
         name, lambda rows: forms.reduced(rows, by, code, after, len(arrays)), [*arrays, *made], len(made), row_shape,
