@@ -47,11 +47,13 @@ def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | N
     return launch.guarded(record.name, plain, present, record.blocks == "elements" or record.name in _LAUNCHES)
 
 
-def fused(name: str, code: Callable[..., Any]) -> Callable[..., Any] | None:
+def fused(
+    name: str, code: Callable[..., Any], present: Callable[..., Any] | None = None
+) -> Callable[..., Any] | None:  # fmt: skip
     """`code(xp, *arrays)`, a chain of element by element steps with one result, as one kernel; None without the extra.
 
     The function returned has the same parameters, with numpy for `xp`.  It returns NotImplemented until a kernel pays,
-    where none can be recorded, and where one was slower or differed: Note [Generated kernels on the CPU].
+    where none can be recorded, and where one was slower than `present` (by default the code itself) or differed: Note [Generated kernels on the CPU].
     """
     if not cpu.available():
         return None
@@ -59,8 +61,8 @@ def fused(name: str, code: Callable[..., Any]) -> Callable[..., Any] | None:
 
     recorded = kernel_from(name, code)
 
-    def present(xp: Any, *arrays: Any) -> Any:
+    def plain(xp: Any, *arrays: Any) -> Any:
         with np.errstate(all="ignore"):
             return code(xp, *arrays)
 
-    return launch.guarded(name, lambda xp, *arrays: recorded(fast, *arrays), present, True)
+    return launch.guarded(name, lambda xp, *arrays: recorded(fast, *arrays), present or plain, True)
