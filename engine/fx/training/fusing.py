@@ -125,10 +125,13 @@ def _joint(chain: list[Node], sources: list[Node]) -> Callable[..., Any]:
 
     calls = [(function.op.kernel, args, kwargs, node) for function, args, kwargs, node in steps]  # type: ignore
     name = "+".join([node.target.op.name for node in chain])  # type: ignore[union-attr]
-    kernel = generated.fused(name, composed(calls, sources, chain[-1], map_arg), present)
-    assert kernel is not None
+    code = composed(calls, sources, chain[-1], map_arg)
+    kernel: Any = None
 
     def joint(*tensors: Any) -> Any:
+        nonlocal kernel
+        if kernel is None:
+            kernel = generated.fused(name, code, present, joint.into)  # type: ignore[attr-defined]
         arrays = [raw_array(t) for t in tensors]
         last = ChannelsLast in map(type, arrays)
         if last:  # of the engine's choice: one order of memory for all
@@ -144,5 +147,6 @@ def _joint(chain: list[Node], sources: list[Node]) -> Callable[..., Any]:
             made = made.transpose(0, ndim - 1, *range(1, ndim - 1)).view(ChannelsLast)
         return wrap(made)
 
+    joint.into = None  # type: ignore[attr-defined]  # the operand that the result may be written to
     joint.__name__ = joint.__qualname__ = name
     return joint
