@@ -40,7 +40,9 @@ def overwrite(graph: Graph) -> None:
                     break
             continue
         record = getattr(node.target, "op", None)
-        if record is None or record.inplace_function is None or node.target is not record.function or node.kwargs:
+        if record is None or record.inplace_function is None or node.kwargs:
+            continue
+        if getattr(node.target, "__name__", "") != record.called:
             continue
         args = node.args
         if record.name in _SWAPPED and len(args) == 2 and not _ends(args[0], node, place):

@@ -66,4 +66,5 @@ def fused(
         with np.errstate(all="ignore"):
             return code(xp, *arrays)
 
-    return launch.guarded(name, lambda xp, *arrays: recorded(fast if xp is np else xp, *arrays), present or plain, True, into)
+    variant = lambda xp, *arrays: recorded(fast if xp is np else xp, *arrays)
+    return launch.guarded(name, variant, present or plain, True, into)
