@@ -69,7 +69,7 @@ def composed(
 ) -> Callable[..., Any]:
     """`code(xp, *arrays)` of a chain: the array code of its ops, one after the other.
 
-    calls: (kernel, args, kwargs, what stands for its result).  replaced(arguments, value_of) puts arrays in their places.
+    calls: (kernel, args, kwargs, what stands for its result).  replaced(arguments, value_of) puts in the arrays.
     """
 
     def code(xp: Any, *arrays: Any) -> Any:
