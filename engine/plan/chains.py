@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ from engine.kernels import cpu
 from engine.plan.tracing import Call, Ref, mapped
 from engine.tensor import raw_array, wrap
 
-__all__ = ["joined"]
+__all__ = ["FLOATS", "composed", "elementwise", "joined"]
 
-_FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
+FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 
 
 def joined(graph: Any, steps: Sequence[tuple[Call | None, Any]], step_of: Any) -> list[Any]:
@@ -51,19 +51,35 @@ def joined(graph: Any, steps: Sequence[tuple[Call | None, Any]], step_of: Any) -
 
 def _fits(graph: Any, call: Call) -> bool:
     """Whether a call works element by element on floats of one type."""
-    record = call.op
-    if (
-        getattr(record, "blocks", "") != "elements"
-        or call.inplace
-        or record.view
-        or len(call.outputs) != 1
-        or "out" in call.kwargs
-    ):
-        return False
-    if record.outputs or record.many or record.varargs or set(call.kwargs) - set(record.params):
+    if call.inplace or len(call.outputs) != 1 or not elementwise(call.op, call.kwargs):
         return False
     kinds = {raw_array(graph.values[n]).dtype for n in (*call.refs, *call.outputs)}
-    return len(kinds) == 1 and kinds <= _FLOATS and all(raw_array(graph.values[n]).ndim for n in call.refs)
+    return len(kinds) == 1 and kinds <= FLOATS and all(raw_array(graph.values[n]).ndim for n in call.refs)
+
+
+def elementwise(record: Any, kwargs: Any) -> bool:
+    """Whether a call of an op works element by element and gives one new array."""
+    if getattr(record, "blocks", "") != "elements" or record.view or "out" in kwargs:
+        return False
+    return not (record.outputs or record.many or record.varargs or set(kwargs) - set(record.params))
+
+
+def composed(
+    calls: Sequence[tuple[Any, Any, Any, Any]], sources: Sequence[Any], out: Any, replaced: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`code(xp, *arrays)` of a chain: the array code of its ops, one after the other.
+
+    calls: (kernel, args, kwargs, what stands for its result).  replaced(arguments, value_of) puts in the arrays.
+    """
+
+    def code(xp: Any, *arrays: Any) -> Any:
+        values = dict(zip(sources, arrays))
+        for kernel, args, kwargs, made in calls:
+            given, named = replaced((args, kwargs), values.__getitem__)
+            values[made] = kernel(xp, *given, **named)
+        return values[out]
+
+    return code
 
 
 def _one(graph: Any, chain: Sequence[tuple[Call, Any]], step_of: Any) -> Any:
@@ -76,13 +92,8 @@ def _one(graph: Any, chain: Sequence[tuple[Call, Any]], step_of: Any) -> Any:
     out, single = chain[-1][0].outputs[0], [step.run for _, step in chain]
     name = "+".join([call.op.name for call, _ in chain])
 
-    def code(xp: Any, *arrays: Any) -> Any:
-        values = dict(zip(sources, arrays))
-        for kernel, args, kwargs, number in calls:
-            given, named = mapped((args, kwargs), lambda r: values[r.index], Ref)
-            values[number] = kernel(xp, *given, **named)
-        return values[out]
-
+    replaced = lambda given, value_of: mapped(given, lambda r: value_of(r.index), Ref)
+    code = composed(calls, sources, out, replaced)
     kernel = generated.fused(name, code)
 
     def run(environment: list[Any]) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
 from engine.fx.node import Node, map_arg
+from engine.fx.training.fusing import fuse
+from engine.fx.training.memory import of_results, overwrite
 from engine.fx.training.recording import StepTrace, accumulate_grad
 from engine.grad_mode import mode
 from engine.plan.tracing import Ref, _setitem, mapped, refs_in
@@ -97,6 +99,9 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
     graph.output(mapped(outputs, lambda r: nodes[r.index], Ref))
     graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.meta.get("effect", False))
     _without_copies(graph)
+    of_results(graph)
+    fuse(graph)
+    overwrite(graph)
     for node in graph.nodes:
         if node.target is accumulate_grad:
             leaf, gradient, _ = node.args

@@ -26,7 +26,7 @@ def run(
     place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
     numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """Run a row kernel; what a further launch of it on a GPU needs.
+    """Run a row kernel; what a further launch of it needs, None on the host, which keeps that itself.
 
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
     of the places' dims.  numbers: (type, value).  key: whatever else `write` depends on.

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.fast import fast
 from engine.kernels import cpu
 from engine.kernels.form import Array, FormError, Kernel
 
@@ -96,11 +97,12 @@ def _warn(text: str) -> None:
 
 
 def guarded(
-    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool
+    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool, into: int | None = None
 ) -> Callable[..., Any]:  # fmt: skip
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
+    into: the array that those may write the result to, if it lies as the result does.
     """
     decided: dict[Any, Any] = {}  # by all that a call is but the elements: what is done with it
 
@@ -154,6 +156,9 @@ def guarded(
             route = OFF
         if len(decided) >= MANY:
             decided.clear()
+        if into is not None and callable(route):
+            over = getattr(route, "over", None)
+            route = (over and over(arrays, into)) or route
         decided[key] = route
         return want if entries else found
 
@@ -346,6 +351,7 @@ def _start(array: Any) -> int:
 
 def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of the arrays of a call that does what the call did; None where more is done than launches."""
+    xp = fast if xp is np else xp
     maker, trials.seen = _Maker(xp), []
     try:
         found = variant(maker, *args, **kwargs)
@@ -396,7 +402,25 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         results = [pool[n] if shape is None else pool[n].reshape(shape) for n, shape in shapes]
         return tuple(results) if several else results[0]
 
+    def over(given: list[Any], at: int) -> Any:
+        """The same with the result in the memory of an operand; None if that is another shape or lies otherwise."""
+        target, (shape, dtype, _) = given[at], specs[0]
+        if target.shape != shape or target.dtype != dtype or not target.flags.c_contiguous:
+            return None
+
+        def inplace(given: list[Any]) -> Any:
+            made = given[at]
+            pool = (*given, made)
+            pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+            packed = pack(*[id(pool[n]) for n in picks], *rest)
+            entry(packed, 0, count) if shared is None else shared(packed, count, each)
+            return made
+
+        return inplace
+
     made = run if alone is None else single
+    if alone is not None:
+        single.over = over  # type: ignore[attr-defined]
     return made if _identical(found, made(given)) else None
 
 

@@ -164,6 +164,16 @@ def test_a_bad_target_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         engine.nn.functional.cross_entropy(x, target)
 
 
+def test_a_reduction_is_done_on_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cross-entropy of a training loop: sums of which the first call must leave nothing wrong to the second."""
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    rows, target = np.random.default_rng(0).standard_normal((40, 7)).astype("f4"), np.arange(40) % 7
+    run = kernel_of("softmax_nll_rows")
+    want = (np.log(np.exp(rows).sum(1)) - rows[np.arange(40), target]).mean()
+    for _ in range(3):
+        assert run(np, rows, target)[0] == pytest.approx(want, rel=1e-5)
+
+
 def test_nothing_is_imported_before_it_is_needed() -> None:
     code = "import sys, engine; x = engine.ones(4); (x + x).sum(); print('llvmlite' in sys.modules)"
     found = subprocess.run(

@@ -1,0 +1,184 @@
+"""Chains in training plans, and what ops write over: the same numbers, from fewer passes over memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine import nn
+from engine.fx.training import Recorded
+from engine.kernels import cpu
+from engine.nn import functional as F
+from engine.ops.generated import launch
+
+generated = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    engine.manual_seed(5)
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans without chains, and no op that changes to a generated kernel between two steps."""
+    monkeypatch.setattr(launch, "PAYS", 1 << 60)
+    monkeypatch.setattr(launch, "CALLS", 1 << 60)
+    monkeypatch.setattr("engine.fx.training.program.fuse", lambda graph: None)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled for the first call that asks, whatever they take."""
+    monkeypatch.setattr(launch, "PAYS", 1)
+    monkeypatch.setattr(launch, "_entries", {})
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+
+
+class Layer(nn.Module):
+    """What follows the products of a transformer's layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.drop, self.norm = nn.Dropout(0.25), nn.LayerNorm(16)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x + self.drop(self.b(self.drop(F.gelu(self.a(x))))))
+
+
+class Pictures(nn.Module):
+    """Convolutions with batch norm, bounded, and a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.again = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.norm, self.second = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
+
+    def forward(self, x: Any) -> Any:
+        y = F.relu6(self.norm(self.conv(x)))
+        return F.relu(self.second(self.again(y)) * 2 + y).mean((2, 3))
+
+
+def losses(model: nn.Module, x: Any, compiled: bool, steps: int = 6) -> tuple[list[float], list[Any], Any]:
+    """The losses of some steps, the parameters after them, and the step."""
+    model = copy.deepcopy(model)
+    optimizer = engine.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = Recorded(step) if compiled else step
+    engine.manual_seed(3)
+    found = [float(run().detach()) for _ in range(steps)]
+    return found, [p.detach().numpy().copy() for p in model.parameters()], run
+
+
+def targets(run: Recorded) -> list[str]:
+    """The names of what a program calls."""
+    (program,) = run.plans
+    return [getattr(n.target, "__name__", "") for n in program.graph.nodes if n.op == "call_function"]
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "layer": (Layer, (40, 16)), "pictures": (Pictures, (4, 3, 24, 24)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("plain")
+def test_writing_over_what_ends_changes_no_bit(case: str) -> None:
+    make, shape = CASES[case]
+    model, x = make(), engine.randn(shape)
+    before = x.numpy().copy()
+    want, parameters, _ = losses(model, x, False)
+    got, others, run = losses(model, x, True)
+    assert got == want and all(np.array_equal(a, b) for a, b in zip(parameters, others))
+    assert np.array_equal(x.numpy(), before)
+    assert {"layer": "mul_", "pictures": "hardtanh_"}[case] in targets(run)
+
+
+@generated
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("at_once")
+def test_chains_give_the_numbers_of_their_ops(case: str) -> None:
+    make, shape = CASES[case]
+    model, x = make(), engine.randn(shape)
+    before = x.numpy().copy()
+    want, parameters, _ = losses(model, x, False)
+    got, others, run = losses(model, x, True)
+    assert got == pytest.approx(want, rel=2e-5)
+    for a, b in zip(parameters, others):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    assert np.array_equal(x.numpy(), before)
+    found = targets(run)
+    expected = {"layer": ["gelu+mul", "mul+add", "mul+gelu_backward"], "pictures": ["mul+add+relu"]}[case]
+    assert set(expected) <= set(found) and not {"gelu", "relu"} & set(found)
+
+
+def read_twice(x: Any, w: Any) -> Any:
+    a = x * w
+    return a + 1, a - 1  # the first sum must leave `a` alone
+
+
+def seen_by_a_view(x: Any, w: Any) -> Any:
+    a = x * w
+    flat = a.view(-1)
+    return a + 1, flat.sum()
+
+
+def given_away(x: Any, w: Any) -> Any:
+    a = x * w
+    return a, a + 1
+
+
+def read_by_backward(x: Any, w: Any) -> Any:
+    a = (x * w).tanh()
+    return (a * w).sum(), (a + 1).sum()
+
+
+@pytest.mark.parametrize("function", [read_twice, seen_by_a_view, given_away, read_by_backward])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=generated)])
+def test_what_is_still_read_is_not_written_over(function: Any, jit: bool, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("at_once" if jit else "plain")
+    run = Recorded(function)
+    x, w = engine.randn(30, 20), engine.randn(30, 20, requires_grad=True)
+    want = [t.detach().numpy().copy() for t in function(x, w)]
+    sum(t.sum() for t in function(x, w)).backward()
+    gradient, w.grad = w.grad.numpy().copy(), None
+    for _ in range(6):
+        found = run(x, w)
+        for a, b in zip(want, found):
+            np.testing.assert_allclose(b.detach().numpy(), a, 1e-5, 1e-6)
+        total = sum(t.sum() for t in found)
+        for _ in range(2):  # a second pass finds what was saved as it was
+            total.backward(retain_graph=True)
+            np.testing.assert_allclose(w.grad.numpy(), gradient, 1e-4, 1e-5)
+            w.grad = None
+    assert not isinstance(run.plans[0], str)
+
+
+@generated
+@pytest.mark.usefixtures("at_once")
+def test_a_chain_does_not_move_past_a_write_to_its_operand() -> None:
+    weight = engine.ones(40, 30)
+
+    def step(x: Any) -> Any:
+        a = x * weight
+        weight.add_(1)
+        return a + x
+
+    run, x = Recorded(step), engine.randn(40, 30)
+    for turn in range(6):
+        np.testing.assert_allclose(run(x).numpy(), x.numpy() * (turn + 2), 1e-5, 1e-5)
+    assert not isinstance(run.plans[0], str) and "mul+add" not in targets(run)
