@@ -654,7 +654,9 @@ def _rebuild(
     requires_grad: bool,
 ) -> Any:  # fmt: skip
     result: Any = new(cls)
-    _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
+    backend = backends.of_array(memory.root)
+    with backend.inside(backend.device_of(memory.root)):  # which need not be the current one
+        _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
     if following.on:
         follow(result, result._array)

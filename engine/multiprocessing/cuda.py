@@ -2,14 +2,14 @@
 
 Note [Sharing CUDA tensors]
 The message has the handle of the allocation, where in it the storage lies, the handle of an event that follows the work
-of now, and a counter.  The receiver opens the allocation once, lets its stream wait for the event, and makes one storage
-for the same bytes however often they are sent.  Nothing is copied, both sides see each other's writes; who writes sees to
-it that the other side waits (`torch.cuda.synchronize()` before a message says so).
+of now, and a counter.  The receiver opens the allocation once, lets its stream wait for the event, and makes one
+storage for the same bytes however often they are sent.  Nothing is copied, both sides see each other's writes; who
+writes sees to it that the other side waits (`torch.cuda.synchronize()` before a message says so).
 The sender keeps the memory until the receiver has let go of it.  For that each sending has a counter of its own in a
-named block (Note [Blocks]), so that no two processes ever write it at once: the sender sets it to UNDER_WAY, the receiver
-to its process id, then, when its last tensor over the storage has gone and its stream is done, to RELEASED.  The sender
-looks at its counters whenever it sends, is short of memory, or at `torch.cuda.ipc_collect()`.  What a killed receiver had
-is taken back, which torch does not; a message that nobody reads keeps its memory until the sender ends.
+named block (Note [Blocks]), so that no two processes ever write it at once: the sender sets it to UNDER_WAY, the
+receiver to its process id, then, when its last tensor over the storage has gone and its stream is done, to RELEASED.
+The sender looks at its counters whenever it sends, is short of memory, or at `torch.cuda.ipc_collect()`.  What a killed
+receiver had is taken back, which torch does not; a message that nobody reads keeps its memory until the sender ends.
 A sender that ends takes its memory with it: receivers must be done before, and a warning says when they are not.
 Only `spawn` and `forkserver` serve: CUDA does not work in a fork of a process that has used it.
 """
@@ -140,7 +140,7 @@ def _warn_of_receivers() -> None:
             f"{len(left)} that it sent ({size} bytes) are still held by other processes, or were never received; their "
             "memory is gone with this process.  Keep the sender until the receivers are done, for example by a message "
             "back or join().  See Note [Sharing CUDA tensors]",
-            RuntimeWarning,
+            UserWarning,
             stacklevel=1,
         )
 
@@ -150,10 +150,10 @@ def _warn_of_receivers() -> None:
 
 def reduce(memory: Memory) -> tuple:
     """How a storage on a GPU is pickled for another process.  RuntimeError for one that came from another process."""
-    from engine.backends.cuda import ipc
+    from engine.backends.cuda import ipc, runtime
 
     collect()
-    root = root_of(memory.flat(dtypes.uint8))
+    root = memory.root
     if not root.nbytes:
         return memory.__reduce__()
     ipc.refuse_forked()
@@ -164,6 +164,9 @@ def reduce(memory: Memory) -> tuple:
                 "Consider cloning before sending."
             )
     index = int(root.data.device_id)
+    if not (root.flags.c_contiguous or root.flags.f_contiguous):  # as `Memory.flat`: the elements alone
+        with runtime.on_device(index):
+            root = root_of(memory.flat(dtypes.uint8))
     handle, offset = ipc.export(root)
     _sender.begin()
     event, marked = ipc.mark(index)
@@ -264,7 +267,7 @@ def _receive(
         with contextlib.suppress(NameError):
             counters.values[slot] = RELEASED
         first = str(error).partition("\n")[0]
-        ended = "" if _runs(sender[1]) else ", which has ended"
+        ended = "" if _runs(sender[1]) else " (which has ended)"
         raise RuntimeError(
             f"a CUDA tensor of process {sender[1]}{ended} cannot be opened ({first}): the process that sends one must "
             "live until its receivers are done with it, and both must see the same GPUs in the same order "

@@ -132,13 +132,14 @@ def test_the_sender_keeps_what_the_receiver_has(peer: Peer) -> None:
 
 def test_memory_comes_back_when_there_is_no_room(peer: Peer) -> None:
     pool = engine.cuda._library().get_default_memory_pool()
+    engine.cuda.empty_cache()
     peer.ask("keep", engine.zeros(1 << 16, device="cuda"))
     peer.ask("drop")
-    engine.cuda.empty_cache()
+    assert len(sharing._sender.left()) == 1
     before = pool.get_limit()
-    pool.set_limit(size=pool.total_bytes() + (1 << 17))
+    pool.set_limit(size=pool.total_bytes() + (1 << 12))
     try:
-        assert engine.ones(1 << 15, device="cuda").sum().item() == 1 << 15
+        assert engine.ones(1 << 16, device="cuda").sum().item() == 1 << 16
     finally:
         pool.set_limit(size=before)
 
@@ -159,9 +160,9 @@ def test_what_has_a_history_is_not_sent(peer: Peer) -> None:
 
 def test_nothing_is_sent_in_a_capture(gpu: Any) -> None:
     queue, tensor = mp.get_context("spawn").SimpleQueue(), engine.ones(2, device="cuda")
-    with pytest.raises(RuntimeError, match="sending a tensor to another process"):
-        with engine.cuda.graph(engine.cuda.CUDAGraph()):
-            queue.put(tensor)
+    refused = pytest.raises(RuntimeError, match="sending a tensor to another process")
+    with refused, engine.cuda.graph(engine.cuda.CUDAGraph()):
+        queue.put(tensor)
     assert not sharing._sender.left()
 
 
@@ -210,7 +211,7 @@ def test_memory_that_is_freed_too_early_is_found(peer: Peer) -> None:
     for one in sharing._sender.left():
         one.counters.values[one.slot] = sharing.RELEASED  # the fault: nobody has let go
     engine.cuda.ipc_collect()
-    del tensor
+    del tensor, one
     peers.settle()
     assert peer.ask("total") == "UseAfterFree: the process that shared this memory has freed it"
 
@@ -289,6 +290,7 @@ def test_a_fork_is_refused(gpu: Any) -> None:
     assert len(sharing._sender.left()) == 1  # never received
     for one in sharing._sender.left():
         one.counters.values[one.slot] = sharing.RELEASED
+    del one
     engine.cuda.ipc_collect()
 
 
@@ -337,7 +339,7 @@ def test_a_sender_that_was_killed_before_its_tensor_is_received(gpu: Any) -> Non
     assert queue._reader.poll()
     process.kill()
     process.join(peers.WAIT)
-    with pytest.raises(RuntimeError, match=f"process {process.pid}, which has ended, cannot be opened .*must live"):
+    with pytest.raises(RuntimeError, match=f"process {process.pid} .which has ended. cannot be opened .*must"):
         queue.get()
 
 
@@ -368,7 +370,8 @@ def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, second, kept = done.stdout.split()
