@@ -654,9 +654,7 @@ def _rebuild(
     requires_grad: bool,
 ) -> Any:  # fmt: skip
     result: Any = new(cls)
-    backend = backends.of_array(memory.root)
-    with backend.inside(backend.device_of(memory.root)):  # which need not be the current one
-        _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
+    _init(result, memory.strided(dtype, tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
     if following.on:
         follow(result, result._array)

@@ -60,7 +60,7 @@ def loaded() -> bool:
 
 
 def use(module: Any, blas: Any = None, cudnn: Any = None, driver: Any = None) -> None:
-    """Let `module` stand for CuPy, `blas` for cuBLAS, `cudnn` for cuDNN, `driver` for libcuda (None: nothing is there)."""
+    """Let `module` stand for CuPy, `blas` for cuBLAS, `cudnn` for cuDNN, `driver` for libcuda (None: none)."""
     state.library, state.stand_in, state.blas, state.cudnn = None, module is not None, blas, cudnn
     state.forked, state.driver = False, driver
     if module is not None:
