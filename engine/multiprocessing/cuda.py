@@ -247,7 +247,11 @@ def _receive(
     if sender[0] == _sender.name:  # CUDA lets no process open its own handles
         counters = _Counters(make(*args))
         return _back(counters, slot)
-    ipc.refuse_forked()
+    try:
+        ipc.refuse_forked()
+    except RuntimeError:  # also without a GPU: what cannot be received is not kept
+        _Counters(make(*args)).values[slot] = RELEASED
+        raise
     collect()
     try:
         counters = _Counters(make(*args))
