@@ -165,6 +165,12 @@ class Memory:
             return flat
         return flat.view(np.uint8)[: count * np_dtype.itemsize].view(np_dtype)
 
+    def strided(self, dtype: dtypes.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+        """A view as by `strided`, on a GPU that need not be the current one."""
+        backend = backends.of_array(self.root)
+        with backend.inside(backend.device_of(self.root)):
+            return strided(self.flat(dtype), size, stride, offset)
+
 
 def memory_of(tensor: Any) -> Memory:
     """The Memory behind a tensor, which is to know it."""

@@ -654,7 +654,7 @@ def _rebuild(
     requires_grad: bool,
 ) -> Any:  # fmt: skip
     result: Any = new(cls)
-    _init(result, strided(memory.flat(dtype), tuple(size), tuple(stride), offset))
+    _init(result, memory.strided(dtype, tuple(size), tuple(stride), offset))
     result._requires_grad = requires_grad
     if following.on:
         follow(result, result._array)

@@ -276,7 +276,10 @@ def synchronize(device: Any = None) -> None:
 
 
 def ipc_collect() -> None:
-    """Nothing: memory of a GPU is not shared between processes."""
+    """Take back memory that was sent to other processes and that they have released; nothing before a GPU is used."""
+    if is_initialized():
+        for collect in list(_runtime().memory.collectors):
+            collect()
 
 
 def _sensor(what: str, device: Any) -> int:

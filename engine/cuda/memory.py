@@ -53,7 +53,8 @@ def empty_cache() -> None:
     """Give memory that no tensor uses back to the GPU; nothing before one is used."""
     if initialized():
         module = library()
-        runtime().release_recorded()
+        for collect in list(runtime().memory.collectors):
+            collect()
         for index in range(runtime().state.device_count):
             with runtime().on_device(index):
                 module.get_default_memory_pool().free_all_blocks()

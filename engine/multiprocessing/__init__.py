@@ -1,7 +1,8 @@
 """The standard library's `multiprocessing` with torch.multiprocessing's additions.
 
-CPU tensors reach other processes through memory that both share (Note [Shared storages] in reductions.py), those of
-other devices by value.  Spawned children see the torch names if this process does (`engine.torch_alias`).
+CPU tensors reach other processes through memory that both share (Note [Shared storages] in reductions.py), those of a
+GPU by CUDA's handles (Note [Sharing CUDA tensors] in cuda.py).
+Spawned children see the torch names if this process does (`engine.torch_alias`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from engine import backends
 from engine.layouts import over_buffer
+from engine.multiprocessing import cuda
 from engine.multiprocessing.blocks import Block, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter
 from engine.storage import Memory, begin_following, follow, following, relocate, tensors_over
@@ -142,9 +144,11 @@ def _holders_of_one() -> tuple[tuple[bool, int, int], tuple[bool, int, int]]:
 
 def reduce_storage(memory: Memory) -> tuple:
     """How a storage is pickled for another process."""
-    if not isinstance(memory.root, np.ndarray) or not _STRATEGIES:  # of another device, or as on Windows: by value
+    if not _STRATEGIES:  # as on Windows: by value
         return memory.__reduce__()
     try:
+        if not isinstance(memory.root, np.ndarray):
+            return cuda.reduce(memory) if backends.of_array(memory.root).kind == "cuda" else memory.__reduce__()
         share(memory)
         handle: tuple = memory.root.base.handle()
     except (OSError, RuntimeError) as error:

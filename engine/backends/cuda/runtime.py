@@ -23,9 +23,9 @@ from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import probe
 from engine.backends.cuda.errors import AcceleratorError, out_of_memory
 
-__all__ = ["capturing", "library", "loaded", "memory", "use"]
+__all__ = ["FORKED", "capturing", "library", "loaded", "memory", "use"]
 
-_FORKED = (
+FORKED = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
     "method"
 )
@@ -42,6 +42,8 @@ class State:
     hooked = False
     blas: Any = None  # the stand-in's cublasLt
     cudnn: Any = None  # and its cuDNN
+    driver: Any = None  # and its libcuda
+    process = 0  # the one that began to use the library
     products: Any = None  # `blaslt.Blas`; None before the first product, False without the library
 
     def __init__(self) -> None:
@@ -57,10 +59,10 @@ def loaded() -> bool:
     return state.library is not None
 
 
-def use(module: Any, blas: Any = None, cudnn: Any = None) -> None:
-    """Let `module` stand for CuPy, `blas` for cuBLAS and `cudnn` for cuDNN (None: nothing is loaded)."""
+def use(module: Any, blas: Any = None, cudnn: Any = None, driver: Any = None) -> None:
+    """Let `module` stand for CuPy, `blas` for cuBLAS, `cudnn` for cuDNN, `driver` for libcuda (None: none)."""
     state.library, state.stand_in, state.blas, state.cudnn = None, module is not None, blas, cudnn
-    state.forked = False
+    state.forked, state.driver = False, driver
     if module is not None:
         _start(module)
     else:
@@ -74,13 +76,13 @@ def library() -> Any:
     if found is None:
         found = _start(_import())
     elif state.forked:
-        raise RuntimeError(_FORKED)
+        raise RuntimeError(FORKED)
     return found
 
 
 def _import() -> Any:
     if state.forked:
-        raise RuntimeError(_FORKED)
+        raise RuntimeError(FORKED)
     _writable_cache()
     try:
         with warnings.catch_warnings():
@@ -170,7 +172,7 @@ def _writable_cache() -> None:
 
 
 def _start(module: Any) -> Any:
-    state.library = module
+    state.library, state.process = module, os.getpid()
     state.verdicts, state.read, state.products = {}, {}, None
     state.device_count = int(module.cuda.runtime.getDeviceCount())
     memory.begin(module)

@@ -30,6 +30,13 @@ def _cudnn() -> Any:
     return Cudnn(cudnn_c.Library(), cudnn_graphs)
 
 
+def running_here() -> bool:
+    """Whether `running()` is in force in this process."""
+    from engine.backends.cuda import runtime
+
+    return runtime.loaded()
+
+
 @contextlib.contextmanager
 def running(real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cudnn: bool = True) -> Iterator[Any]:
     """The CUDA backend, on the stand-in or (real) on the card that is there.
@@ -44,10 +51,10 @@ def running(real: bool = REAL, checks: bool = False, kernels: bool = KERNELS, cu
     from engine.backends.cuda import runtime
 
     if not real:
-        from tests.engine.standin import blas, machine, module
+        from tests.engine.standin import blas, ipc, machine, module
 
         machine.reset()
-        runtime.use(module.cupy, blas.Standin(), _cudnn() if cudnn else None)
+        runtime.use(module.cupy, blas.Standin(), _cudnn() if cudnn else None, ipc.Driver())
         if not checks:
             runtime.state.verdicts = Trusted()
         if not kernels:

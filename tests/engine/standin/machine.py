@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import threading
 import time
 import weakref
@@ -38,12 +39,19 @@ class Chunk:
 
     def __init__(self, device: int, size: int) -> None:
         self.device, self.size = device, size
-        whole = np.full(size + UNIT, FREED, np.uint8)
-        begin = -whole.ctypes.data % UNIT  # as CuPy's pool aligns
-        self.raw = whole[begin : begin + size]
-        self.written: tuple[int, int] | None = None  # (stream, its time)
-        self.read: dict[int, int] = {}
+        # pages of its own, which `ipc` can replace; aligned as by CuPy's pool, and not at the begin of the allocation
+        self.whole = mmap.mmap(-1, size + UNIT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.raw = np.frombuffer(self.whole, np.uint8, size, UNIT) if size else np.empty(0, np.uint8)
+        self.raw.fill(FREED)
+        self.shared: Any = None  # what other processes know of it: `ipc.Shared`
+        self.written: tuple[Any, int] | None = None  # (stream, its time)
+        self.read: dict[Any, int] = {}
         self.born: object = None  # the capture in which it was taken from the pool
+
+    @property
+    def base(self) -> int:
+        """Where the allocation begins in which it lies."""
+        return int(np.frombuffer(self.whole, np.uint8, 1).ctypes.data)
 
 
 class Stream:
@@ -130,10 +138,25 @@ class Event:
         self.clock: dict[int, int] = {}
         self.timed, self.at = not disable_timing, -1.0
         self.stream: Stream | None = None
+        self.interprocess, self.shared = interprocess, None  # where others read it: `ipc.publish`
+        Machine.events[self.ptr] = self
 
     def record(self, stream: Stream | None = None) -> None:
         stream = current_stream() if stream is None else stream
         self.clock, self.at, self.stream = dict(stream.clock), time.perf_counter(), stream
+        if self.shared is not None:
+            self._publish()
+
+    def _publish(self) -> None:
+        from tests.engine.standin import ipc
+
+        ipc.publish(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "shared", None) is not None:
+            self.clock = None
+            with contextlib.suppress(ImportError, TypeError):  # the interpreter ends
+                self._publish()
 
     @property
     def done(self) -> bool:
@@ -188,6 +211,8 @@ class Machine(threading.local):
     held = [0, 0]
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     memories: weakref.WeakSet[Memory] = weakref.WeakSet()
+    shared: weakref.WeakSet[Any] = weakref.WeakSet()  # `ipc.Shared`
+    events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
     defaults: dict[int, Stream] = {}
     host: dict[int, int] = {}
     allocator: Any = None
@@ -198,6 +223,8 @@ class Machine(threading.local):
         for key, at in clock.items():
             if self.host.get(key, 0) < at:
                 self.host[key] = at
+        for shared in list(self.shared):
+            shared.seen(clock)
 
 
 here = Machine()
@@ -246,6 +273,9 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
             ):  # fmt: skip
                 stream.merge(other.clock)
     clock, key = stream.clock, stream.key
+    foreign = {id(c): c for c in (*reads, *writes) if c.shared is not None} if Machine.shared else {}
+    for chunk in foreign.values():
+        chunk.shared.load(chunk)
     now = clock[key] = clock.get(key, 0) + 1
     for chunk in reads:
         _after(stream, chunk.written, "reads", "wrote")
@@ -255,6 +285,8 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
         for other, at in chunk.read.items():
             _after(stream, (other, at), "writes", "reads")
         chunk.written, chunk.read = (key, now), {}
+    for chunk in foreign.values():
+        chunk.shared.store(chunk)
 
 
 def before_write(chunks: list[Chunk]) -> None:
@@ -295,9 +327,13 @@ class UnownedMemory:
         self.ptr, self.size, self.owner = ptr, size, owner
         self.device_id = here.device if device_id < 0 else device_id
         self.chunk = Chunk.__new__(Chunk)
-        self.chunk.__dict__.update(device=self.device_id, size=size, written=None, read={}, born=None)
+        self.chunk.__dict__.update(device=self.device_id, size=size, written=None, read={}, born=None, shared=None)
         array = (np.ctypeslib.ctypes.c_uint8 * size).from_address(ptr)
         self.chunk.raw = np.frombuffer(array, np.uint8)
+        if Machine.shared:
+            from tests.engine.standin import ipc
+
+            ipc.place(self)
 
 
 class MemoryPointer:
@@ -335,6 +371,8 @@ class MemoryPool:
         for i, chunk in enumerate(free):
             if chunk.size == rounded:
                 del free[i]
+                if chunk.shared is not None:
+                    chunk.shared.taken()
                 break
         else:
             chunk = self._grow(device, rounded)
@@ -361,6 +399,8 @@ class MemoryPool:
     def _free(self, memory: Memory) -> None:
         self._used[memory.device_id] -= memory.size
         memory.chunk.raw.fill(255)  # FREED; no globals are left when the interpreter ends
+        if memory.chunk.shared is not None:
+            memory.chunk.shared.freed()
         self._arenas.setdefault(memory.arena, []).append(memory.chunk)
 
     def free_all_blocks(self, stream: Stream | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine.standin import machine
+from tests.engine.standin import ipc, machine
 from tests.engine.standin.arrays import API, Array, Ufunc, _call, _fresh, account, matmul, no_cublas, ufunc, used
 from tests.engine.standin.kernels import RawKernel, RawModule
 from tests.engine.standin.machine import Machine, before_write, here, launch, no_capture
@@ -220,6 +220,7 @@ runtime = Module(
         "runtimeGetVersion": lambda: 13000,
         "deviceSynchronize": lambda: Device().synchronize(),
         "streamNonBlocking": 1,
+        **ipc.RUNTIME,
     },
 )
 

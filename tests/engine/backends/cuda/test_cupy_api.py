@@ -98,8 +98,10 @@ RELIED_ON = {
     "cuda.Stream.record", "cuda.Stream.synchronize", "cuda.Stream.use", "cuda.Stream.wait_event",
     "cuda.UnownedMemory", "cuda.alloc_pinned_memory", "cuda.get_current_stream", "cuda.get_elapsed_time",
     "cuda.runtime.deviceCanAccessPeer", "cuda.runtime.driverGetVersion", "cuda.runtime.getDevice",
-    "cuda.runtime.getDeviceCount", "cuda.runtime.getDeviceProperties", "cuda.runtime.ipcGetMemHandle",
-    "cuda.runtime.ipcOpenMemHandle", "cuda.runtime.memGetInfo", "cuda.runtime.runtimeGetVersion",
+    "cuda.runtime.getDeviceCount", "cuda.runtime.getDeviceProperties", "cuda.runtime.eventDestroy",
+    "cuda.runtime.eventSynchronize", "cuda.runtime.ipcCloseMemHandle", "cuda.runtime.ipcGetEventHandle",
+    "cuda.runtime.ipcGetMemHandle", "cuda.runtime.ipcOpenEventHandle", "cuda.runtime.ipcOpenMemHandle",
+    "cuda.runtime.memGetInfo", "cuda.runtime.runtimeGetVersion", "cuda.runtime.streamWaitEvent",
     "cuda.runtime.setDevice", "cuda.set_allocator", "empty", "full", "get_default_memory_pool", "ndarray.get",
     "ndarray.set",
 }  # fmt: skip
