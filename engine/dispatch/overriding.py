@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import registered
 from engine.tensor import Tensor
 
 __all__ = [
-    "Without", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds", "overriding", "second_look",
-    "state", "unwrapped",
+    "Without", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds", "overriding", "own_code",
+    "plain", "second_look", "state", "unwrapped",
 ]  # fmt: skip
 
 
@@ -35,6 +36,21 @@ class _State(threading.local):
 state = _State()
 listening = [False]  # whether the functions carry listeners
 start: list[Any] = []  # what puts them there, handed in by engine/__init__
+
+
+own_code: dict[FunctionType, tuple[CodeType, CodeType]] = {}  # of a function with a listener: its own, the listener's
+
+
+def plain(function: Any, code: CodeType | None = None) -> Any:
+    """A function, whose code is `code`, as it is without a listener: for `inspect.signature`."""
+    known = own_code.get(function) if isinstance(function, FunctionType) else None
+    if known is None or known[1] is not (function.__code__ if code is None else code):
+        return function
+    made = FunctionType(
+        known[0], function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )  # fmt: skip
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -109,6 +109,8 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
     own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     own.__kwdefaults__ = function.__kwdefaults__
     name = function.__name__
+    plain = dispatch.overriding.plain(function, code)
+    plain = own if plain is function else plain
 
     def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = first_proxy(args)
@@ -120,7 +122,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
             raise TypeError(f"{name}(): the data are the {type(found).__name__} {found!r}, a value that is traced")
         if method is not None:
             return found.tracer.create_proxy("call_method", method, args, kwargs)
-        target, args, kwargs = called_as(function, own, args, kwargs)
+        target, args, kwargs = called_as(function, plain, args, kwargs)
         kind = "call_method" if isinstance(target, str) else "call_function"
         return found.tracer.create_proxy(kind, target, args, kwargs)
 

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from engine.dispatch.overriding import plain
+
 __all__ = ["ArgsKwargsPair", "normalize_function", "normalize_module"]
 
 
@@ -26,7 +28,7 @@ def normalize_function(
 ) -> ArgsKwargsPair | None:
     """All arguments of a call with its defaults; None where the function has no readable signature."""
     try:
-        signature = inspect.signature(target)
+        signature = inspect.signature(plain(target))
         bound = signature.bind(*args, **(kwargs or {}))
     except (TypeError, ValueError):
         return None

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.dispatch.overriding import plain
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
 from engine.fx.node import Node
@@ -201,7 +202,7 @@ def _check_operators(graph: dict[str, Any]) -> None:
 @cache
 def _signature(function: Any) -> tuple[int, bool, frozenset[str]]:
     """(inputs at most, whether any number, attributes)."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(plain(function)).parameters.values()
     inputs = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
     return (
         inputs,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine import dtypes
+from engine.dispatch.overriding import plain
 from engine.fx.node import Node, map_arg
 from engine.fx.record import leaf_name
 from engine.onnx.builders import BUILDERS
@@ -269,7 +270,7 @@ _signatures: dict[Any, inspect.Signature] = {}
 def _signature(function: Any) -> inspect.Signature:
     found = _signatures.get(function)
     if found is None:
-        found = _signatures[function] = inspect.signature(getattr(function, "__wrapped__", function))
+        found = _signatures[function] = inspect.signature(getattr(function, "__wrapped__", plain(function)))
     return found
 
 

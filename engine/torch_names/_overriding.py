@@ -15,7 +15,7 @@ from typing import Any
 import engine.fx.proxy  # noqa: F401 (a class of `hidden`)
 from engine import autograd, dispatch
 from engine.dispatch.arguments import after_compiling
-from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, state
+from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, own_code, state
 from engine.dispatch.overriding import listening as _listening
 from engine.dispatch.overriding import unwrapped as _unwrapped
 from engine.fx._listening import _DATA, _OPERATORS, listened
@@ -55,7 +55,7 @@ _METHODS = {
 _lock = threading.RLock()
 _always = False
 _entered = 0
-_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
+_kept = own_code
 _heard: dict[FunctionType, str | None] = {}  # what is listened to; for operators the name of the method
 _properties: dict[str, property] = {}
 

@@ -14,7 +14,18 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import engine
-from engine.dispatch.overriding import HANDLES, Without, asks, handled, kind_of, overriding, start, state, unwrapped
+from engine.dispatch.overriding import (
+    HANDLES,
+    Without,
+    asks,
+    handled,
+    kind_of,
+    overriding,
+    plain,
+    start,
+    state,
+    unwrapped,
+)  # fmt: skip
 from engine.tensor import Tensor
 from engine.torch_names import _overriding
 
@@ -162,7 +173,7 @@ def _dummy(function: Any) -> Callable:
         star = ", *" if more and not record.varargs else ""
         return eval(f"lambda {text}{star}{', ' + more if more else ''}: -1", {})  # type: ignore[no-any-return]
     try:
-        signature: inspect.Signature | None = inspect.signature(getattr(function, "__wrapped__", function))
+        signature: inspect.Signature | None = inspect.signature(getattr(function, "__wrapped__", plain(function)))
     except (TypeError, ValueError):
         signature = None
 

@@ -5,6 +5,7 @@ Names, kinds and results are those that PyTorch 2.13 gives for the same lines.
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -312,3 +313,25 @@ def test_the_device_of_a_context() -> None:
         with torch.device("cpu"):
             assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
     assert torch.ones(2).device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_signatures_while_others_handle_calls() -> None:
+    """What torch.fx and ONNX files say of a call does not depend on whether functions carry listeners."""
+    from engine import fx, onnx
+    from engine.nn import functional as F
+
+    class Mine(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, kwargs)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(F.upsample(F.max_pool2d(x, 2), scale_factor=2.0), size=(4, 4))
+
+    before = fx.symbolic_trace(call).code
+    torch.ones(2).as_subclass(Mine)
+    assert fx.symbolic_trace(call).code == before
+    x, file = torch.ones(1, 1, 4, 4), io.BytesIO()
+    onnx.export(call, (x,), file)
+    assert torch.equal(onnx.load(file.getvalue())(x), call(x))
