@@ -28,7 +28,7 @@ class Variant:
     blas: str = ""
     options: tuple[str, ...] = (*MARKED, *SHARED)
     threads: str = ""
-    jit: str = ""  # ENGINE_JIT: "always" takes generated code from the first call
+    jit: str = "0"  # ENGINE_JIT: "always" takes generated code from the first call; 0 none, also where llvmlite is
     tests: tuple[str, ...] = ("tests/engine",)
 
     def environment(self) -> dict[str, str]:
