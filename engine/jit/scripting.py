@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import enum
 import inspect
 import types
@@ -218,6 +219,8 @@ def script(obj: Any) -> Any:
         if issubclass(obj, Module):
             raise RuntimeError(f"Type '{obj}' cannot be compiled since it inherits from nn.Module, consider passing an "
                                "instance instead")  # fmt: skip
+        if dataclasses.is_dataclass(obj):
+            return obj  # its methods have no source; a function that makes one says so when it is compiled
         return script_class(obj)
     if isinstance(obj, types.FunctionType | types.MethodType):
         return script_function(obj)

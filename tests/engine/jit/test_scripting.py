@@ -408,3 +408,13 @@ def test_tuples_of_one_type_take_any_index() -> None:
         compiled((1, 2, 3), 5)
     with pytest.raises(RuntimeError, match="we cannot resolve the output type"):
         torch.jit.script(of_two_types)
+
+
+def test_a_dataclass_stays_as_it_is() -> None:
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Point:
+        x: int = 0
+
+    assert torch.jit.script(Point) is Point and repr(Point(2)).endswith("Point(x=2)")
