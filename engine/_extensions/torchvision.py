@@ -25,7 +25,9 @@ def _cuda_version() -> int:
 
 def _quantized(name: str) -> Any:
     def refuse(*args: Any) -> Any:
-        raise NotImplementedError(f"torch.ops.torchvision.{name} is not supported: tensors are not quantized")
+        raise NotImplementedError(
+            f"torch.ops.torchvision.{name} is not supported: boxes are not quantized; use the operator of float boxes"
+        )
 
     return refuse
 

@@ -108,7 +108,7 @@ def opcheck(
     results: dict[str, Any] = {}
     for name in names:
         if name.startswith("test_aot_dispatch"):
-            raise NotImplementedError(f"opcheck's {name} is not supported: the engine records no program")
+            raise NotImplementedError(f"opcheck's {name} is not supported: there is no compiler to compare with")
         if name not in checks:
             raise ValueError(f"opcheck: {name} is none of {', '.join(TESTS)}")
         try:
