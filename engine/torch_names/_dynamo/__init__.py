@@ -48,7 +48,7 @@ def optimize(*args: Any, **kwargs: Any) -> Any:
 
 def export(*args: Any, **kwargs: Any) -> Any:
     """NotImplementedError."""
-    raise NotImplementedError("torch._dynamo.export is not supported: the engine records no program")
+    raise NotImplementedError("torch._dynamo.export is not supported: use torch.export.export")
 
 
 def __getattr__(name: str) -> Any:
