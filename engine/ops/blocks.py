@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 
 from engine._checks import wrap_dims
+from engine.backends.cpu import threads
+from engine.backends.cpu.allocator import empty
 from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
 from engine.dispatch import Op, kernel
 from engine.layouts import ChannelsLast, in_torch_order
 from engine.ops import extremes, reduction
+from engine.ops.linalg import products
 from engine.ops.reduction import int64_if_integer, summed_dims, wide
 
 __all__ = ["kernel_of"]
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def kernel_of(record: Op) -> Callable[..., Any]:
@@ -29,9 +34,10 @@ def kernel_of(record: Op) -> Callable[..., Any]:
     """
     if record.blocks == "copy":
         return _copying(record)
-    if record.blocks == "elements":
-        return pointwise(record.kernel, fast, record.direct)
     special = record.kernels.get("blocks")
+    if record.blocks == "elements":
+        cut = pointwise(record.kernel, fast, record.direct)
+        return cut if special is None else _first(special, cut)
     in_rows = record.blocks == "rows"
 
     def large(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
@@ -49,6 +55,14 @@ def kernel_of(record: Op) -> Callable[..., Any]:
         return record.kernel(fast, *args, **options) if found is NotImplemented else found
 
     return large
+
+
+def _first(special: Callable[..., Any], cut: Callable[..., Any]) -> Callable[..., Any]:
+    def either(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
+        found = NotImplemented if into is not None else special(xp, *args, **options)
+        return cut(xp, *args, into=into, **options) if found is NotImplemented else found
+
+    return either
 
 
 def _copying(record: Op) -> Callable[..., Any]:
@@ -102,6 +116,32 @@ def _(xp: Any, input: Any, size: Any) -> Any:
         return NotImplemented
     to = input.dtype if int64_if_integer(input) else None
     return reduced(np.add, input, lead + ones, True, to).reshape(size)
+
+
+# Elements of the result that einsum writes at once.  It fills them with zeros and then adds to them, in the cache: for
+# 51 MB in 3.2 ms, where np.multiply, which starts anew for each row, takes 6.7 and filling with a number 1.9.
+_OUTER = 1 << 18
+
+
+@kernel(products.outer_each, "blocks")
+def _outer(xp: Any, input: Any, other: Any) -> Any:
+    if input.__class__ is not np.ndarray or other.__class__ is not np.ndarray or input.dtype not in (_F32, _F64):
+        return NotImplemented
+    if input.ndim != 3 or other.ndim != 3 or input.dtype != other.dtype or input.shape[2] != 1 or other.shape[1] != 1:
+        return NotImplemented
+    count, n, m = input.shape[0], input.shape[1], other.shape[2]
+    if other.shape[0] != count or count * n * m < _OUTER:
+        return NotImplemented
+    made, columns, rows = empty((count, n, m), input.dtype), input[:, :, 0], other[:, 0]
+    step = max(1, _OUTER // (n * m))
+
+    def work(start: int) -> None:
+        part = slice(start, start + step)
+        with np.errstate(all="ignore"):
+            np.einsum("bi,bj->bij", columns[part], rows[part], out=made[part])
+
+    threads.run(work, list(range(0, count, step)))
+    return made
 
 
 def _extreme(function: Any, ufunc: np.ufunc) -> None:

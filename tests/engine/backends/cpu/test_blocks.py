@@ -227,3 +227,36 @@ def test_large_values(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(y.sum().item(), y.numpy().sum(dtype="f8"), rtol=1e-4)
     np.testing.assert_allclose(y.sum(0).numpy(), y.numpy().sum(0, dtype="f8"), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(y.mean(1).numpy(), y.numpy().mean(1, dtype="f8"), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [(5, 7, 11), (1, 300, 4), (40, 3, 2), (3, 1, 9)])
+def test_outer_products_of_each_slice_are_the_products(
+    monkeypatch: pytest.MonkeyPatch, dtype: type, sizes: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(kernels, "_OUTER", 20)  # blocks of one and of several slices, the last one shorter
+    count, n, m = sizes
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((n, count)).astype(dtype).T[:, :, None]  # its rows lie apart
+    rows = rng.standard_normal((count, 1, 2 * m)).astype(dtype)[:, :, ::2]
+    rows[0, 0, 0], columns[0, 0, 0] = np.inf, 0.0
+    with np.errstate(all="ignore"):
+        wanted = columns * rows
+    found = engine.dispatch.OPS["outer_each"].kernels["blocks"](np, columns, rows)
+    if count * n * m < 20:
+        assert found is NotImplemented
+    else:
+        np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def test_other_operands_are_left_to_the_op() -> None:
+    special = engine.dispatch.OPS["outer_each"].kernels["blocks"]
+    large, one = np.ones((600, 600, 1), np.float32), np.ones((600, 1, 2), np.float32)
+    assert special(np, large, one).shape == (600, 600, 2)
+    for a, b in [
+        (large[0], one[0]),
+        (large, one.astype(np.float64)),
+        (large.astype(int), one.astype(int)),
+        (large, one[:1]),
+    ]:
+        assert special(np, a, b) is NotImplemented
