@@ -30,6 +30,12 @@ def _hollow(shape: Any, dtype: Any) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
+_UNKNOWN = (
+    "aten::{}: attempted to run this operator with Meta tensors, but there was no fake impl or Meta kernel registered "
+    "for this operator. The shape of its result depends on values."
+)
+
+
 class ValuesAsked(RuntimeError):
     """Values of a MetaArray were asked for."""
 
@@ -121,6 +127,10 @@ class MetaArray:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _ = self._held[_in(index)].shape  # an index that does not fit is an error
+
+    def nonzero(self) -> Any:
+        """Not known: an error."""
+        raise NotImplementedError(_UNKNOWN.format("nonzero"))
 
     def __len__(self) -> int:
         return len(self._held)
@@ -273,10 +283,7 @@ class Meta(Backend):
         if function.__name__ in BY_VALUES:
 
             def refuse(*args: Any, **kwargs: Any) -> Any:
-                raise NotImplementedError(
-                    f"aten::{function.__name__}: attempted to run this operator with Meta tensors, but there was no "
-                    "fake impl or Meta kernel registered for this operator. The shape of its result depends on values."
-                )
+                raise NotImplementedError(_UNKNOWN.format(function.__name__))
 
             return refuse
 

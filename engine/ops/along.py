@@ -368,7 +368,7 @@ def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe
     if wrap_dim(axis, data._array.ndim) != lengths._array.ndim - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of lengths but got {axis}.")
     counts = lengths._array
-    if not unsafe:
+    if not unsafe and data.device.type != "meta":
         if (counts < 0).any():
             raise RuntimeError("lengths contains negative value!")
         if (counts.sum(axis=-1) != data._array.shape[axis]).any():
@@ -404,7 +404,10 @@ def segment_reduce(
     lead = lengths._array.shape
     rest = data._array.shape[len(lead) :]
     rows = data.reshape(-1, *rest)
-    at = counts.new_tensor(range(counts.numel())).repeat_interleave(counts)
+    if data.device.type == "meta":
+        at = counts.new_zeros(rows.shape[:1])
+    else:
+        at = counts.new_tensor(range(counts.numel())).repeat_interleave(counts)
     start = _SEGMENTS[reduce] if initial is None else initial
     found = data.detach().new_full((counts.numel(), *rest), start)
     if reduce in ("sum", "mean"):

@@ -300,7 +300,7 @@ def _item(item: Any, array: Any) -> tuple[str, Any]:
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
             f"{_type_name(item)})"
         )
-    if type(values) is not type(array):
+    if type(values) is not type(array) and (values.dtype.kind != "b" or backends.of_array(array).kind != "meta"):
         values = move_array(values, backends.of_array(array).device_of(array))
     if values.dtype.kind == "b" or values.dtype.name == "uint8":
         if values.dtype.kind != "b" and values.ndim:
@@ -538,15 +538,18 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if kind is tuple:
         for item in index:
             if item.__class__ not in _BASIC:
-                index, advanced = parse(self._array, index)
+                index, advanced = _target(self, index)
                 break
     elif kind not in _BASIC:
-        index, advanced = parse(self._array, index)
+        index, advanced = _target(self, index)
     else:
         index = (index,)
     is_tensor = isinstance(value, Tensor)
     if not is_tensor and not isinstance(value, int | float | complex | np.number | np.bool_):
         raise TypeError(f"can't assign a {_type_name(value)} to a {self.type()}")
+    if advanced is _UNKNOWN:
+        self._vc[0] += 1
+        return
     if advanced is None:
         if index:
             for item in index:
@@ -576,6 +579,17 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     except IndexError as error:
         raise _refuse(error, array, advanced.arrays) from None
     target._vc[0] += 1
+
+
+_UNKNOWN: Any = object()
+
+
+def _target(self: Tensor, index: Any) -> tuple[Any, Any]:
+    """The parts of an index that is written to; (None, _UNKNOWN) for a mask without values, of the device meta."""
+    try:
+        return parse(self._array, index)
+    except NotImplementedError:
+        return None, _UNKNOWN
 
 
 def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:

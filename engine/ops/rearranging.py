@@ -66,6 +66,17 @@ def tile(input: Tensor, *dims, **more):
     return repeat(input, (1,) * builtins.max(lead, 0) + counts)
 
 
+def _check_size(given: int | None, size: int) -> None:
+    if given is not None and given != size:
+        raise RuntimeError("allocated size does not match required size")
+
+
+def _meta_size(given: int | None) -> int:
+    if given is None:
+        raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
+    return given
+
+
 @composite()
 def repeat_interleave(
     input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *, output_size: int | None = None
@@ -80,8 +91,11 @@ def repeat_interleave(
             raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
         if array.dtype.name not in ("int64", "int32"):
             raise RuntimeError("repeats has to be Long or Int tensor")
-        xp = backends.xp_of(array)
-        return wrap(xp.repeat(xp.arange(array.size), array.tolist()).astype(array.dtype))
+        if input.device.type == "meta":
+            return input.new_empty((_meta_size(output_size),))
+        xp, values = backends.xp_of(array), array.tolist()
+        _check_size(output_size, builtins.sum(values))
+        return wrap(xp.repeat(xp.arange(array.size), values).astype(array.dtype))
     if dim is None:
         input, dim = input.reshape(-1), 0
     dim = wrap_dim(dim, input._array.ndim)
@@ -94,6 +108,8 @@ def repeat_interleave(
             raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
         if counts.dtype.name not in ("int64", "int32"):
             raise RuntimeError("repeats has to be Long or Int tensor")
+        if repeats.device.type == "meta":
+            return index_select(input, dim, repeats.new_zeros((_meta_size(output_size),)))
         values = counts.tolist()
         values = values if isinstance(values, list) else [values]
         if len(values) == 1:
@@ -109,6 +125,10 @@ def repeat_interleave(
         values = [repeats] * n
     if builtins.min(values, default=0) < 0:
         raise RuntimeError("repeats can not be negative")
+    if isinstance(repeats, Tensor):
+        _check_size(output_size, builtins.sum(values))
+    elif output_size is not None and output_size != repeats * n:
+        raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {repeats * n} but got {output_size}")
     xp, counted = backends.xp_of(input._array), np.repeat(np.arange(n), values if n else 0)
     index = wrap(xp.asarray(counted))
     return name_node(index_select(input, dim, index), "ViewBackward0")

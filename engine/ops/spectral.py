@@ -384,7 +384,7 @@ def istft(
         end = expected - n_fft // 2 if center else expected
     stop = builtins.min(end, expected)
     signal, envelope = signal[:, start:stop], envelope[:, start:stop]
-    if envelope._array.size and not abs(envelope._array).min() > 1e-11:
+    if envelope._array.size and input.device.type != "meta" and not abs(envelope._array).min() > 1e-11:
         raise RuntimeError(f"{text()} window overlap add min: 1")
     signal = signal / envelope
     if single:

@@ -121,7 +121,7 @@ def _attention_twin(query, key, value, mask, noise, scale):
     dead = None
     if mask is not None:
         dead = (mask.detach() == float("-inf")).all(-1, True)
-        if not bool(dead.any()):
+        if dead.device.type != "meta" and not bool(dead.any()):
             dead = None
         scores = scores + (mask if dead is None else mask.masked_fill(dead, 0.0))
     weights = scores.softmax(-1)

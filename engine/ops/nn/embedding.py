@@ -152,6 +152,9 @@ def embedding_rows(
 
 def _bags(input, offsets, include_last_offset):
     """(start, length) of each bag as lists."""
+    if offsets.device.type == "meta":  # bags of no rows: of those there are as many
+        none = [0] * (offsets.numel() - bool(include_last_offset))
+        return none, none
     starts = offsets.tolist()
     total = input.numel()
     ends = starts[1:] if include_last_offset else [*starts[1:], total]
@@ -229,7 +232,7 @@ def embedding_bag(
 def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx):
     bag = [b for b, n in enumerate(lengths) for _ in range(n)]
     place = [s + i for s, n in zip(starts, lengths) for i in range(n)]
-    if padding_idx is not None:
+    if padding_idx is not None and input.device.type != "meta":
         values = input.tolist()
         kept = [i for i, p in enumerate(place) if values[p] != padding_idx]
         bag, place = [bag[i] for i in kept], [place[i] for i in kept]

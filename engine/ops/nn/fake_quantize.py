@@ -89,6 +89,7 @@ def fake_quantize_per_channel_affine(
         raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
     if scale.numel() != input.shape[axis]:
         raise RuntimeError("dimensions of scale and zero-point are not consistent with input tensor")
-    zeros = np.asarray(zero_point.tolist() or [quant_min])
+    known = zero_point.tolist() if zero_point.device.type != "meta" else []
+    zeros = np.asarray(known or [quant_min])
     _check_range("channels", quant_min, quant_max, (int(zeros.min()), int(zeros.max())))
     return fake_quantize_channels(input, scale, zero_point, axis, quant_min, quant_max)[0]

@@ -373,6 +373,13 @@ def triplet_margin_loss(
     return reduced((margin + near - far).clamp(min=0), reduction)
 
 
+def _outside(index: Tensor, least: int, end: int) -> bool:
+    """Whether a class is not among least..end - 1; not known of meta tensors."""
+    if not index.numel() or index.device.type == "meta":
+        return False
+    return int(index.min()) < least or int(index.max()) >= end
+
+
 @composite(public=False, method=False)
 @samples(
     lambda t: [
@@ -394,7 +401,7 @@ def multi_margin_loss(
             f"{list(input.shape)}."
         )
     classes = rows.shape[1]
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
+    if _outside(index, 0, classes):
         raise RuntimeError("target out of range")
     column = index.unsqueeze(1)
     loss = (margin - rows.gather(1, column) + rows).clamp(min=0)
@@ -416,7 +423,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
     _single(input, "multilabel_margin_loss_forward_out_frame")
     rows, listed = (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))
     classes = rows.shape[1]
-    if listed.numel() and (int(listed.min()) < -1 or int(listed.max()) >= classes):
+    if _outside(listed, -1, classes):
         raise RuntimeError("argument #2 'target' is out of range")
     valid = (listed < 0).to(dtypes.int64).cumsum(1) == 0
     index = listed.clamp(min=0)

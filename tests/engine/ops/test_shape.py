@@ -64,3 +64,16 @@ def test_bfloat16_views() -> None:
     assert x.t().expand(2, 3, 2).sum().item() == 30
     assert x.diagonal().tolist() == [0, 4] and x.as_strided((2,), (4,)).tolist() == [0, 4]
     np.testing.assert_array_equal(x.unfold(1, 2, 1).float().numpy().shape, (2, 2, 2))
+
+
+def test_repeat_interleave_compares_the_size_it_is_given() -> None:
+    values, repeats = engine.arange(3.0), engine.tensor([1, 2, 3])
+    assert engine.repeat_interleave(values, repeats, output_size=6).tolist() == [0, 1, 1, 2, 2, 2]
+    for call in (
+        lambda: engine.repeat_interleave(values, repeats, output_size=5),
+        lambda: engine.repeat_interleave(repeats, output_size=7),
+    ):
+        with pytest.raises(RuntimeError, match="allocated size does not match required size"):
+            call()
+    with pytest.raises(RuntimeError, match="repeat_interleave: Invalid output_size, expected 6 but got 7"):
+        engine.repeat_interleave(values, 2, output_size=7)
