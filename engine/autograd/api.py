@@ -156,6 +156,16 @@ def _grads_of_batch(
     given = _as_tuple(grad_outputs)
     if not given or any(g is None for g in given):
         raise RuntimeError("grad(is_grads_batched=True): grad_outputs must be tensors with the batch in front")
+    for i, (g, o) in enumerate(zip(given, _as_tuple(outputs))):
+        shape = getattr(o, "shape", None)
+        if shape is not None and (not g.dim() or g.shape[1:] != shape):
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                "dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
+                f"output, but a mismatch was detected: grad_output[{i}] has a shape of {g.shape} and output[{i}] has "
+                f"a shape of {shape}. If you only want some tensors in `grad_output` to be considered batched, "
+                "consider using vmap."
+            )
     sizes = {int(g.shape[0]) for g in given}
     if len(sizes) != 1:
         raise RuntimeError(f"grad(is_grads_batched=True): grad_outputs of batches of sizes {sorted(sizes)}")

@@ -12,10 +12,13 @@ https://docs.pytorch.org/docs/2.13/generated/torch.autograd.forward_ad.dual_leve
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.autograd.api import grad
+from engine.autograd.function import forward_mode
 from engine.autograd.graph import registered
 from engine.grad_mode import enable_grad
 from engine.tensor import Tensor
@@ -30,6 +33,16 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+@contextlib.contextmanager
+def by_tangents() -> Iterator[None]:
+    """Backward passes inside go through the `jvp` of Functions."""
+    before, forward_mode.finding = forward_mode.finding, grad
+    try:
+        yield
+    finally:
+        forward_mode.finding = before
+
+
 class _Level(threading.local):
     pairs: list[tuple[Tensor, Tensor]] | None = None  # the duals of the level that is open, with their tangents
 
@@ -39,7 +52,9 @@ _level = _Level()
 
 def _open(name: str, level: int | None) -> list[tuple[Tensor, Tensor]]:
     if level not in (None, 0) or _level.pairs is None:
-        raise RuntimeError(f"Trying to {name} a dual Tensor for forward AD but no level exists, make sure to enter one")
+        raise RuntimeError(
+            f"Trying to {name} a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
+        )
     return _level.pairs
 
 
@@ -48,6 +63,7 @@ def enter_dual_level() -> int:
     if _level.pairs is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     _level.pairs = []
+    forward_mode.depth += 1
     return 0
 
 
@@ -58,12 +74,13 @@ def exit_dual_level(*, level: int | None = None) -> None:
             "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
         )
     _level.pairs = None
+    forward_mode.depth -= 1
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """`tensor` with a tangent of its shape.  ValueError unless floating or complex; RuntimeError outside a level."""
     pairs = _open("create", level)
-    for name, value in (("tensor", tensor), ("tangent", tangent)):
+    for name, value in (("primal", tensor), ("tangent", tangent)):
         if not (value.is_floating_point() or value.is_complex()):
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {value.dtype}")
     if tensor.shape != tangent.shape:
@@ -92,7 +109,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     if not tensor.requires_grad:
         return UnpackedDualTensor(tensor, None)
     duals = [d for d, _ in pairs]
-    with enable_grad():
+    with enable_grad(), by_tangents():
         start = registered.zeros(tuple(tensor.shape), tensor.dtype, tensor._array).requires_grad_()
         found = grad([tensor], duals, [start], create_graph=True, allow_unused=True)
         reached = [(g, t) for g, (_, t) in zip(found, pairs) if g is not None]

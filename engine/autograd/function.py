@@ -6,6 +6,7 @@ https://docs.pytorch.org/docs/2.13/autograd.html#torch.autograd.Function
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,20 @@ from engine.grad_mode import mode
 from engine.tensor import Tensor, wrap, wrap_alias
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
+
+
+# What applies a Function to mapped arguments while a vmap runs: `engine/func` puts it here.
+under_vmap: list[Callable[..., Any]] = []
+
+
+class _Forward(threading.local):
+    """depth: forward-mode derivatives are asked for; finding: `grad`, while a tangent is looked for."""
+
+    depth = 0
+    finding: Any = None
+
+
+forward_mode = _Forward()
 
 
 class FunctionCtx:
@@ -37,7 +52,8 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Accepted; forward-mode derivatives do not exist here."""
+        """Save inputs or outputs for `jvp`, which reads them as `ctx.saved_tensors`."""
+        self._for_jvp = tensors
 
     def mark_dirty(self, *args: Tensor) -> None:
         """Say which inputs forward changed in place; they must be returned."""
@@ -54,6 +70,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved tensors; RuntimeError once freed or when one was changed in place."""
+        if self.__dict__.get("_in_jvp"):
+            return self._for_jvp
         entries = self._entries  # type: ignore[attr-defined]
         if entries is None:
             second_time()
@@ -88,6 +106,8 @@ class FunctionNode(Node, FunctionCtx):
         self._dirty: tuple[Any, ...] = ()
         self._non_differentiable: tuple[Any, ...] = ()
         self._materialize = True
+        self._tangents: tuple[list[Any], Sequence[Any]] | None = None
+        self._for_jvp: tuple[Any, ...] = ()
         self.needs_input_grad = ()
         self._is_tensor: list[tuple[Any, ...] | None] = []  # (shape, dtype) of tensor arguments
         self._metas: list[tuple[Any, ...] | None] = []  # what zeros of each output are made of
@@ -104,6 +124,8 @@ class FunctionNode(Node, FunctionCtx):
             grads = [
                 registered.zeros(*meta) if g is None and meta is not None else g for g, meta in zip(grads, self._metas)
             ]
+        if forward_mode.finding is not None and self._tangents is not None:
+            return self._transposed(grads)
         returned = self._forward_cls.backward(self, *grads)
         values = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
         expected = len(self._is_tensor)
@@ -126,6 +148,57 @@ class FunctionNode(Node, FunctionCtx):
                 raise RuntimeError(f"expected Variable or None (got {type(value).__name__})")
             result.append(self._validated(value, i, tensor_at))
         return result
+
+    def _tell_tangents(self, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run `jvp` on tangents that are to be differentiated by: what it does to them is linear."""
+        starts = [
+            registered.zeros(a._array.shape, a._array.dtype, a._array).requires_grad_() if n else None
+            for a, n in zip(args, self.needs_input_grad)
+        ]
+        enabled, mode.enabled = mode.enabled, True
+        self._in_jvp = True
+        try:
+            given = [None if s is None else s.clone() for s in starts]
+            if self._materialize:
+                given = [
+                    registered.zeros(a._array.shape, a._array.dtype, a._array)
+                    if g is None and isinstance(a, Tensor) and a._array.dtype in INEXACT
+                    else g
+                    for g, a in zip(given, args)
+                ]
+            found = self._forward_cls.jvp(self, *given)
+        finally:
+            mode.enabled, self._in_jvp = enabled, False
+        many = found if isinstance(found, tuple) else (found,)
+        if len(many) != len(outputs):
+            raise RuntimeError(
+                f"The jvp of {self._forward_cls.__name__} returned {len(many)} tangents for {len(outputs)} outputs"
+            )
+        for out, tangent in zip(outputs, many):
+            if isinstance(tangent, Tensor) and tangent._array.shape != out._array.shape:
+                raise RuntimeError(
+                    f"The jvp of {self._forward_cls.__name__} returned a tangent of shape "
+                    f"{list(tangent._array.shape)} for an output of shape {list(out._array.shape)}"
+                )
+        self._tangents = [s for s, at in zip(starts, self._is_tensor) if at is not None], many
+
+    def _transposed(self, grads: list[Any]) -> Sequence[Any]:
+        """The gradients of the inputs by the transpose of `jvp`."""
+        starts, tangents = self._tangents  # type: ignore[misc]
+        pairs = [(t, g) for t, g in zip(tangents, grads) if t is not None and g is not None and t.requires_grad]
+        found = iter(())
+        if pairs:
+            find, forward_mode.finding = forward_mode.finding, None
+            try:
+                found = iter(
+                    find(
+                        [t for t, _ in pairs], [s for s in starts if s is not None], [g for _, g in pairs],
+                        create_graph=True, allow_unused=True,
+                    )
+                )  # fmt: skip
+            finally:
+                forward_mode.finding = find
+        return [None if s is None else next(found, None) for s in starts]
 
     def _validated(self, value: Tensor, i: int, meta: tuple[Any, ...]) -> Tensor:
         """A gradient summed to the shape and cast to the dtype of its input."""
@@ -199,9 +272,28 @@ class Function(metaclass=FunctionMeta):
             "backward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """(outputs, their mapped dims) of arguments whose mapped dims are `in_dims`; info: batch_size, randomness."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+            "generate_vmap_rule=True."
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Tangents of the outputs from those of the arguments of forward."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record the node."""
+        if under_vmap:
+            found = under_vmap[0](cls, args, kwargs)
+            if found is not NotImplemented:
+                return found
         ctx = cls._backward_cls()
         is_tensor = [isinstance(a, Tensor) for a in args]
         needs = tuple(t and requires_grad_of(a) for a, t in zip(args, is_tensor))
@@ -225,6 +317,10 @@ class Function(metaclass=FunctionMeta):
         outputs = (output,) if single else output
         inputs = {id(a): a for a, t in zip(args, is_tensor) if t}
         wrapped = _wrap_outputs(cls, ctx, outputs, inputs, recording)
+        if recording and forward_mode.depth and (
+            cls.jvp is not Function.jvp or cls.backward is Function.backward
+        ):  # fmt: skip
+            ctx._tell_tangents(args, wrapped)
         ctx._dirty = ctx._non_differentiable = ()
         ctx._to_save = None
         return wrapped[0] if single else tuple(wrapped)

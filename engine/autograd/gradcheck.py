@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.autograd.api import grad
-from engine.grad_mode import mode
+from engine.grad_mode import enable_grad, mode
 from engine.tensor import Tensor, wrap
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -120,6 +120,8 @@ def gradcheck(
 ) -> bool:
     """Whether the gradients of `func` at `inputs` agree with central differences of step `eps`.
 
+    check_forward_ad: tangents of dual numbers are compared, too; check_backward_ad=False: nothing but those.
+
     inputs: a Tensor or a sequence; those that require grad are checked and should be float64.  Raises
     GradcheckError (a RuntimeError), or returns False with raise_exception=False.  ValueError when no input
     requires grad.
@@ -139,7 +141,10 @@ def gradcheck(
                 stacklevel=2,
             )
     try:
-        _check(func, given, checked, eps, atol, rtol, nondet_tol, fast_mode)
+        if check_backward_ad:
+            _check(func, given, checked, eps, atol, rtol, nondet_tol, fast_mode)
+        if check_forward_ad:
+            _check_tangents(func, given, checked, eps, atol, rtol)
     except GradcheckError:
         if raise_exception:
             raise
@@ -202,6 +207,44 @@ def _check(
                     )
     finally:
         mode.enabled = enabled
+
+
+def _check_tangents(
+    func: Callable[..., Any], given: Sequence[Any], checked: Sequence[Tensor], eps: float, atol: float, rtol: float
+) -> None:
+    """The tangents for each element of each input, of complex ones also along i, against differences."""
+    from engine.autograd import forward_ad
+
+    for j, t in enumerate(checked):
+        for index in np.ndindex(*t._array.shape):
+            for direction in (1, 1j) if t.is_complex() else (1,):
+                kept, values = t._array[index].copy(), []
+                for step in (eps, -eps):
+                    t._array[index] = kept + step * direction
+                    values.append([
+                        o.detach().numpy(force=True).copy() if isinstance(o, Tensor) else None
+                        for o in _tensors(_evaluate(func, given))
+                    ])  # fmt: skip
+                    t._array[index] = kept
+                tangent = t.detach().clone()
+                tangent._array[...] = 0
+                tangent._array[index] = direction
+                with enable_grad(), forward_ad.dual_level():
+                    duals = [forward_ad.make_dual(x, tangent) if x is t else x for x in given]
+                    found = [
+                        forward_ad.unpack_dual(o).tangent if isinstance(o, Tensor) else None
+                        for o in _tensors(_evaluate(func, duals))
+                    ]
+                for i, (high, low, got) in enumerate(zip(*values, found)):
+                    if high is None or high.dtype.kind not in "fc":
+                        continue
+                    numerical = (high - low) / (2 * eps)
+                    analytical = np.zeros_like(high) if got is None else got.detach().numpy(force=True)
+                    if not np.allclose(analytical, numerical, rtol, atol, equal_nan=True):
+                        raise GradcheckError(
+                            f"Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
+                            f"numerical:{numerical}\nanalytical:{analytical}\n"
+                        )
 
 
 def _complex_expected(

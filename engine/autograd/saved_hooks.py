@@ -34,6 +34,7 @@ class _Stack(threading.local):
     def __init__(self) -> None:
         self.hooks: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
         self.disabled: str | None = None
+        self.mutable = False
 
 
 _stack = _Stack()
@@ -48,11 +49,11 @@ class _Packed:
         with no_grad():
             for entry in saved:
                 if isinstance(entry, Tensor):
-                    self.entries.append(("tensor", hooks[0](entry.detach()), _edge(entry)))
+                    self.entries.append(("tensor", _packed(hooks[0], entry.detach()), _edge(entry)))
                 elif isinstance(entry, SavedResult):
-                    self.entries.append(("result", hooks[0](wrap(entry.array)), entry.nr))
+                    self.entries.append(("result", _packed(hooks[0], wrap(entry.array)), entry.nr))
                 elif isinstance(entry, tuple) and entry and isinstance(entry[0], Tensor):
-                    made = [("tensor", hooks[0](t.detach()), _edge(t)) for t in entry]
+                    made = [("tensor", _packed(hooks[0], t.detach()), _edge(t)) for t in entry]
                     self.entries.append(("list", made, None))
                 else:
                     self.entries.append(("plain", entry, None))
@@ -86,6 +87,18 @@ class _Packed:
             else:
                 found.append(value)
         return tuple(found)
+
+
+def _packed(pack: Callable[..., Any], tensor: Tensor) -> Any:
+    before = tensor._version
+    found = pack(tensor)
+    if tensor._version != before:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot "
+            "be modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if "
+            "you need to perform in-place operations on the input to a pack hook."
+        )
+    return found
 
 
 def _edge(tensor: Tensor) -> Any:
@@ -235,5 +248,11 @@ def allow_mutation_on_saved_tensors() -> Iterator[_Copies]:
 
     torch copies when a tensor is written to, here all are copied when they are saved.
     """
-    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda kept: kept):
-        yield _Copies()
+    if _stack.mutable:
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    _stack.mutable = True
+    try:
+        with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda kept: kept):
+            yield _Copies()
+    finally:
+        _stack.mutable = False

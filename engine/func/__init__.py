@@ -15,7 +15,7 @@ from engine.nn.utils.stateless import _functional_call
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
@@ -78,3 +78,17 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
             "functionalize(f, remove='...'): expected remove to be one of 'mutations' or 'mutations_and_views'"
         )
     return func
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """`root` itself, whose batch norms keep no running statistics any more: those would be written to under vmap.
+
+    https://docs.pytorch.org/docs/2.13/generated/torch.func.replace_all_batch_norm_modules_.html
+    """
+    from engine.nn.modules.batchnorm import _BatchNorm
+
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from engine import backends, dispatch
+from engine.autograd.function import under_vmap
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor
 
-__all__ = ["Lane", "Refused", "Unmapped", "begin", "end", "levels", "plain"]
+__all__ = ["Lane", "Refused", "Unmapped", "begin", "end", "levels", "plain", "randomness"]
 
 
 class Unmapped(RuntimeError):
@@ -135,6 +136,8 @@ class Lane(Tensor):
     def reshape(self, *shape: Any) -> Tensor:
         """Each slice in another shape."""
         size = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if isinstance(size, int):
+            size = (size,)
         return lane(self._value.reshape(self._value.shape[0], *size), self._level)
 
     view = reshape
@@ -242,12 +245,25 @@ def _new(function: FunctionType) -> None:
         _listen(function)
 
 
+def _of_function(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from engine.func._functions import apply
+
+    return apply(cls, args, kwargs)
+
+
+def randomness() -> str:
+    """What the innermost vmap of this thread was told of random numbers."""
+    found: str = getattr(_state, "randomness", "error")
+    return found
+
+
 def begin(level: int, size: int) -> None:
     """A vmap starts."""
     global _running
     with _lock:
         _running += 1
         if _running == 1:
+            under_vmap.append(_of_function)
             if _new not in after_compiling:
                 after_compiling.append(_new)
                 for function in dispatch.FUNCTIONS:
@@ -265,6 +281,7 @@ def end() -> None:
     with _lock:
         _running -= 1
         if _running == 0:
+            under_vmap.clear()
             for function in _compiled:
                 code, listener = _kept[function]
                 if function.__code__ is listener:

@@ -181,6 +181,8 @@ def _dims(*names: str, whole: str = "", together: bool = True) -> Rule:
 
     def rule(c: Call) -> Any:
         operands = c.tensors() if not c.record.lists else []
+        if whole and operands == ["input"] and not c.rank("input"):  # of one number: those of a vector of one
+            return c.run(input=c["input"].unsqueeze(1), dim=(1,), keepdim=False)
         scalars = any(not c.rank(p) for p in operands) or any(x.dim() < 2 for p in c.record.lists for x in c[p])
         if scalars and c.record.name != "stack_tensors":
             raise _NoRule
@@ -301,6 +303,10 @@ def _mv(c: Call) -> Any:
     return _matmul(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
 
+def _linear_each(c: Call) -> Any:
+    return _matmul(c["input"], c["weight"].transpose(-2, -1))
+
+
 def _dot(c: Call) -> Any:
     return (c["input"] * c["tensor"]).sum(-1)
 
@@ -402,6 +408,17 @@ def _layer_norm(c: Call) -> Any:
     return (y, *more) if more else y
 
 
+def _batch_norm(c: Call) -> Any:
+    """The channels of all slices, each of its own statistics."""
+    c.everywhere()
+    x = c["input"]
+    flat = x.transpose(0, 1).flatten(1, 2)  # (N, slices * C, *)
+    changed = {p: None if c[p] is None else c[p].reshape(-1) for p in ("weight", "bias")}
+    y, *more = c.run(input=flat, **changed)
+    y = y.reshape(y.shape[0], c.size, -1, *y.shape[2:]).transpose(0, 1)
+    return (y, *(m.reshape(c.size, -1) for m in more))
+
+
 def _embedding(c: Call) -> Any:
     if "weight" not in c.mapped:
         return c.run()
@@ -488,7 +505,9 @@ RULES |= {
     "mm": _mm("input", "mat2"), "bmm": _mm("input", "mat2"), "mv": _mv, "dot": _dot, "batched": _batched,
     "addmm": lambda c: _scaled_sum(c, _matmul(c["mat1"], c["mat2"]), 2), "addmv": _addmv,
     "baddbmm": lambda c: _scaled_sum(c, _matmul(c["batch1"], c["batch2"]), 3),
-    "linear": _linear, "convolution": _convolution, "embedding": _embedding, "index_select": _index_select,
+    "linear": _linear, "linear_each": _linear_each,
+    "batch_norm_train": _batch_norm, "convolution": _convolution, "embedding": _embedding,
+    "index_select": _index_select,
     "native_layer_norm": _layer_norm, "layer_norm_inference": _layer_norm, "attention": _attention,
     "batch_norm_eval": _fold("running_mean", "running_var", "weight", "bias"),
     "normalize_groups": _fold("weight", "bias"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import engine
 from engine.autograd.api import grad as _grad
+from engine.autograd.function import forward_mode
 from engine.autograd.graph import AccumulateGrad
 from engine.func._lanes import Lane, lane, levels, plain
 from engine.func._vmap import vmap
@@ -310,15 +311,20 @@ def _each(function: Callable, tree: Any, level: int) -> Any:
 
 def _linear_map(func: Callable, primals: Sequence[Any], has_aux: bool, name: str) -> Any:
     """What `jvp` and `linearize` share: the results, and a function from plain tangents to plain tangents."""
-    inputs, trees, outputs, spec, aux = _called(func, primals, has_aux, name)
+    forward_mode.depth += 1
+    try:
+        inputs, trees, outputs, spec, aux = _called(func, primals, has_aux, name)
+    finally:
+        forward_mode.depth -= 1
     values = [plain(o) for o in outputs]
     again = inputs.again(values)
     enabled, mode.enabled = mode.enabled, True
+    finding, forward_mode.finding = forward_mode.finding, _grad
     try:
         starts = [engine.zeros(v.shape, dtype=v.dtype, device=v.device).requires_grad_() for v in values]
         found = _gradients(values, inputs.leaves, starts, True, True)
     finally:
-        mode.enabled = enabled
+        mode.enabled, forward_mode.finding = enabled, finding
 
     def push(tangents: Sequence[Any], keep: bool) -> list[Any]:
         twice = again or any(plain(t).requires_grad for t in tangents)

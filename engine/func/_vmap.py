@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import engine
-from engine.func._lanes import Lane, Refused, begin, end, lane, levels
+from engine.func._lanes import Lane, Refused, _state, begin, end, lane, levels
+from engine.func._lanes import randomness as randomness_now
 from engine.tensor import Tensor
 from engine.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -20,22 +21,68 @@ _DRAWS = (
 )
 
 
-def _sliced(value: Any, dims: Any) -> tuple[list[Any], list[Any], Any]:
-    """(leaves, the dimension of each that is mapped or None, structure) of one argument."""
-    leaves, spec = tree_flatten(value)
-    found = _broadcast_to_and_flatten(dims, spec)
-    if found is None:
-        raise ValueError(f"vmap: in_dims is not compatible with the structure of inputs: {dims} for {spec}")
-    for leaf, dim in zip(leaves, found):
-        if dim is None:
-            continue
-        if not isinstance(dim, int):
-            raise ValueError(f"vmap: in_dims must be ints or None, got {dim}")
-        if not isinstance(leaf, Tensor):
-            raise ValueError(f"vmap: Got in_dim={dim} for an input but the input is of type {type(leaf)}.")
-        if not -leaf.dim() <= dim < leaf.dim():
-            raise ValueError(f"vmap: Got in_dim={dim} for an input of dimensionality {leaf.dim()}")
-    return leaves, found, spec
+def _name(func: Any) -> str:
+    name = getattr(func, "__name__", None)
+    if name is None and isinstance(func, functools.partial):
+        return f"functools.partial({_name(func.func)}, ...)"
+    return repr(func) if name is None else str(name)
+
+
+def _sliced(func: Callable, args: tuple[Any, ...], dims: Any) -> list[tuple[list[Any], Any, Any]]:
+    """(leaves, the dimension of each that is mapped or None, structure) of each argument."""
+    said = f"vmap({_name(func)}, in_dims={dims}, ...)(<inputs>): "
+    if not isinstance(dims, int | tuple):
+        raise ValueError(
+            f"{said}expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, "
+            f"got: {type(dims)}."
+        )
+    if not args:
+        raise ValueError(
+            f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
+            "over a function with no inputs. The latter is unsupported."
+        )
+    spec = tree_flatten(args)[1]
+    if _broadcast_to_and_flatten(dims, spec) is None:
+        raise ValueError(
+            f"{said}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+            f"{tree_flatten(dims)[1]} but inputs has structure {spec}."
+        )
+    parts = []
+    for value, dim in zip(args, (dims,) * len(args) if isinstance(dims, int) else dims):
+        leaves, structure = tree_flatten(value)
+        found = _broadcast_to_and_flatten(dim, structure)
+        for leaf, at in zip(leaves, found):  # type: ignore[arg-type]
+            _check_dim(said, leaf, at)
+        parts.append((leaves, found, structure))
+    return parts
+
+
+def _check_dim(said: str, leaf: Any, dim: Any) -> None:
+    if dim is None:
+        return
+    if not isinstance(dim, int):
+        raise ValueError(f"{said}Got in_dim={dim} for an input but in_dim must be either an integer dimension or None.")
+    if not isinstance(leaf, Tensor):
+        raise ValueError(
+            f"{said}Got in_dim={dim} for an input but the input is of type {type(leaf)}. We cannot vmap over "
+            "non-Tensor arguments, please use None as the respective in_dim"
+        )
+    if not -leaf.dim() <= dim < leaf.dim():
+        raise ValueError(
+            f"{said}Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {leaf.dim()} so "
+            f"expected in_dim to satisfy -{leaf.dim()} <= in_dim < {leaf.dim()}."
+        )
+
+
+def _places(func: Callable, out_dims: Any, spec: Any) -> list[Any]:
+    """Where the new dimension of each result goes; None for one that is the same in every slice."""
+    places = _broadcast_to_and_flatten(out_dims, spec)
+    if places is None:
+        raise ValueError(
+            f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
+            f"of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]} but outputs has structure {spec}."
+        )
+    return list(places)
 
 
 def vmap(
@@ -55,14 +102,17 @@ def vmap(
 
     @functools.wraps(func, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        dims = in_dims if isinstance(in_dims, tuple | list) else (in_dims,) * len(args)
-        if len(dims) != len(args):
-            raise ValueError(f"vmap: in_dims has {len(dims)} entries for {len(args)} arguments")
-        parts = [_sliced(value, dim) for value, dim in zip(args, dims)]
+        if any(d is not None and not isinstance(d, int) for d in tree_flatten(out_dims)[0]):
+            raise ValueError(
+                f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python "
+                "collection of ints representing where in the outputs the vmapped dimension should appear."
+            )
+        parts = _sliced(func, args, in_dims)
         sizes = {leaf.shape[d] for leaves, found, _ in parts for leaf, d in zip(leaves, found) if d is not None}
         if len(sizes) != 1:
             raise ValueError(
-                f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sorted(sizes)}"
+                f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sorted(sizes)} "
+                "for the mapped dimension"
                 if sizes
                 else "vmap: at least one input must have a dimension to map over"
             )
@@ -73,10 +123,23 @@ def vmap(
 
     def run(parts: list[Any], size: int, kwargs: dict[str, Any]) -> Any:
         columns, spec = _computed(func, parts, size, kwargs, randomness)
-        places = _broadcast_to_and_flatten(out_dims, spec)
-        if places is None:
-            raise ValueError(f"vmap: out_dims is not compatible with the structure of outputs: {out_dims} for {spec}")
-        return tree_unflatten([x.movedim(0, d) if d else x for x, d in zip(columns, places)], spec)
+        found = []
+        for (same, x), d in zip(columns, _places(func, out_dims, spec)):
+            if d is None:
+                if not same:
+                    raise ValueError(
+                        f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None"
+                    )
+                found.append(x)
+                continue
+            if not isinstance(x, Tensor):
+                raise ValueError(
+                    f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(x)}. Did you "
+                    "mean to set out_dims= to None for output?"
+                )
+            x = x.expand(size, *x.shape) if same else x
+            found.append(x.movedim(0, d) if d else x)
+        return tree_unflatten(found, spec)
 
     def _chunks(parts: list[Any], size: int, step: int, kwargs: dict[str, Any]) -> Any:
         pieces, spec = [], None
@@ -88,19 +151,22 @@ def vmap(
             ]
             leaves, spec = tree_flatten(run(narrowed, n, kwargs))
             pieces.append(leaves)
-        places = _broadcast_to_and_flatten(out_dims, spec)
-        return tree_unflatten([engine.cat(list(column), d) for column, d in zip(zip(*pieces), places)], spec)
+        places = _places(func, out_dims, spec)
+        return tree_unflatten(
+            [column[0] if d is None else engine.cat(list(column), d) for column, d in zip(zip(*pieces), places)], spec
+        )
 
     return mapped
 
 
 def _computed(func: Callable, parts: list[Any], size: int, kwargs: dict, randomness: str) -> tuple[list[Any], Any]:
-    """(results with the mapped dim first, their structure)."""
+    """(whether each result is the same in every slice, else its mapped dim is first, and it; their structure)."""
     if not size:
         raise RuntimeError("vmap: a mapped dimension of size 0 is not supported: func has no slice to be called with")
     generator = engine.random.default_generator
     before = generator.get_state()
     level = 1 + (levels()[-1][0] if levels() else 0)
+    outer, _state.randomness = randomness_now(), randomness
     begin(level, size)
     try:
         try:
@@ -114,11 +180,12 @@ def _computed(func: Callable, parts: list[Any], size: int, kwargs: dict, randomn
             leaves, spec = tree_flatten(func(*values, **kwargs))
         finally:
             end()
+            _state.randomness = outer
         drawn = not engine.equal(generator.get_state(), before)
         if drawn and randomness == "error":
             raise Refused(_DRAWS)
         if not (drawn and randomness == "different"):
-            return [_all_slices(x, level, size) for x in leaves], spec
+            return [_all_slices(x, level) for x in leaves], spec
         generator.set_state(before)
     except (Refused, Warning):
         raise
@@ -135,12 +202,10 @@ def _computed(func: Callable, parts: list[Any], size: int, kwargs: dict, randomn
     return _one_by_one(func, parts, size, kwargs, randomness)
 
 
-def _all_slices(value: Any, level: int, size: int) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise ValueError(f"vmap: `f` must only return Tensors, got type {type(value)} as a return.")
+def _all_slices(value: Any, level: int) -> tuple[bool, Any]:
     if value.__class__ is Lane and value._level == level:
-        return value._value
-    return value.expand(size, *value.shape)
+        return False, value._value
+    return True, value
 
 
 def _one_by_one(func: Callable, parts: list[Any], size: int, kwargs: dict, randomness: str) -> tuple[list[Any], Any]:
@@ -159,4 +224,7 @@ def _one_by_one(func: Callable, parts: list[Any], size: int, kwargs: dict, rando
         results.append(leaves)
     if randomness == "error" and not engine.equal(generator.get_state(), before):
         raise Refused(_DRAWS)
-    return [engine.stack(list(column)) for column in zip(*results)], spec
+    return [
+        (False, engine.stack(list(column))) if all(isinstance(x, Tensor) for x in column) else (True, column[0])
+        for column in zip(*results)
+    ], spec

@@ -48,8 +48,8 @@ def _reparametrize_module(
                         given[other] = value
     if strict:
         errors = []
-        unexpected = [k for k in given if k not in own]
-        missing = [k for k in own if k not in given]
+        unexpected = sorted(k for k in given if k not in own)
+        missing = sorted(k for k in own if k not in given)
         if unexpected:
             errors.append(f"Unexpected key(s): {', '.join(map(repr, unexpected))}.")
         if missing:

@@ -213,3 +213,10 @@ def test_ag10_single_tensors():
     check(result[0], [2, 2])
     check(grad(outputs=x * 2, inputs=x, grad_outputs=constant(2))[0], (2 * constant(2)).tolist())
     check(grad([(x * 2).sum()], (x,))[0], [2, 2])
+
+
+def test_a_batch_of_weights_has_the_shape_of_the_outputs():
+    x = engine.ones(3, requires_grad=True)
+    for weights in (engine.ones(3, 2), engine.ones(())):
+        with pytest.raises(RuntimeError, match="we interpret the first dimension of each grad_output as the batch"):
+            grad(x.sum(), x, weights, is_grads_batched=True)

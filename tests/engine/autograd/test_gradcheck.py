@@ -178,3 +178,30 @@ def test_gc07_output_without_grad():
         gradcheck(lambda t: t.detach() * 2, (x,))
     assert gradcheck(lambda t: t.detach() * 2, (x,), raise_exception=False) is False
     assert gradcheck(lambda t: t.detach() * 0, (x,))
+
+
+class _Wrong(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.x.cos()
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * ctx.x.sin()
+
+
+def test_tangents_are_compared_where_that_is_asked():
+    x = engine.tensor([0.3, 0.7], dtype=engine.float64, requires_grad=True)
+    z = engine.tensor([1 + 2j], dtype=engine.complex128, requires_grad=True)
+    assert gradcheck(lambda x: (x.sin() * x, x.sum()), (x,), check_forward_ad=True)
+    assert gradcheck(lambda z: z * z, (z,), check_forward_ad=True)
+    assert gradcheck(_Wrong.apply, (x,))
+    with pytest.raises(RuntimeError, match="Jacobian computed with forward mode mismatch for output 0"):
+        gradcheck(_Wrong.apply, (x,), check_forward_ad=True)
+    assert not gradcheck(_Wrong.apply, (x,), check_forward_ad=True, check_backward_ad=False, raise_exception=False)
+    assert x.tolist() == [0.3, 0.7]

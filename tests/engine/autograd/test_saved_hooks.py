@@ -108,3 +108,23 @@ def test_gradients_of_a_batch() -> None:
     x = engine.randn(3, requires_grad=True)
     found = engine.autograd.grad(x.sin(), x, engine.eye(3), is_grads_batched=True)[0]
     assert engine.allclose(found, engine.diag(x.cos()))
+
+
+def test_a_hook_that_writes_to_what_it_packs_is_refused() -> None:
+    x = engine.ones(3, requires_grad=True)
+    with (
+        graph.saved_tensors_hooks(lambda t: t.mul_(2), lambda t: t),
+        pytest.raises(RuntimeError, match="A saved tensor pack hook is modifying its input in place"),
+    ):
+        x.exp()
+
+
+def test_contexts_of_copies_do_not_nest() -> None:
+    with (
+        graph.allow_mutation_on_saved_tensors(),
+        pytest.raises(RuntimeError, match="allow_mutation_on_saved_tensors contexts cannot be nested"),
+        graph.allow_mutation_on_saved_tensors(),
+    ):
+        pass
+    with graph.allow_mutation_on_saved_tensors():
+        pass

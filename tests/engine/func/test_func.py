@@ -37,10 +37,12 @@ def test_gradients_pass() -> None:
     "arguments, dims, sentence",
     [
         ((engine.ones(2), engine.ones(3)), 0, "same size in the mapped dimension"),
-        ((engine.ones(2),), None, "at least one input"),
+        ((engine.ones(2),), None, "expected `in_dims` to be int or a .potentially nested. tuple"),
+        ((engine.ones(2),), (None,), "at least one input"),
+        ((), 0, "got no inputs"),
         ((2.0,), 0, "input is of type"),
         ((engine.ones(2),), 3, "dimensionality 1"),
-        ((engine.ones(2),), (0, 0), "2 entries for 1 arguments"),
+        ((engine.ones(2),), (0, 0), "in_dims is not compatible with the structure of `inputs`"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments: tuple, dims: object, sentence: str) -> None:
@@ -66,3 +68,25 @@ def test_a_scan_of_pairs_does_not_commute() -> None:
         state = a[i].item() * state + b[i].item()
         wanted.append(state)
     assert found.tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    "result, places, sentence",
+    [
+        (lambda x: x, None, "can not return a BatchedTensor when out_dim is None"),
+        (lambda x: x, "a", "`out_dims` must be an int, None or a python collection"),
+        (lambda x: x, (0, 1), "out_dims is not compatible with the structure of `outputs`"),
+        (lambda x: 3, 0, "must only return Tensors, got type <class 'int'>. Did you mean to set out_dims= to None"),
+    ],
+)
+def test_results_that_do_not_fit(result: object, places: object, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        vmap(result, out_dims=places)(engine.ones(2))
+
+
+def test_what_is_the_same_in_every_slice_may_have_no_dimension() -> None:
+    same = engine.ones(5)
+    for chunk in (None, 1):
+        mapped, one = vmap(lambda x: (x, same), out_dims=(0, None), chunk_size=chunk)(engine.ones(2))
+        assert mapped.shape == (2,) and one.shape == (5,)
+    assert vmap(lambda x: 3, out_dims=None)(same) == 3

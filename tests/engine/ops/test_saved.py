@@ -27,7 +27,6 @@ OTHERWISE = {
     "program sdpa": "the same",
     "scatter_reduce-1": "torch's formula of the mean saves the gradient",
     "scatter_reduce-4": "the same",
-    "segment_reduce": "sums and means save no result",
     "triangular_solve": "torch's formula saves the gradient",
     "trunc_divide-3-0,0": "empty",
 }
