@@ -290,8 +290,8 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record the node."""
-        if under_vmap:
-            found = under_vmap[0](cls, args, kwargs)
+        for applied in tuple(under_vmap):  # of another thread's vmap, which may end meanwhile
+            found = applied(cls, args, kwargs)
             if found is not NotImplemented:
                 return found
         ctx = cls._backward_cls()
