@@ -81,6 +81,7 @@ STANDS_FOR = {
     "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",
     "engine/fx/experimental/*": NAMES,
     "engine/jit/*": "engine/jit/test_archive.py engine/jit/test_hostile.py engine/jit/test_scripting.py",
+    "engine/nested/_internal/*": "engine/nested/test_nested.py",
     "engine/package/*": "engine/package/test_package.py",
     "engine/onnx/*": "engine/onnx/test_wire.py engine/onnx/test_exporting.py engine/onnx/test_importing.py",
     "engine/onnx/builders/*": "engine/onnx/test_builders.py",
