@@ -13,9 +13,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 
 TEXT = (
     "Attempted to use an uninitialized parameter in <function {}>. This error happens when you are using a "
-    "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using LazyModules "
-    "Call "
-    "`forward` with a dummy batch to initialize the parameters before calling torch functions"
+    "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using "
+    "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
 )
 
 
