@@ -79,6 +79,7 @@ STANDS_FOR = {
     "engine/distributed/*/*": NAMES,
     "engine/fx/*": "engine/fx/test_programs.py engine/fx/test_proxy.py",
     "engine/fx/passes/*": "engine/fx/passes/test_shape_prop.py",
+    "engine/fx/passes/infra/*": "engine/fx/passes/infra/test_pass_base.py",
     "engine/fx/experimental/*": NAMES,
     "engine/jit/*": "engine/jit/test_archive.py engine/jit/test_hostile.py engine/jit/test_scripting.py",
     "engine/nested/_internal/*": "engine/nested/test_nested.py",
