@@ -36,6 +36,7 @@ from engine.layouts import (  # noqa: E402, F401
     channels_last,
     channels_last_3d,
     contiguous_format,
+    jagged,
     layout,
     memory_format,
     preserve_format,
@@ -63,7 +64,7 @@ _SUBPACKAGES = frozenset(
     [
         "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
         "compiler", "cuda", "distributed", "distributions", "export", "fft", "func", "fx", "jit", "library", "linalg",
-        "multiprocessing", "nn", "onnx", "optim", "package", "profiler", "random", "return_types", "serialization", "signal",  # noqa: E501
+        "multiprocessing", "nested", "nn", "onnx", "optim", "package", "profiler", "quasirandom", "random", "return_types", "serialization", "signal",  # noqa: E501
         "sparse", "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]

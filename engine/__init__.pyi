@@ -24,11 +24,13 @@ from engine import jit as jit
 from engine import library as library
 from engine import linalg as linalg
 from engine import multiprocessing as multiprocessing
+from engine import nested as nested
 from engine import nn as nn
 from engine import onnx as onnx
 from engine import optim as optim
 from engine import package as package
 from engine import profiler as profiler
+from engine import quasirandom as quasirandom
 from engine import random as random
 from engine import return_types as return_types
 from engine import serialization as serialization
@@ -73,7 +75,6 @@ from engine.torch_names import functional as functional
 from engine.torch_names import futures as futures
 from engine.torch_names import mps as mps
 from engine.torch_names import mtia as mtia
-from engine.torch_names import nested as nested
 from engine.torch_names import overrides as overrides
 from engine.torch_names import quantization as quantization
 from engine.torch_names import types as types
@@ -501,6 +502,7 @@ def isneginf(input: Tensor, *, out: Any = None) -> Tensor: ...
 def isposinf(input: Tensor, *, out: Any = None) -> Tensor: ...
 def isreal(input: Tensor, *, out: Any = None) -> Tensor: ...
 def istft(input: Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, normalized: _bool = False, onesided: _bool | None = None, length: _int | None = None, return_complex: _bool = False) -> Tensor: ...
+jagged: _layout
 def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, dtype: _dtype | None = None, layout: _layout | None = None, device: _device | _str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> Tensor: ...
 def kl_div(*args: Any, **kwargs: Any) -> Any: ...
 def kron(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor: ...

@@ -15,7 +15,7 @@ import numpy as np
 from engine._checks import contiguous_strides
 
 __all__ = [
-    "channels_last", "channels_last_3d", "contiguous_format", "layout", "memory_format", "preserve_format",
+    "channels_last", "channels_last_3d", "contiguous_format", "jagged", "layout", "memory_format", "preserve_format",
     "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
 ]  # fmt: skip
 
@@ -51,6 +51,7 @@ sparse_csr = layout("sparse_csr")
 sparse_csc = layout("sparse_csc")
 sparse_bsr = layout("sparse_bsr")
 sparse_bsc = layout("sparse_bsc")
+jagged = layout("jagged")
 
 # Note [Channels-last tensors]
 # Convolutions compute on channels-last memory, and what stands between two of them (norms, pooling, relu, sums) works

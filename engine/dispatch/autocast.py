@@ -22,7 +22,7 @@ from engine.dispatch import COMPOSITES, OPS, Op, import_lazy
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 
-__all__ = ["LISTED", "State", "cast_operands", "install", "line", "state"]
+__all__ = ["LISTED", "State", "cast_operands", "changes", "install", "line", "state", "target_of"]
 
 _PRODUCTS = frozenset(
     [
@@ -67,6 +67,7 @@ class State(threading.local):
         self.caching = True
         self.depth = 0
         self.casts: dict[int, tuple[Tensor, int, dtypes.dtype, bool, Tensor]] = {}
+        self.count = 0  # how many operands were given in another type
 
     def enable(self, kind: str, enabled: bool) -> None:
         """Switch it for a kind of device."""
@@ -135,21 +136,32 @@ def _cast_before(name: str, public: Any) -> None:
     public.__code__ = _AROUND.replace(co_name=public.__name__)
 
 
-def cast_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands of a listed op in the type that the active context asks for."""
+def target_of(name: str, operands: tuple[Any, ...]) -> dtypes.dtype | None:
+    """The type that the active context asks of the operands of an op; None where it asks for none."""
     kind = next((_kind(x) for x in operands if isinstance(x, Tensor)), "cpu")
     if not state.enabled.get(kind):
-        return operands
+        return None
     if name in LOWER.get(kind, ()):
-        target = state.types[kind]
-    elif name in FLOAT32.get(kind, ()):
-        target = dtypes.float32
-    elif name in WIDEST and kind == "cuda":
+        return state.types[kind]
+    if name in FLOAT32.get(kind, ()):
+        return dtypes.float32
+    if name in WIDEST and kind == "cuda":
         floating = [x.dtype for x in operands if isinstance(x, Tensor) and x.dtype.is_floating_point]
-        if len(set(floating)) < 2:
-            return operands
-        target = dtypes.float64 if dtypes.float64 in floating else dtypes.float32
-    else:
+        if len(set(floating)) > 1:
+            return dtypes.float64 if dtypes.float64 in floating else dtypes.float32
+    return None
+
+
+def changes(tensor: Tensor, target: dtypes.dtype) -> bool:
+    """Whether a tensor is cast to `target`: float32 and the 16-bit types are; float64, integers, complex are not."""
+    have = tensor._array.dtype
+    return (have in _CAST or tensor.dtype is dtypes.bfloat16) and tensor.dtype is not target
+
+
+def cast_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands of a listed op in the type that the active context asks for."""
+    target = target_of(name, operands)
+    if target is None:
         return operands
     return tuple([_as(x, target) if isinstance(x, Tensor) else x for x in operands])
 
@@ -161,9 +173,9 @@ def _kind(tensor: Tensor) -> str:
 
 def _as(tensor: Tensor, target: dtypes.dtype) -> Tensor:
     """float32 and the 16-bit types as `target`; float64, integers and complex numbers as they are."""
-    have = tensor._array.dtype
-    if (have not in _CAST and tensor.dtype is not dtypes.bfloat16) or tensor.dtype is target:
+    if not changes(tensor, target):
         return tensor
+    state.count += 1
     if not (state.caching and tensor._requires_grad is True and tensor._edge is None and target.itemsize == 2):
         return _cast(tensor, target)
     found = state.casts.get(id(tensor))

@@ -16,6 +16,10 @@ __all__ = ["Dim", "ExportGraphSignature", "ExportedProgram", "InputKind", "Input
            "TensorArgument", "dims", "export", "load", "register_dataclass", "save"]  # fmt: skip
 
 
+# what has a form without gradients of its own, which a program must not be fixed to
+_WHOLE = ("gru", "layer_norm", "lstm", "rms_norm")
+
+
 class InputKind(enum.Enum):
     """What an input of the graph is."""
 
@@ -192,7 +196,7 @@ def export(
         raise TypeError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise TypeError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    made = record(mod, args, kwargs, strict=True)
+    made = record(mod, args, kwargs, leaves=_WHOLE, strict=True)
     parameters, buffers = dict(mod.named_parameters()), dict(mod.named_buffers())
     signature = ExportGraphSignature()
     for node in made.graph.nodes:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dispatch import COMPOSITES, OPS, PUBLIC, import_lazy
+from engine.dispatch import COMPOSITES, OPS, PUBLIC, autocast, import_lazy
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
 from engine.fx.node import Node
@@ -50,6 +50,16 @@ _ALWAYS = CREATORS | {
     "broadcast_to", "chunk", "copy_", "expand_as", "fill_", "flatten", "narrow", "repeat_interleave", "reshape",
     "reshape_as", "tensor_split", "tile", "unflatten", "view", "view_as", "zero_",
 }  # fmt: skip
+
+
+# functions that stay whole, and the op in them that says how autocast casts their operands
+_CAST_AS = {
+    **{f"conv{kind}{d}d": "convolution" for kind in ("", "_transpose") for d in (1, 2, 3)}, "lstm": "lstm_layer",
+    "cross_entropy": "softmax_nll_rows", "nll_loss": "nll_loss_rows",
+    "binary_cross_entropy_with_logits": "bce_with_logits",
+}  # fmt: skip
+# those with steps between, some of which it casts: under autocast they do not stay whole
+_CAST_INSIDE = frozenset(["einsum", "tensordot"])
 
 
 class RecordError(RuntimeError):
@@ -138,6 +148,30 @@ class _Recorder(Trace):
             if varies:
                 for i in call.outputs:
                     self.derived[i] = True
+
+    def dissolves(self, function: FunctionType) -> bool:
+        return autocast.state.on and function.__name__ in _CAST_INSIDE
+
+    def cast(self, function: FunctionType, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The operands with casts that are calls of their own, also those of parameters: they stay in the program."""
+        op = getattr(function, "op", None)
+        name = _CAST_AS.get(function.__name__, function.__name__) if op is None else op.name
+        if name not in autocast.LISTED or function.__name__[-1] == "_":
+            return args, kwargs
+        target = autocast.target_of(name, tuple(tensors_in((args, kwargs))))
+        if target is None:
+            return args, kwargs
+
+        def one(tensor: Tensor) -> Tensor:
+            if not autocast.changes(tensor, target):
+                return tensor
+            made = tensor.to(target)  # type: ignore[attr-defined]
+            number = self.numbers.get(id(made))
+            if number is not None:
+                self.derived[number] = True
+            return made
+
+        return mapped(args, one, Tensor), mapped(kwargs, one, Tensor)
 
     @staticmethod
     def sized(args: tuple, kwargs: dict) -> bool:

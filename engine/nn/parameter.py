@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from typing import Any, Self
 
 import engine
+from engine.dispatch import PUBLIC
 from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor, _TensorMeta, wrap
 
@@ -107,10 +109,82 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         pass
 
 
+def _used(self: Any) -> Any:
+    frame: Any = sys._getframe(1)
+    while frame and frame.f_code.co_name not in PUBLIC and frame.f_code.co_name not in vars(Tensor):
+        frame = frame.f_back
+    name = (frame or sys._getframe(1)).f_code.co_name
+    raise ValueError(
+        f"Attempted to use an uninitialized parameter in <function {name}>. This error happens when you are using a "
+        "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using "
+        "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
+    )
+
+
+def _set_data(self: Any, source: Any) -> None:
+    Tensor.data.__set__(self, source.data if is_lazy(source) else source)  # type: ignore[attr-defined]
+
+
 class UninitializedTensorMixin:
-    """What lazy parameters and buffers share: no shape until `materialize`."""
+    """What lazy parameters and buffers share: no shape until `materialize`.
+
+    Functions read the array of a tensor; here that is an error, which names the function (ValueError).
+    """
 
     cls_to_become: type
+    _array = property(_used, lambda self, array: self.__dict__.__setitem__("_array", array))
+    data = property(lambda self: wrap(self.__dict__["_array"]), _set_data, doc="An empty tensor.")
+    dtype = property(lambda self: self.data.dtype, doc="The type that it will have.")
+    device = property(lambda self: self.data.device, doc="Where it will be.")
+    layout = property(lambda self: self.data.layout, doc="`torch.strided`.")
+    ndim = property(lambda self: 1, doc="1, as of an empty tensor.")
+    nbytes = property(lambda self: 0, doc="0, as of an empty tensor.")
+    itemsize = property(lambda self: self.data.itemsize, doc="Bytes an element.")
+
+    def size(self, dim: int | None = None) -> Any:
+        """As of an empty tensor."""
+        return self.data.size(dim)
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating point."""
+        return bool(self.data.is_floating_point())
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return bool(self.data.is_complex())
+
+    def _moved(self, data: Tensor) -> Any:
+        if data.dtype is self.dtype and data.device == self.device:
+            return self
+        return data if isinstance(self, Parameter) else UninitializedBuffer(False, data.device, data.dtype)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Itself, or an empty tensor of another dtype or device."""
+        return self._moved(self.data.to(*args, **kwargs))
+
+    def cpu(self) -> Any:
+        """Itself, or an empty tensor on the CPU."""
+        return self._moved(self.data.cpu())
+
+    def cuda(self, *args: Any, **kwargs: Any) -> Any:
+        """An empty tensor on a CUDA device."""
+        return self._moved(self.data.cuda(*args, **kwargs))
+
+    def float(self) -> Any:
+        """Itself, or an empty tensor of float32."""
+        return self._moved(self.data.float())
+
+    def double(self) -> Any:
+        """Itself, or an empty tensor of float64."""
+        return self._moved(self.data.double())
+
+    def half(self) -> Any:
+        """Itself, or an empty tensor of float16."""
+        return self._moved(self.data.half())
+
+    def bfloat16(self) -> Any:
+        """Itself, or an empty tensor of bfloat16."""
+        return self._moved(self.data.bfloat16())
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Give it uninitialised memory of `shape` and make it an ordinary Parameter or Tensor."""

@@ -246,14 +246,17 @@ class Trace:
             original = self.others.get(function) or self.originals.get(function)
             if original is None:
                 original = self.originals[function] = _original(function)
-            if self.inside or self.failure or threading.get_ident() != self.owner:
+            if self.inside or self.failure or threading.get_ident() != self.owner or self.dissolves(function):
                 return original(*self.given(args), **self.given(kwargs))
+            if autocast.state.on:
+                args, kwargs = self.cast(function, args, kwargs)
+            casts = autocast.state.count
             self.inside = True
             try:
-                if autocast.state.on:  # casts below what is recorded here
-                    self.failure = Unsupported("autocast is on")
                 self.attempt(self.see, (args, kwargs))
                 result = original(*self.given(args), **self.given(kwargs))
+                if autocast.state.count != casts and self.failure is None:
+                    self.failure = Unsupported(f"autocast casts inside of {function.__name__}")
             finally:
                 self.inside = False
             given = args[0] if function is _setitem else result
@@ -261,6 +264,15 @@ class Trace:
             return result
 
         return traced
+
+    def dissolves(self, function: FunctionType) -> bool:
+        """Whether the calls inside of a function are noted this time, instead of its own."""
+        return False
+
+    def cast(self, function: FunctionType, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The operands of a call under autocast, cast before it.  Here a failure: casts are below what is recorded."""
+        self.failure = self.failure or Unsupported("autocast is on")
+        return args, kwargs
 
     def made(self, tensor: Tensor) -> None:
         """A tensor came up that no op made."""

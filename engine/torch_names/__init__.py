@@ -8,7 +8,7 @@ __all__ = ["MODULES", "home"]
 MODULES = frozenset(
     [
         "_C", "_dynamo", "_higher_order_ops", "_jit_internal", "_prims_common", "_six", "_subclasses",
-        "_tensor", "accelerator", "ao", "cpu", "functional", "futures", "mps", "mtia", "nested",
+        "_tensor", "accelerator", "ao", "cpu", "functional", "futures", "mps", "mtia",
         "overrides", "quantization", "types", "xpu",
     ]
 )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["ALSO", "MODULES", "PARENTS", "function", "has", "kind", "module", "names"]
 
 _ONE = "use DistributedDataParallel"
-_PROGRAM = "the engine records no program of a module"
+_SIZES = "sizes are numbers, or ints that remember an input's, and never symbols"
 _SYMBOLIC = "the exporter has a table of its own, engine/onnx/builders"
 _COMPILER = "the engine compiles no Python"
 
@@ -126,13 +126,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "distributed.tensor.parallel.fsdp": (_ONE, "DTensorExtensions"),
     "distributed.distributed_c10d": (_ONE, "_get_default_group _get_pg_default_device _object_to_tensor"),
     "distributed.utils": (_ONE, "_sync_module_states _sync_params_and_buffers _verify_param_shape_across_processes"),
-    "export._trace": (_PROGRAM, "_export"),
-    "export.decomp_utils": (_PROGRAM, "CustomDecompTable"),
-    "export.dynamic_shapes": (_PROGRAM, "Dim(AUTO STATIC DYNAMIC)"),
-    "export.exported_program": (_PROGRAM, ""),
-    "export.graph_signature": (_PROGRAM, ""),
-    "fx.passes.infra": (_PROGRAM, ""),
-    "fx.passes.infra.pass_base": (_PROGRAM, "PassBase PassResult"),
+    "export._trace": ("use torch.export.export", "_export"),
+    "export.decomp_utils": ("programs have the engine's operators and are not decomposed", "CustomDecompTable"),
     "_inductor": (_COMPILER, "aoti_compile_and_package aoti_load_package compile list_mode_options list_options"),
     "_inductor.config": (_COMPILER, ""),
     "_inductor.utils": (_COMPILER, "run_and_get_code"),
@@ -154,11 +149,14 @@ MODULES: dict[str, tuple[str, str]] = {
         (_SYMBOLIC, "add cast div dropout masked_fill mul softmax squeeze sub unsqueeze"),
     ),
     "onnx.operators": (_SYMBOLIC, "reshape_from_tensor_shape shape_as_tensor"),
-    "jit._recursive": (_PROGRAM, "concrete_type_store create_script_module"),
-    "jit.mobile": (_PROGRAM, "_load_for_lite_interpreter"),
-    "utils._sympy": (_PROGRAM, ""),
-    "utils._sympy.numbers": (_PROGRAM, "IntInfinity NegativeIntInfinity"),
-    "utils._sympy.value_ranges": (_PROGRAM, "ValueRanges"),
+    "jit._recursive": (
+        "use torch.jit.script, which keeps no store of types",
+        "concrete_type_store create_script_module",
+    ),
+    "jit.mobile": ("archives of the lite interpreter are not read: use torch.jit.load", "_load_for_lite_interpreter"),
+    "utils._sympy": (_SIZES, ""),
+    "utils._sympy.numbers": (_SIZES, "IntInfinity NegativeIntInfinity"),
+    "utils._sympy.value_ranges": (_SIZES, "ValueRanges"),
     "ao.quantization.fx": ("only dynamic quantization is", "convert fuse prepare"),
     "ao.quantization.fx._decomposed": ("only dynamic quantization is", ""),
     "ao.quantization.quantize_fx": ("only dynamic quantization is", "convert_fx fuse_fx prepare_fx prepare_qat_fx"),
@@ -171,6 +169,9 @@ ALSO = {
     "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp",
     "distributed.tensor.placement_types": "distributed.tensor",
     "distributed.constants": "distributed",
+    "export.dynamic_shapes": "export",
+    "export.exported_program": "export",
+    "export.graph_signature": "export",
     "distributed.distributed_c10d": "distributed",
     "profiler.profiler": "profiler",
 }

@@ -95,6 +95,12 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """The attention output and, if need_weights, the attention weights."""
+        if any(getattr(type(x), "is_nested", False) is True for x in (query, key, value)):
+            why = "training is enabled" if self.training else "some Tensor argument has_torch_function"
+            raise AssertionError(
+                "MultiheadAttention does not support NestedTensor outside of its fast path. The fast path was not hit "
+                f"because {why}"
+            )
         swap = self.batch_first and query.dim() == 3
         key_padding_mask = F._canonical_mask(
             mask=key_padding_mask, mask_name="key_padding_mask", other_type=F._none_or_dtype(attn_mask),

@@ -3,6 +3,7 @@ lists on the stand-in."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -246,10 +247,89 @@ def test_plans_leave_autocast_to_the_module() -> None:
                 assert net(x).dtype == engine.bfloat16
 
 
-def test_casts_are_not_traced() -> None:
+class Attending(nn.Module):
+    """Products, a norm and a sum, of which autocast casts some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Conv1d(8, 4, 1))
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x: engine.Tensor) -> engine.Tensor:
+        with engine.autocast("cpu", dtype=engine.bfloat16):
+            y = self.norm(self.net(x).transpose(1, 2))
+            y = engine.einsum("bij,bkj->bik", y, y)
+        return y.float().softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        lambda m, x: engine.jit.trace(m, (x,), check_trace=False),
+        lambda m, x: engine.export.export(m, (x,)).module(),
+        lambda m, x: _saved(engine.jit.trace(m, (x,), check_trace=False)),
+    ],
+)
+def test_casts_are_recorded_with_the_program(recorded: Any) -> None:
+    engine.manual_seed(0)
+    net, x = Attending().eval(), engine.randn(2, 4, 8)
+    expected = net(x)
+    program = recorded(net, x)
+    assert engine.equal(program(x), expected)
+    assert program(engine.randn(3, 4, 8)).shape == (3, 6, 6)
+    names = [n.removeprefix("graph_module.") for n, _ in program.named_parameters()]
+    assert sorted(names) == sorted(n for n, _ in net.named_parameters())
+    net(x)[0, 0].sum().log().backward()
+    program(x)[0, 0].sum().log().backward()
+    for name, other in zip(names, program.parameters()):
+        own = net.get_parameter(name)
+        assert other.grad is not None and other.dtype == engine.float32
+        engine.testing.assert_close(own.grad, other.grad)
+
+
+def _saved(program: Any) -> Any:
+    file = io.BytesIO()
+    engine.jit.save(program, file)
+    file.seek(0)
+    return engine.jit.load(file)
+
+
+def test_a_trace_under_a_context_keeps_its_casts() -> None:
+    engine.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval(), engine.randn(2, 3)
+    with engine.autocast("cpu", dtype=engine.bfloat16):
+        net(x)  # the cast of the weight is kept by the context, and is not the program's
+        program = engine.jit.trace(net, (x,), check_trace=False)
+        expected = net(x)
+    assert expected.dtype == engine.bfloat16
+    assert engine.equal(program(x), expected)
+    assert "bias" in program.code
+
+
+def test_onnx_files_say_the_casts() -> None:
+    engine.manual_seed(0)
+    net, x, file = Attending().eval(), engine.randn(2, 4, 8), io.BytesIO()
+    net.norm = nn.Identity()
+    engine.onnx.export(net, (x,), file, opset_version=17)
+    program = engine.onnx.load(file.getvalue())
+    found = program(x)
+    assert found.dtype == engine.float32
+    engine.testing.assert_close(found, net(x))
+    assert not engine.equal(found, exact(net, x))
+
+
+def exact(net: Any, x: engine.Tensor) -> engine.Tensor:
+    """The same in float32 throughout."""
+    y = net.net(x).transpose(1, 2)
+    return engine.einsum("bij,bkj->bik", y, y).softmax(-1)
+
+
+def test_casts_in_the_middle_of_what_is_recorded_whole_are_an_error() -> None:
+    net = nn.RNN(3, 4)
+
     def step(x: engine.Tensor) -> engine.Tensor:
         with engine.autocast("cpu", dtype=engine.bfloat16):
-            return engine.mm(x, x)
+            return net(x)[0]
 
-    with pytest.raises(RuntimeError, match="step cannot be traced: autocast is on"):
-        engine.jit.trace(step, (ones(2, 2),))
+    with pytest.raises(RuntimeError, match="step cannot be traced: autocast casts inside of rnn_tanh"):
+        engine.jit.trace(step, (ones(2, 2, 3),))

@@ -40,3 +40,25 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(NotImplementedError, match="not supported"):
             refused()
+
+
+def test_gradients_flow_through_an_exported_program() -> None:
+    """Norms and recurrent layers have forms without gradients of their own, which a program must not be fixed to."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.LSTM(4, 5), nn.GRU(5, 4)
+            self.norms = nn.Sequential(nn.LayerNorm(4), nn.RMSNorm(4))
+
+        def forward(self, x: engine.Tensor) -> engine.Tensor:
+            return self.norms(self.second(self.first(x)[0])[0])
+
+    engine.manual_seed(0)
+    net, x = Net().eval(), engine.randn(3, 2, 4)
+    program = engine.export.export(net, (x,)).module()
+    expected = engine.autograd.grad((net(x) ** 3).sum(), list(net.parameters()))
+    names = [n.removeprefix("graph_module.") for n, _ in program.named_parameters()]
+    found = dict(zip(names, engine.autograd.grad((program(x) ** 3).sum(), list(program.parameters()))))
+    for (name, _), gradient in zip(net.named_parameters(), expected):
+        engine.testing.assert_close(found[name], gradient)

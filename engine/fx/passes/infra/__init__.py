@@ -1,0 +1,3 @@
+"""What passes over graphs are derived from."""
+
+__all__: list[str] = []
