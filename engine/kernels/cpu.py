@@ -27,7 +27,7 @@ from engine.backends.kept import Cache
 from engine.kernels import llvm_ir
 from engine.kernels.form import Array, Kernel, Pointers
 
-__all__ = ["Built", "always", "available", "build", "describe", "target"]
+__all__ = ["Built", "always", "available", "build", "describe", "target", "tiles"]
 
 _OFF = ("0", "off", "false", "no")
 _CODES = {
@@ -241,6 +241,20 @@ def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | N
     options = dict(columns=columns, known=known, attributes=found.attributes, offset=OFFSET)
     entry = _entry(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
     return Built(kernel, entry, known or {})
+
+
+def tiles(type: str, lanes: int, rows: int, vectors: int) -> Any:
+    """The product of `llvm_tiles` for a type: a function of its PARAMETERS, as addresses and numbers, and of how many
+    tiles there are.  ImportError without llvmlite.
+    """
+    from engine.kernels import llvm_tiles
+
+    found = target()
+    if found is None:
+        raise ImportError(describe())
+    entry = _entry(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
+    pack = llvm_tiles.pack
+    return lambda *given: entry(pack(*given[:-1]), 0, given[-1])
 
 
 @functools.lru_cache(4096)

@@ -181,8 +181,8 @@ def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
     return what is None
 
 
-def slower(mine: Callable[[], Any], there: Callable[[], Any]) -> bool:
-    """Whether a route takes longer than the one there was; never with ENGINE_ROUTES=static."""
+def slower(mine: Callable[[], Any], there: Callable[[], Any], margin: float = 1.05) -> bool:
+    """Whether a route takes longer than the one there was, `margin` times its time; never with ENGINE_ROUTES=static."""
     if os.environ.get("ENGINE_ROUTES", "").lower() == "static":
         return False
     best = [math.inf, math.inf]
@@ -193,7 +193,7 @@ def slower(mine: Callable[[], Any], there: Callable[[], Any]) -> bool:
             best[side] = min(best[side], time.perf_counter() - began)
         if n and sum(best) * n > 0.02:
             break
-    return best[0] > 1.05 * best[1]
+    return best[0] > margin * best[1]
 
 
 TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest result

@@ -8,6 +8,7 @@ multiply-adds, large 3x3 ones go by way of `_winograd`.  Names: G groups, K = C/
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 from math import prod
 from typing import Any
@@ -85,6 +86,27 @@ def _strided(x: Any, stride: Any, out: Any) -> Any:
 
 def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """x (N, C, *size), w (O, C/G, *kernel), bias (O) or None -> (N, O, *out)."""
+    out = output_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    if hasattr(xp, "share") and x.dtype.char in "fd" and w.size and prod(out) and x.size and _generated():
+        from engine.ops.generated import convolution
+
+        geometry = tuple(stride), tuple(padding), tuple(dilation)
+        made = convolution.forward(
+            x, w, bias, out, geometry, groups, lambda *given: _plain(xp, *given, *geometry, groups)
+        )
+        if made is not None:
+            return made
+    return _plain(xp, x, w, bias, stride, padding, dilation, groups)
+
+
+@functools.cache
+def _generated() -> bool:
+    from engine.kernels import cpu
+
+    return cpu.available()
+
+
+def _plain(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     count, channels, kernel = x.shape[0], x.shape[1], w.shape[2:]
     out = output_size(x.shape[2:], kernel, stride, padding, dilation)
     result = xp.empty((count, w.shape[0], *out), x.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import numpy as np
@@ -12,8 +13,16 @@ from engine.layouts import ChannelsLast
 from engine.tensor import Tensor, hold_converted
 
 
+@functools.cache
+def _tiles() -> bool:
+    """Whether convolutions may be generated: they keep packed weights."""
+    from engine.kernels import cpu
+
+    return cpu.available()
+
+
 def lay_weight(weight: Tensor, worth: int) -> None:
-    """Without gradients a weight is used again and again: what oneDNN or `_winograd` make of a converted one is kept.
+    """Without gradients a weight is used again and again: what kernels of convolution make of a converted one is kept.
 
     It is converted in its own memory, unless somebody else holds its array or a part of it, or it has fewer than
     `worth` elements.
@@ -23,7 +32,7 @@ def lay_weight(weight: Tensor, worth: int) -> None:
         type(array) is np.ndarray and array.size >= worth and array.dtype == np.float32 and array.flags.c_contiguous
         # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
         and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
-        and (array.shape[2:] == (3, 3) or onednn_kernels())
+        and (array.shape[2:] == (3, 3) or onednn_kernels() or (array.ndim > 2 and _tiles()))
     ):  # fmt: skip
         hold_converted(weight, array.view(ChannelsLast))
         del weight._array

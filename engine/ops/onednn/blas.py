@@ -5,6 +5,7 @@ numpy's BLAS starts threads for about the products that come here; two pools tha
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -64,6 +65,32 @@ def _mm(xp, input, mat2):
     return made if _gemm(input, mat2, made) else NotImplemented
 
 
+_ONE_ROW = 1 << 16  # elements of a weight from which reading it is most of the work
+
+
+@functools.cache
+def _generated() -> Any:
+    """The generated product of one row in front of the library's; None without the extra `jit`."""
+    from engine.kernels import cpu
+
+    if not cpu.available():
+        return None
+    from engine.ops.generated import launch, products
+
+    return launch.guarded("linear", products.one_row, lambda xp, row, *rest: _rows(row, row, *rest), False)
+
+
+def _one_row(row: Any, weight: Any, bias: Any) -> Any:
+    if weight.dtype.name not in ("float32", "bfloat16", "float16") or row.dtype != weight.dtype:
+        return NotImplemented
+    for array in (row, weight) if bias is None else (row, weight, bias):
+        if array.dtype != weight.dtype or not array.flags.c_contiguous:
+            return NotImplemented
+    if (bias is not None and bias.shape != (weight.shape[0],)) or (made := _generated()) is None:
+        return NotImplemented
+    return made(np, row, weight, bias)
+
+
 @kernel(products.linear, "onednn")
 def _linear(xp, input, weight, bias=None):
     if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
@@ -72,6 +99,14 @@ def _linear(xp, input, weight, bias=None):
     if bias is not None and bias.shape not in ((outputs,), (1,), ()):
         return NotImplemented
     rows = input if input.ndim == 2 else input.reshape(-1, width)
+    if rows.shape[0] == 1 and weight.size >= _ONE_ROW and (found := _one_row(rows, weight, bias)) is not NotImplemented:
+        return found if input.ndim == 2 else found.reshape(*input.shape[:-1], outputs)
+    return _rows(input, rows, weight, bias)
+
+
+def _rows(input: Any, rows: Any, weight: Any, bias: Any) -> Any:
+    """`linear` of an input, of which `rows` is the matrix."""
+    outputs, width = weight.shape
     if input.dtype.itemsize == 2:
         found = _halves(rows, weight.T, bias)
         return found if input.ndim == 2 or found is NotImplemented else found.reshape(*input.shape[:-1], outputs)

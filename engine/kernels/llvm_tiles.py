@@ -1,0 +1,185 @@
+"""Products whose second factor is read where it lies, in LLVM's language: what convolutions become.
+
+The function is `void NAME(ptr args, i64 begin, i64 end)`.  For the rows i of the tiles begin..end,
+`rows` of them each, out[i, p] = sum over k of a[i, k] * b[offset[k] + p]: row k of the second factor is the memory from
+offset[k] on, so that overlapping windows of one picture need no copies.  A tile of `rows` x `vectors` results stays in
+registers while k goes through a block; its results wait in `out` between blocks.  args has 8 bytes for each of
+PARAMETERS.
+
+Blocks of k keep the part of b that a tile reads in the first-level cache; within a block, all tiles take the same
+places p before the next places are looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+
+__all__ = ["BLOCK", "PARAMETERS", "pack", "printed"]
+
+# a: (tiles, K, rows), packed; b; offset: (K,) int64, in elements; out: (tiles * rows, places * lanes); depth: K;
+# places: vectors p goes through; tiles: of a group; group: elements from the b of one group to that of the next.
+PARAMETERS = ("a", "b", "offset", "out", "depth", "places", "tiles", "group")
+pack = struct.Struct("<8q").pack
+BLOCK = 320  # places of k in a block
+
+
+class _Text:
+    """Lines of a function, and names for its values and labels."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.made = 0
+        self.here = "entry"
+
+    def __call__(self, line: str) -> None:
+        self.lines.append("  " + line)
+
+    def emit(self, expression: str) -> str:
+        """An instruction; the register that holds its result."""
+        self.made += 1
+        self(f"%t{self.made} = {expression}")
+        return f"%t{self.made}"
+
+    def plus(self, a: object, b: object) -> str:
+        """a + b."""
+        return self.emit(f"add nsw i64 {a}, {b}")
+
+    def minus(self, a: object, b: object) -> str:
+        """a - b."""
+        return self.emit(f"sub nsw i64 {a}, {b}")
+
+    def times(self, a: object, b: object) -> str:
+        """a * b."""
+        return self.emit(f"mul nsw i64 {a}, {b}")
+
+    def place(self, type: str, base: str, index: object) -> str:
+        """The address of base[index]."""
+        return self.emit(f"getelementptr {type}, ptr {base}, i64 {index}")
+
+    def load(self, type: str, base: str, index: object, align: int) -> str:
+        """base[index]."""
+        return self.emit(f"load {type}, ptr {self.place(type, base, index)}, align {align}")
+
+    def label(self) -> str:
+        """A name for a place."""
+        self.made += 1
+        return f"l{self.made}"
+
+    def at(self, label: str, jump: bool = True) -> None:
+        """What follows stands under a label."""
+        if jump:
+            self(f"br label %{label}")
+        self.lines.append(f"{label}:")
+        self.here = label
+
+    def loop(
+        self, begin: str, end: str, step: int | str, body: Callable[[str, list[str]], list[str]],
+        held: list[tuple[str, str]] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """`for i in range(begin, end, step)`; `held`: (type, first value) of what turns hand on, `body(i, values)`
+        gives the next ones.  What they are at the end is returned."""
+        held = held or []
+        head, inner, after = self.label(), self.label(), self.label()
+        before = self.here
+        self.at(head)
+        index = f"%i{head}"
+        names = [f"%h{head}.{n}" for n in range(len(held))]
+        place = len(self.lines)
+        more = self.emit(f"icmp slt i64 {index}, {end}")
+        self(f"br i1 {more}, label %{inner}, label %{after}")
+        self.at(inner, jump=False)
+        given = body(index, names)
+        following = self.emit(f"add nsw i64 {index}, {step}")
+        last = self.here
+        self(f"br label %{head}")
+        phis = [f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{last} ]"]
+        for name, (type, first), value in zip(names, held, given):
+            phis.append(f"  {name} = phi {type} [ {first}, %{before} ], [ {value}, %{last} ]")
+        self.lines[place:place] = phis
+        self.at(after, jump=False)
+        return names
+
+
+@functools.cache
+def printed(name: str, type: str, lanes: int, rows: int, vectors: int, attributes: str = "") -> str:
+    """The module of the product for `type` (float32, float64) and tiles of `rows` x `vectors` vectors of `lanes`."""
+    w = _Text()
+    t, size = {"float32": ("float", 4), "float64": ("double", 8)}[type]
+    v = f"<{lanes} x {t}>"
+    args = {p: w.load("ptr" if n < 4 else "i64", "%args", n, 8) for n, p in enumerate(PARAMETERS)}
+    depth, places = args["depth"], args["places"]
+    pitch = w.times(places, lanes)
+    sizes = [n for n in (8, 4, 3, 2, 1) if n == vectors or (n < vectors and n != 3)]
+
+    def tile(count: int, first: str, last: str, place: str) -> None:
+        """The tiles of the call at `count` vectors from `place` on, k from first to last."""
+        start = w.times(place, lanes)
+        fresh = w.emit(f"icmp eq i64 {first}, 0")
+
+        def one(index: str, _: list[str]) -> list[str]:
+            group = w.emit(f"udiv i64 {index}, {args['tiles']}")
+            b = w.place(t, args["b"], w.plus(w.times(group, args["group"]), start))
+            a = w.place(t, args["a"], w.times(w.times(index, depth), rows))
+            out = w.place(t, args["out"], w.plus(w.times(w.times(index, rows), pitch), start))
+            spots = []
+            for i in range(rows):
+                line = w.place(t, out, w.times(pitch, i))
+                spots += [w.place(v, line, j) for j in range(count)]
+            load, ready = w.label(), w.label()
+            origin = w.here
+            w(f"br i1 {fresh}, label %{ready}, label %{load}")
+            w.at(load, jump=False)
+            earlier = [w.load(v, spot, 0, size) for spot in spots]
+            w.at(ready)
+            begun = [w.emit(f"phi {v} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
+
+            def step(k: str, sums: list[str]) -> list[str]:
+                line = w.place(t, b, w.load("i64", args["offset"], k, 8))
+                values = [w.load(v, line, j, size) for j in range(count)]
+                column = w.place(t, a, w.times(k, rows))
+                found = []
+                for i in range(rows):
+                    alone = w.emit(f"insertelement {v} poison, {t} {w.load(t, column, i, size)}, i64 0")
+                    factor = w.emit(f"shufflevector {v} {alone}, {v} poison, <{lanes} x i32> zeroinitializer")
+                    for j in range(count):
+                        product = w.emit(f"fmul contract {v} {factor}, {values[j]}")
+                        found.append(w.emit(f"fadd contract {v} {sums[i * count + j]}, {product}"))
+                return found
+
+            sums = w.loop(first, last, 1, step, [(v, b) for b in begun])
+            for spot, value in zip(spots, sums):
+                w(f"store {v} {value}, ptr {spot}, align {size}")
+            return []
+
+        w.loop("%begin", "%end", 1, one)
+
+    def block(first: str, _: list[str]) -> list[str]:
+        beyond = w.plus(first, BLOCK)
+        short = w.emit(f"icmp slt i64 {beyond}, {depth}")
+        last = w.emit(f"select i1 {short}, i64 {beyond}, i64 {depth}")
+        done = "0"
+        for count in sizes:  # what is left by more, in fewer at a time
+            left = w.minus(places, done)
+            rest = w.emit(f"urem i64 {left}, {count}")
+            if count == 3:  # four are two and two: one alone waits for its factors
+                lone = w.emit(f"icmp eq i64 {rest}, 1")
+                rest = w.emit(
+                    f"select i1 {lone}, i64 {w.emit(f'call i64 @llvm.smin.i64(i64 {left}, i64 4)')}, i64 {rest}"
+                )
+            until = w.plus(done, w.minus(left, rest))
+
+            def some(place: str, _: list[str], count: int = count) -> list[str]:
+                tile(count, first, last, place)
+                return []
+
+            w.loop(done, until, count, some)
+            done = until
+        return []
+
+    w.loop("0", depth, BLOCK, block)
+    w("ret void")
+    head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
+    tail = ["}", "declare i64 @llvm.smin.i64(i64, i64)", f"attributes #0 = {{ nounwind {attributes} }}", ""]
+    return "\n".join([head, *w.lines, *tail])
