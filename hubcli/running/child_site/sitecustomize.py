@@ -69,9 +69,29 @@ def _find_engine() -> None:
 
 
 def _start() -> None:
-    """Serve torch where this is the Python that is meant."""
+    """Serve torch where this is the Python that is meant; it is no pip there."""
     if os.environ.get("ENGINE_TORCH_FOR") == sys.prefix:
+        _refuse_to_install(sys.orig_argv)
         sys.meta_path.insert(0, _Torch())
+
+
+def _refuse_to_install(words: list[str]) -> None:
+    """End a `pip install` that running code has started: it would bring torch itself, or change what others need."""
+    for at, word in enumerate(words):
+        name = os.path.basename(word)
+        if name == "pip" or name.startswith("pip3") or name in ("pip.exe", "pip3.exe"):
+            break
+        if word == "-c":
+            return
+    else:
+        return
+    if "install" in words[at + 1 :]:
+        sys.stderr.write(
+            f"hub: the code that runs has started `{' '.join(['pip', *words[at + 1 :]])}`; nothing is installed while a "
+            "repository's code runs.  `hub deps SPEC --install` brings what it imports, and never torch\n"
+        )
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _run_next() -> None:
