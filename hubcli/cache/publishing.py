@@ -238,12 +238,9 @@ def write(
             paths.sync(folder)
             break
     if modules:
-        one = len(modules) == 1
-        output.warning(
-            f"{spec}: {'the' if one else len(modules)} submodule{'s' * (not one)} {', '.join(sorted(modules)[:3])}{', ...' * (len(modules) > 3)} "
-            f"{'is' if one else 'are'} left out, as torch.hub leaves {'it' if one else 'them'} out: "
-            f"{'its folder is' if one else 'their folders are'} empty"
-        )
+        named = f"{', '.join(sorted(modules)[:3])}{', ...' * (len(modules) > 3)}"
+        what = f"the submodule {named} is" if len(modules) == 1 else f"{len(modules)} submodules ({named}) are"
+        output.warning(f"{spec}: {what} left out, as in what torch.hub downloads: an empty folder")
     if pointers:
         output.warning(
             f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "

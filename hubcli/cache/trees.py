@@ -132,8 +132,8 @@ def identity(folder: Path) -> str:
     """git's id of the tree in `folder`, from what lies there now: content, modes, names and links.
 
     A file that has come from Git LFS, as the marker beside the tree says, counts as the pointer to
-    its content, and the empty folder of a submodule as the commit it stands for.  Raises OSError for what cannot be read.  A file that git does not know counts like
-    any other.
+    its content, and the empty folder of a submodule as the commit it stands for.  Raises OSError for
+    what cannot be read.  A file that git does not know counts like any other.
     """
     return _identity(folder, "", lfs_pointers(folder), submodules(folder))
 

@@ -229,7 +229,7 @@ def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: boo
 
 
 def _value(text: str) -> Any:
-    """JSON; True, False, None, lists, tuples and dicts as Python writes them, as the JSON they would be; else the text."""
+    """JSON; what Python would write for the same, with True, False, None and tuples; else the text."""
     try:
         return json.loads(text)
     except ValueError:

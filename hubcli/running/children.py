@@ -2,9 +2,9 @@
 
 While the code runs, `child_site` is the first folder of PYTHONPATH; its `sitecustomize` answers for torch in a child,
 at the first import of it and not before, and ends a `pip install`: repositories that bring their own requirements as
-they start would bring torch, several GB of it, and change packages that others need.  Children of another Python, those started with an environment of their own
-or with `-I`, `-E` or `-S`, and those that a model starts after `hubcli.load` has returned it, are as they would be
-without hub.
+they start would bring torch, several GB of it, and change packages that others need.  Children of another Python,
+those started with an environment of their own or with `-I`, `-E` or `-S`, and those that a model starts after
+`hubcli.load` has returned it, are as they would be without hub.
 """
 
 from __future__ import annotations

@@ -77,18 +77,15 @@ def _start() -> None:
 
 def _refuse_to_install(words: list[str]) -> None:
     """End a `pip install` that running code has started: it would bring torch itself, or change what others need."""
-    for at, word in enumerate(words):
-        name = os.path.basename(word)
-        if name == "pip" or name.startswith("pip3") or name in ("pip.exe", "pip3.exe"):
-            break
-        if word == "-c":
-            return
-    else:
-        return
-    if "install" in words[at + 1 :]:
+    names = [os.path.basename(word) for word in words]
+    at = next(
+        (at for at, name in enumerate(names) if name in ("pip", "pip.exe", "-c") or name.startswith("pip3")), None
+    )
+    if at is not None and names[at] != "-c" and "install" in words[at + 1 :]:
+        command = " ".join(["pip", *words[at + 1 :]])
         sys.stderr.write(
-            f"hub: the code that runs has started `{' '.join(['pip', *words[at + 1 :]])}`; nothing is installed while a "
-            "repository's code runs.  `hub deps SPEC --install` brings what it imports, and never torch\n"
+            f"hub: the code that runs has started `{command}`; nothing is installed while a repository's code runs.  "
+            "`hub deps SPEC --install` brings what it imports, and never torch\n"
         )
         sys.stderr.flush()
         os._exit(1)
