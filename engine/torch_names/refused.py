@@ -156,6 +156,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "onnx.operators": (_SYMBOLIC, "reshape_from_tensor_shape shape_as_tensor"),
     "jit._recursive": (_PROGRAM, "concrete_type_store create_script_module"),
     "jit.mobile": (_PROGRAM, "_load_for_lite_interpreter"),
+    "utils.mobile_optimizer": (_PROGRAM, "MobileOptimizerType generate_mobile_module_lints optimize_for_mobile"),
     "utils._sympy": (_PROGRAM, ""),
     "utils._sympy.numbers": (_PROGRAM, "IntInfinity NegativeIntInfinity"),
     "utils._sympy.value_ranges": (_PROGRAM, "ValueRanges"),
