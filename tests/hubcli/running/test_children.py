@@ -36,6 +36,8 @@ COMMANDS = {
 
 def net(kind):
     done = subprocess.run([sys.executable, *COMMANDS[kind]], check=True, cwd=HERE, capture_output=True, text=True)
+    if kind.startswith("pip"):
+        return done.stderr
     version, number = done.stdout.split()
     assert version == torch.__version__ and number == "6", done.stdout
     return torch.nn.Linear(2, 2)
@@ -75,11 +77,9 @@ def test_torch_is_there(folder: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["pip", "pip script"])
 def test_nothing_is_installed(folder: Path, kind: str) -> None:
-    """Requirements that a repository installs as it starts would bring torch itself."""
-    with pytest.raises(RepositoryCodeError) as caught:
-        call(folder, kind)
-    assert isinstance(caught.value.__cause__, subprocess.CalledProcessError)
-    assert "nothing is installed while a repository's code runs" in caught.value.__cause__.stderr
+    """Requirements that a repository installs as it starts would bring torch itself; the code goes on."""
+    said = call(folder, kind)
+    assert "hub: left out: `pip install" in said and "no-such-package`" in said
     assert "UV_OFFLINE" not in os.environ
 
 
