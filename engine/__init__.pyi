@@ -41,6 +41,7 @@ from engine import storage as storage
 from engine import testing as testing
 from engine import utils as utils
 from engine import version as version
+from engine._library.schema import Type as Type
 from engine.amp.autocast_mode import autocast as autocast
 from engine.amp.grad_scaler import GradScaler as GradScaler
 from engine.backends.cuda.errors import OutOfMemoryError as OutOfMemoryError
@@ -77,6 +78,7 @@ from engine.torch_names import mps as mps
 from engine.torch_names import mtia as mtia
 from engine.torch_names import overrides as overrides
 from engine.torch_names import quantization as quantization
+from engine.torch_names import torch_version as torch_version
 from engine.torch_names import types as types
 from engine.torch_names import xpu as xpu
 from engine.torch_names._top_level import SymBool as SymBool

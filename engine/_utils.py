@@ -117,3 +117,8 @@ def classproperty(func: Callable) -> property:
             return func(owner)
 
     return _ClassProperty(func)
+
+
+def is_compiling() -> bool:
+    """False: code runs as it is."""
+    return False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from engine.autograd.profiler import EventList, record_function
+from engine.autograd.profiler import EventList, kineto_available, record_function
 from engine.autograd.profiler import profile as _Collector
 
 __all__ = [
@@ -41,16 +41,16 @@ class ProfilerAction(Enum):
     RECORD_AND_SAVE = 3
 
 
+def _default_schedule_fn(_: int) -> ProfilerAction:
+    """The schedule of a profile without one: every step is recorded."""
+    return ProfilerAction.RECORD
+
+
 def supported_activities() -> set[ProfilerActivity]:
     """The activities that this machine has: CPU, and CUDA where there is one."""
     from engine import cuda
 
     return {ProfilerActivity.CPU} | ({ProfilerActivity.CUDA} if cuda.is_available() else set())
-
-
-def kineto_available() -> bool:
-    """False: events are the engine's own."""
-    return False
 
 
 def schedule(

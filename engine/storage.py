@@ -27,7 +27,7 @@ from engine import backends, dtypes
 from engine.device import device
 from engine.layouts import over_buffer
 
-__all__ = ["Storage", "UntypedStorage", "registered", "root_of"]
+__all__ = ["Storage", "TypedStorage", "UntypedStorage", "registered", "root_of"]
 
 
 class Registered:
@@ -383,3 +383,6 @@ class Storage(UntypedStorage):
         body = "\n ".join(str(v) for v in self.tolist())
         kind = f"torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device})"
         return f" {body}\n[{kind} of size {self.size()}]"
+
+
+TypedStorage = Storage

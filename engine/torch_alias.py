@@ -69,6 +69,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             yield _Distribution()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name == "pkg_resources":
+            return _listing_torch(importlib.machinery.PathFinder.find_spec(name, path, target))
         if name != "torch" and not name.startswith("torch.") and name not in _EXTENSIONS:
             return None
         real = _ELSEWHERE.get(name) or _EXTENSIONS.get(name) or torch_names.home(name)
@@ -87,6 +89,21 @@ class _Finder(importlib.abc.MetaPathFinder):
             _let_find_children(module, name)
         is_package = hasattr(module, "__path__")
         return importlib.machinery.ModuleSpec(name, _Loader(module), is_package=is_package)
+
+
+def _listing_torch(spec: importlib.machinery.ModuleSpec | None) -> importlib.machinery.ModuleSpec | None:
+    """setuptools' `pkg_resources`, which old code asks for torch's version, with torch among what it has found."""
+    if spec is not None and spec.loader is not None:
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            version = importlib.import_module("engine.version").__version__
+            listed = module.Distribution(project_name="torch", version=version, location=str(Path(__file__).parent))
+            module.working_set.add(listed, replace=True)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+    return spec
 
 
 _finder = _Finder()

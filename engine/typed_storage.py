@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from engine import dtypes
-from engine.storage import Storage
+from engine.storage import Storage, TypedStorage
 
 __all__ = [
     "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage", "ComplexFloatStorage",
     "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage", "LongStorage", "ShortStorage", "TypedStorage",
 ]  # fmt: skip
-
-TypedStorage = Storage
 
 
 class _Kind(type):
@@ -31,6 +30,32 @@ class _Kind(type):
             result._flat()[...] = source
             return result
         return Storage(getattr(source, "_memory", source), cls.dtype)
+
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, *, count: int = -1, offset: int = 0, dtype: Any = None
+    ) -> Storage:
+        """A storage with a copy of the values in `buffer` (bytes, bytearray, ...), which have this type.
+
+        byte_order: "native", "little" or "big", of types with more than one byte; count: how many values, -1 for all
+        that follow `offset` bytes.  Raises ValueError for what does not fit into the buffer, or no byte order.
+        """
+        import numpy as np
+
+        kind = dtypes.to_numpy(cls.dtype)
+        if byte_order not in ("native", "little", "big") and kind.itemsize > 1:
+            raise ValueError(f"byte_order must be 'native', 'little' or 'big', not {byte_order!r}")
+        values = np.frombuffer(buffer, np.uint8, offset=offset)
+        if count < 0 and values.size % kind.itemsize:
+            raise ValueError(f"buffer of {values.size} bytes after offset {offset} holds no whole number of {kind}")
+        count = values.size // kind.itemsize if count < 0 else count
+        if count * kind.itemsize > values.size:
+            raise ValueError(f"buffer has only {values.size} bytes after offset {offset}, {count} {kind} need more")
+        array = np.frombuffer(values[: count * kind.itemsize].tobytes(), kind)
+        if byte_order in ("little", "big") and byte_order != sys.byteorder:
+            array = array.byteswap()
+        result = Storage(count, cls.dtype)
+        result._flat()[...] = array
+        return result
 
 
 def _kind(name: str, dtype: dtypes.dtype) -> _Kind:

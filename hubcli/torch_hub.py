@@ -227,6 +227,13 @@ def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: 
         temporary.unlink(missing_ok=True)
 
 
+def _check_module_exists(name: str) -> bool:
+    """Whether a module of that name can be imported."""
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
 def __getattr__(name: str) -> Any:
     """`tqdm`, which code imports from torch.hub and torch.utils.model_zoo."""
     if name == "tqdm":

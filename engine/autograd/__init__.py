@@ -16,6 +16,7 @@ _WHERE = {
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
     "inference_mode": "grad_mode", "grad_mode": "grad_mode", "profiler_legacy": "profiler_legacy",
     "_profiler_enabled": "profiler_legacy", "_disable_profiler": "profiler_legacy",
+    "_is_checkpoint_valid": "engine", "kineto_available": "profiler",
 }  # fmt: skip
 _MODULES = frozenset(
     [
@@ -33,10 +34,10 @@ _MODULES = frozenset(
 )
 
 if TYPE_CHECKING:
-    from engine import grad_mode as grad_mode
     from engine.autograd import anomaly as _anomaly
     from engine.autograd import function as function
     from engine.autograd import functional as functional
+    from engine.autograd import grad_mode as grad_mode
     from engine.autograd import graph as graph
     from engine.autograd import profiler as profiler
     from engine.autograd import profiler_util as profiler_util
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from engine.autograd.function import FunctionCtx as FunctionCtx
     from engine.autograd.gradcheck import gradcheck as gradcheck
     from engine.autograd.gradcheck import gradgradcheck as gradgradcheck
+    from engine.autograd.profiler import kineto_available as kineto_available
     from engine.grad_mode import enable_grad as enable_grad
     from engine.grad_mode import inference_mode as inference_mode
     from engine.grad_mode import no_grad as no_grad
@@ -62,7 +64,7 @@ else:
         where = _WHERE.get(name)
         if where is None:
             raise AttributeError(f"module 'engine.autograd' has no attribute '{name}'")
-        root = "engine" if where == "grad_mode" else "engine.autograd"
+        root = "engine" if where == "grad_mode" and name not in _MODULES else "engine.autograd"
         module = _importlib.import_module(f"{root}.{where}")
         value = module if name in _MODULES else getattr(module, name)
         globals()[name] = value

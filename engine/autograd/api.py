@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.engine import run_backward
+from engine.autograd.engine import ImperativeEngine, run_backward
 from engine.autograd.graph import (
     AccumulateGrad,
     Edge,
@@ -252,6 +252,8 @@ class _VariableMeta(type):
 
 class Variable(metaclass=_VariableMeta):
     """The old name of Tensor: `Variable(t, requires_grad=False)` is a Tensor that shares the memory of `t`."""
+
+    _execution_engine = ImperativeEngine()
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None) -> Any:
         if volatile is not None:

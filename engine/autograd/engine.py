@@ -8,7 +8,7 @@ here nor when they are dropped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heappushpop
 from typing import Any
 
@@ -43,6 +43,24 @@ class _Ending(threading.local):
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.passes = 0  # that run now, one inside the other
+
+
+def _is_checkpoint_valid() -> bool:
+    """True: a pass may start another one, which is how recomputation goes."""
+    return True
+
+
+class ImperativeEngine:
+    """What `Variable._execution_engine` is: `queue_callback`."""
+
+    is_checkpoint_valid = staticmethod(_is_checkpoint_valid)
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        """Have `callback()` called at the end of the pass that runs.  RuntimeError where none runs."""
+        if not ending.passes:
+            raise RuntimeError("Final callbacks can only be installed during backward pass.")
+        ending.calls.append(lambda finished: callback() if finished else None)
 
 
 ending = _Ending()
@@ -58,10 +76,12 @@ def run_backward(
 ) -> list[Any]:
     """`_run_backward`, and what its hooks asked for at its end."""
     finished = False
+    ending.passes += 1
     try:
         found = _run_backward(roots, keep_graph, create_graph, captures, cut)
         finished = True
     finally:
+        ending.passes -= 1
         if ending.calls:
             calls, ending.calls = ending.calls, []
             for call in calls:

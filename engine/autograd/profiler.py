@@ -358,6 +358,11 @@ class profile(_Sink):
         return self._finished().self_cpu_time_total
 
 
+def kineto_available() -> bool:
+    """False: events are the engine's own."""
+    return False
+
+
 class record_function(contextlib.ContextDecorator):
     """A label for a block (`with record_function("name"):`) or a function (`@record_function("name")`) in profiles.
 

@@ -445,6 +445,15 @@ def get_backend(group: Any = None) -> Backend:
     return Backend(found.backend if found else "undefined")
 
 
+def get_default_backend_for_device(device: Any) -> str:
+    """The backend of a kind of device where none is named: gloo of the CPU, nccl of CUDA.  ValueError of others."""
+    kind = device if isinstance(device, str) else device.type
+    found = {"cpu": "gloo", "cuda": "nccl"}.get(kind.partition(":")[0])
+    if found is None:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return found
+
+
 def get_process_group_ranks(group: Any = None) -> list[int]:
     """The global ranks of a group."""
     found = member(group)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from engine.onnx.importing import Model, load
 
 __all__ = [
-    "FormatError", "Model", "ONNXProgram", "OnnxExporterError", "OperatorExportTypes", "TrainingMode",
-    "UnsupportedOperatorError", "export", "is_in_onnx_export", "load", "register_custom_op_symbolic",
+    "FormatError", "Model", "ONNXProgram", "OnnxExporterError", "OperatorExportTypes", "TensorProtoDataType",
+    "TrainingMode", "UnsupportedOperatorError", "export", "is_in_onnx_export", "load", "register_custom_op_symbolic",
     "unregister_custom_op_symbolic",
 ]  # fmt: skip
 
@@ -31,6 +31,14 @@ class TrainingMode(_enum.Enum):
     """The mode in which `export` runs the module."""
 
     EVAL, PRESERVE, TRAINING = range(3)
+
+
+class TensorProtoDataType(_enum.IntEnum):
+    """The element types of ONNX's tensors, by the numbers of its format."""
+
+    UNDEFINED, FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16 = range(11)
+    DOUBLE, UINT32, UINT64, COMPLEX64, COMPLEX128, BFLOAT16 = range(11, 17)
+    FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ = range(17, 21)
 
 
 class OperatorExportTypes(_enum.Enum):

@@ -46,7 +46,7 @@ class Adam(BlockOptimizer):
         check_betas(betas)
         check_not_negative(weight_decay=weight_decay)
         kinds = [isinstance(b, Tensor) for b in betas[:2]]
-        if any(kinds) != all(kinds) or (not all(kinds) and not all(isinstance(b, float) for b in betas[:2])):
+        if any(kinds) != all(kinds) or (not all(kinds) and not all(isinstance(b, float | int) for b in betas[:2])):
             raise ValueError("betas must be either both floats or both Tensors")
         if all(kinds):
             for i in (0, 1):

@@ -165,6 +165,13 @@ class Optimizer:
 
         return wrapper
 
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
+        """`torch.utils._foreach_utils`' function."""
+        from engine.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+        return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
+
     def _patch_step_function(self) -> None:
         cls: Any = type(self)
         if not getattr(cls.step, "hooked", None):

@@ -5,8 +5,10 @@ Reading never runs code from a file: see Note [Why an interpreter] in unpickler.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
@@ -18,6 +20,27 @@ __all__ = [
     "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_safetensors", "read_arrays", "safe_globals",
     "save", "save_safetensors", "sniff",
 ]  # fmt: skip
+
+
+MAP_LOCATION = Any  # of annotations: a device, its name, a dict of names, or a function of storage and tag
+
+
+def _is_zipfile(f: Any) -> bool:
+    """Whether a file, where it stands now, begins as zip files do; it stands there afterwards."""
+    at = f.tell()
+    start = f.read(4)
+    f.seek(at)
+    return bool(start == b"PK\x03\x04")
+
+
+@contextlib.contextmanager
+def _open_file_like(name_or_buffer: Any, mode: str) -> Iterator[Any]:
+    """The file of that name, open inside the context; a file as it is."""
+    if isinstance(name_or_buffer, str | os.PathLike):
+        with open(name_or_buffer, mode) as file:
+            yield file
+    else:
+        yield name_or_buffer
 
 
 def load(

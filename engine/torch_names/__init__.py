@@ -9,7 +9,7 @@ MODULES = frozenset(
     [
         "_C", "_dynamo", "_higher_order_ops", "_jit_internal", "_prims_common", "_six", "_subclasses",
         "_tensor", "accelerator", "ao", "cpu", "functional", "futures", "mps", "mtia",
-        "overrides", "quantization", "types", "xpu",
+        "overrides", "quantization", "torch_version", "types", "xpu",
     ]
 )  # fmt: skip
 

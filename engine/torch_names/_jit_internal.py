@@ -39,6 +39,16 @@ def boolean_dispatch(
     return fn
 
 
+def _copy_to_script_wrapper(fn: Any) -> Any:
+    """What is given: a mark for torch's compiler of modules."""
+    return fn
+
+
+def _qualified_name(obj: Any, mangle_name: bool = True) -> str:
+    """The name of a class or function in an archive: `__torch__.module.Name`."""
+    return f"__torch__.{obj.__module__}.{obj.__qualname__}"
+
+
 def weak_module(cls: Any) -> Any:
     """What is given (torch 1.0)."""
     return cls

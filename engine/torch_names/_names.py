@@ -14,8 +14,8 @@ FOREACH = [
 FOREACH += ["_foreach_copy_", "_foreach_max", "_foreach_norm", "_foreach_zero_"]
 TOP_LEVEL = """
 AcceleratorError Event OutOfMemoryError Stream _assert _assert_async _check _check_index
-_check_not_implemented _check_tensor_all _check_tensor_all_with _check_type _check_value _check_with
-_has_compatible_shallow_copy_type _shape_as_tensor SymBool SymFloat SymInt
+_check_is_size _check_not_implemented _check_tensor_all _check_tensor_all_with _check_type _check_value _check_with
+_has_compatible_shallow_copy_type _shape_as_tensor SymBool SymFloat SymInt Type
 are_deterministic_algorithms_enabled clear_autocast_cache compile cond get_autocast_cpu_dtype get_autocast_dtype
 get_autocast_gpu_dtype get_deterministic_debug_mode get_device get_device_module get_float32_matmul_precision
 get_num_interop_threads get_num_threads is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled

@@ -15,6 +15,7 @@ from engine.nn import functional
 from engine.ops.along import segment_reduce as _segment_reduce  # noqa: F401
 from engine.tensor import Tensor
 from engine.torch_names import home
+from engine.torch_names._C.types import JitType as Type  # noqa: F401
 from engine.torch_names._names import FOREACH, TOP_LEVEL
 
 __all__ = [*TOP_LEVEL.split(), *FOREACH]
@@ -148,6 +149,13 @@ def _check_with(error: type[Exception], condition: Any, message: Any = None) -> 
 def _check(cond: Any, message: Any = None) -> None:
     """RuntimeError with the text of message() unless `cond`."""
     _check_with(RuntimeError, cond, message)
+
+
+def _check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """Raise RuntimeError unless i >= 0 (and <= max, if given)."""
+    _check(i >= 0, message)
+    if max is not None:
+        _check(i <= max, message)
 
 
 def _check_index(cond: Any, message: Any = None) -> None:

@@ -9,10 +9,11 @@ from engine.device import device
 
 __all__ = [
     "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count",
-    "empty_cache", "is_available", "max_memory_allocated", "memory_allocated", "reset_peak_memory_stats",
-    "set_device_idx", "set_device_index", "synchronize",
+    "device_index", "empty_cache", "is_available", "max_memory_allocated", "memory_allocated",
+    "reset_peak_memory_stats", "set_device_idx", "set_device_index", "synchronize",
 ]  # fmt: skip
 
+device_index = cuda.device
 is_available, device_count = cuda.is_available, cuda.device_count
 current_device_index = current_device_idx = cuda.current_device
 set_device_index = set_device_idx = cuda.set_device

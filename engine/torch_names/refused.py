@@ -157,6 +157,10 @@ MODULES: dict[str, tuple[str, str]] = {
     "utils._sympy": (_SIZES, ""),
     "utils._sympy.numbers": (_SIZES, "IntInfinity NegativeIntInfinity"),
     "utils._sympy.value_ranges": (_SIZES, "ValueRanges"),
+    "utils.mobile_optimizer": (
+        "archives of the lite interpreter are not written: use torch.jit.save",
+        "MobileOptimizerType generate_mobile_module_lints optimize_for_mobile",
+    ),
     "ao.quantization.fx": ("only dynamic quantization is", "convert fuse prepare"),
     "ao.quantization.fx._decomposed": ("only dynamic quantization is", ""),
     "ao.quantization.quantize_fx": ("only dynamic quantization is", "convert_fx fuse_fx prepare_fx prepare_qat_fx"),

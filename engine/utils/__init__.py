@@ -7,8 +7,11 @@ import importlib as _importlib
 from typing import TYPE_CHECKING, Any
 
 _MODULES = frozenset(
-    ["_pytree", "checkpoint", "cpp_extension", "data", "dlpack", "flop_counter", "hooks", "tensorboard"]
-)
+    [
+        "_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "checkpoint", "collect_env",
+        "cpp_extension", "data", "dlpack", "file_baton", "flop_counter", "hooks", "tensorboard",
+    ]
+)  # fmt: skip
 
 
 def swap_tensors(t1: Any, t2: Any) -> None:
@@ -24,10 +27,13 @@ def swap_tensors(t1: Any, t2: Any) -> None:
 
 if TYPE_CHECKING:
     from engine.utils import _pytree as _pytree
+    from engine.utils import benchmark as benchmark
     from engine.utils import checkpoint as checkpoint
+    from engine.utils import collect_env as collect_env
     from engine.utils import cpp_extension as cpp_extension
     from engine.utils import data as data
     from engine.utils import dlpack as dlpack
+    from engine.utils import file_baton as file_baton
     from engine.utils import flop_counter as flop_counter
     from engine.utils import hooks as hooks
     from engine.utils import tensorboard as tensorboard

@@ -192,6 +192,7 @@ def write(
             f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
             hint="a repository for hub has a hubconf.py at its top",
         )
+    modules = {entry.path: entry.id for entry in listing if entry.mode == trees.SUBMODULE}
     size = sum(entry.size for entry in listing)
     trees.refuse_too_large(spec, size)
     folder = paths.checkouts(table.key)
@@ -225,16 +226,21 @@ def write(
                 "commit": commit,
                 "tree": tree,
                 "object": git.commit_object(db, commit).decode("latin-1"),
-                "files": len(listing),
+                "files": len(listing) - len(modules),
                 "size": size,
                 "fetched_at": now,
                 "pointers": pointers,
                 "lfs": filled,
+                "submodules": modules,
             }
             paths.sync(folder)
             paths.write_atomically(marker(target), json.dumps(document, indent=1).encode())
             paths.sync(folder)
             break
+    if modules:
+        named = f"{', '.join(sorted(modules)[:3])}{', ...' * (len(modules) > 3)}"
+        what = f"the submodule {named} is" if len(modules) == 1 else f"{len(modules)} submodules ({named}) are"
+        output.warning(f"{spec}: {what} left out, as in what torch.hub downloads: an empty folder")
     if pointers:
         output.warning(
             f"{spec}: {len(pointers)} file{'s' * (len(pointers) != 1)} in Git LFS, only the "

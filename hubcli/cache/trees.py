@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hubcli.cache.store import Checkout
     from hubcli.net import git, lfs
 
+SUBMODULE = "160000"  # git's mode of a commit of another repository; never fetched, its folder is empty
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
 
 
@@ -40,13 +42,11 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
 
 
 def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry]) -> None:
-    """Refuse submodules, `.git` components and names that one file system in three cannot hold."""
+    """Refuse `.git` components and names that one file system in three cannot hold."""
     import unicodedata
 
     seen: dict[str, str] = {}
     for entry in listing:
-        if entry.mode == "160000":
-            raise _refused(spec, f"{entry.path!r} is a submodule", "hub fetches no submodules")
         prefix = ""
         for part in entry.path.split("/"):
             folded = unicodedata.normalize("NFC", part).casefold()
@@ -68,6 +68,8 @@ def seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:
     files = []
     for entry in listing:
         path = os.path.join(folder, entry.path)
+        if entry.mode == SUBMODULE:
+            continue
         if entry.mode != "120000":
             files.append((path, 0o555 if entry.mode == "100755" else 0o444))
             continue
@@ -130,10 +132,10 @@ def identity(folder: Path) -> str:
     """git's id of the tree in `folder`, from what lies there now: content, modes, names and links.
 
     A file that has come from Git LFS, as the marker beside the tree says, counts as the pointer to
-    its content.  Raises OSError for what cannot be read.  A file that git does not know counts like
-    any other.
+    its content, and the empty folder of a submodule as the commit it stands for.  Raises OSError for
+    what cannot be read.  A file that git does not know counts like any other.
     """
-    return _identity(folder, "", lfs_pointers(folder))
+    return _identity(folder, "", lfs_pointers(folder), submodules(folder))
 
 
 def require_sound(checkout: Checkout) -> None:
@@ -177,9 +179,19 @@ def _of_commit(raw: bytes, commit: str) -> str | None:
 
 def lfs_pointers(folder: Path) -> dict[str, str]:
     """The pointers, by path, whose contents Git LFS has put in their place in a published tree."""
+    return _noted(folder, "lfs")
+
+
+def submodules(folder: Path) -> dict[str, str]:
+    """The commits, by path, that a published tree has for its submodules; their folders are empty."""
+    return {
+        path: name for path, name in _noted(folder, "submodules").items() if re.fullmatch("[0-9a-f]{40}", str(name))
+    }
+
+
+def _noted(folder: Path, what: str) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
-        return dict(marker.get("lfs") or {})
+        return dict(json.loads(folder.with_name(f"{folder.name}.json").read_bytes()).get(what) or {})
     return {}
 
 
@@ -194,16 +206,18 @@ def pointers(folder: Path) -> list[lfs.Pointer]:
     return [one for one in found if one is not None]
 
 
-def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
+def _identity(folder: Path, place: str, pointers: dict[str, str], modules: dict[str, str]) -> str:
     with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda one: os.fsencode(one.name) + b"/" * one.is_dir(follow_symlinks=False))
+        entries = list(found)
     lines = []
     for entry in entries:
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
-            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers)
-            if name == _EMPTY:  # git has no empty folders
-                continue
+            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers, modules)
+            if name == _EMPTY:
+                if place + entry.name not in modules:  # git has no empty folders
+                    continue
+                kind, name = SUBMODULE.encode(), modules[place + entry.name]
         elif stat.S_ISLNK(mode):
             kind, name = b"120000", _object(b"blob", os.fsencode(os.readlink(entry.path)))
         elif stat.S_ISREG(mode):
@@ -211,8 +225,10 @@ def _identity(folder: Path, place: str, pointers: dict[str, str]) -> str:
             name = _file(entry.path, pointers.get(place + entry.name))
         else:  # a pipe or a device: nothing that git could have written
             kind, name = b"0", _EMPTY
-        lines.append(kind + b" " + os.fsencode(entry.name) + b"\0" + bytes.fromhex(name))
-    return _object(b"tree", b"".join(lines))
+        written = os.fsencode(entry.name)
+        order = written + b"/" * (kind == b"40000")  # a submodule counts as a file
+        lines.append((order, kind + b" " + written + b"\0" + bytes.fromhex(name)))
+    return _object(b"tree", b"".join(line for _, line in sorted(lines)))
 
 
 def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, str | None, str | None]]:
@@ -231,6 +247,10 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, st
                 found[place] = f"{kind} {_file(path, pointers.get(place))}"
             else:
                 found[place] = "no plain file"
+    for place, commit in submodules(folder).items():
+        with contextlib.suppress(OSError):
+            if not os.listdir(folder / place):
+                found[place] = f"{SUBMODULE} {commit}"
     made = []
     for name in sorted(wanted.keys() | found.keys()):
         before, after = wanted.get(name), found.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import re
 import shlex
@@ -75,7 +77,7 @@ def _as_an_argument(error: click.UsageError, args: list[str]) -> str | None:
     extra = re.match(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
     if extra is None:
         return None
-    given = shlex.quote(json.dumps([_json_or_text(word) for word in extra.group(1).split()]))
+    given = shlex.quote(json.dumps([_value(word) for word in extra.group(1).split()]))
     return f"arguments of the entrypoint go by -k KEY=VALUE or --args {given}"
 
 
@@ -181,7 +183,7 @@ def entrypoint_arguments(command: Command) -> Command:
                 "keywords",
                 metavar="KEY=VALUE",
                 multiple=True,
-                help="A keyword argument; VALUE is JSON, else a string.  Repeatable.",
+                help="A keyword argument; VALUE is JSON (or True, False, None), else a string.  Repeatable.",
             ),
             click.option("--args", "positional", metavar="JSON_LIST", help="Positional arguments."),
             click.option("--pretrained/--no-pretrained", default=None, help="Short for -k pretrained=true."),
@@ -210,7 +212,7 @@ def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: boo
             raise UsageError(f"-k {item!r} is not KEY=VALUE", hint="e.g. -k num_classes=10")
         if key in kwargs:
             raise UsageError(f"-k {key} is given twice")
-        kwargs[key] = _json_or_text(value)
+        kwargs[key] = _value(value)
     if pretrained is not None:
         if "pretrained" in kwargs:
             raise UsageError("pretrained is given by -k and by --pretrained/--no-pretrained")
@@ -226,8 +228,12 @@ def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: boo
     return Arguments(tuple(args), kwargs)
 
 
-def _json_or_text(value: str) -> Any:
+def _value(text: str) -> Any:
+    """JSON; what Python would write for the same, with True, False, None and tuples; else the text."""
     try:
-        return json.loads(value)
+        return json.loads(text)
     except ValueError:
-        return value
+        if text in ("True", "False", "None") or text.lstrip()[:1] in ("(", "[", "{"):
+            with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                return json.loads(json.dumps(ast.literal_eval(text.strip())))
+        return text

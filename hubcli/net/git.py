@@ -59,6 +59,7 @@ class Entry:
     mode: str
     size: int
     path: str
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -321,9 +322,9 @@ def entries(db: Path, commit: str) -> Iterator[Entry]:
     listing = started.run(["ls-tree", "-r", "-l", "-z", "--full-tree", commit], started.local(db))
     for line in listing.split("\0"):
         if line:
-            mode, _, _, rest = line.split(None, 3)
+            mode, _, name, rest = line.split(None, 3)
             size, _, path = rest.partition("\t")
-            yield Entry(mode, 0 if size == "-" else -1 if size == "BAD" else int(size), path)
+            yield Entry(mode, 0 if size == "-" else -1 if size == "BAD" else int(size), path, name)
 
 
 def blobs(db: Path, commit: str) -> dict[str, str]:

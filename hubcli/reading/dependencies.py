@@ -47,7 +47,6 @@ _INSTALL_NAMES = {
     "jwt": "PyJWT",
     "kornia_rs": "kornia-rs",
     "mpl_toolkits": "matplotlib",
-    "pkg_resources": "setuptools",
     "pydantic_settings": "pydantic-settings",
     "pywt": "PyWavelets",
     "ruamel.yaml": "ruamel.yaml",

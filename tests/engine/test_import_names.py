@@ -54,6 +54,16 @@ optim.optimizer._default_to_fused_or_foreach float8_e4m3fn float8_e5m2 qint8 Out
 _check _assert_async sym_sum _tensor_str._tensor_str _dynamo.mark_static_address ops.aten
 _dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex _subclasses.fake_tensor.is_fake
 fx.experimental.proxy_tensor.get_proxy_mode
+Type _check_is_size torch_version.TorchVersion utils._contextlib._DecoratorContextManager accelerator.device_index
+autograd.grad_mode._DecoratorContextManager autograd.grad_mode.set_multithreading_enabled autograd._is_checkpoint_valid
+autograd.kineto_available autograd.Variable._execution_engine.queue_callback ByteStorage.from_buffer cpu.amp.autocast
+_C._jit_set_autocast_mode _C._jit_set_bailout_depth _C._is_tracing _jit_internal._copy_to_script_wrapper
+_utils.is_compiling nn.functional.has_torch_function nn.functional.handle_torch_function onnx.TensorProtoDataType
+optim.Optimizer._group_tensors_by_device_and_dtype profiler._default_schedule_fn serialization.MAP_LOCATION
+serialization._is_zipfile serialization._open_file_like sparse.FloatTensor sparse.DoubleTensor storage.TypedStorage
+utils.benchmark.Timer utils.collect_env.get_pretty_env_info utils.cpp_extension.BuildExtension.with_options xpu.init
+utils.file_baton.FileBaton utils._foreach_utils._has_foreach_support utils._python_dispatch.TorchDispatchMode
+distributed.get_default_backend_for_device
 _utils._rebuild_tensor_v2 _C._log_api_usage_once random.fork_rng return_types.max
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -182,5 +183,20 @@ def test_metadata_says_that_torch_is_installed() -> None:
         assert "torch" in importlib.metadata.packages_distributions()
         assert importlib.util.find_spec("torch") is not None
         assert [d.metadata["Name"] for d in importlib.metadata.distributions() if d.name == "torch"] == ["torch"]
+        """
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pkg_resources") is None, reason="setuptools 82 has no pkg_resources")
+def test_pkg_resources_lists_torch() -> None:
+    run(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        import engine.torch_alias
+        engine.torch_alias.install()
+        import pkg_resources, torch
+        assert pkg_resources.get_distribution("torch").version == torch.__version__
+        pkg_resources.require("torch>=1.7.0,!=1.12.0")
         """
     )

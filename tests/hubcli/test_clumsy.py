@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubcli import cli, paths, settings
+from hubcli.commands import _options
 from hubcli.errors import UsageError
 from hubcli.spec import RepoSpec
 from tests.hubcli.models import HUBCONF
@@ -237,3 +238,23 @@ def test_an_empty_setting_is_not_the_working_folder(folder, monkeypatch):
     paths.config_file().write_text('hub_dir = ""\n')
     result = hub("cache", "dir")
     assert result.exit_code == 2 and "hub_dir is empty" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("False", False),
+        ("false", False),
+        ("None", None),
+        ("(3, 4)", [3, 4]),
+        ("[1, None]", [1, None]),
+        ("{'a': True}", {"a": True}),
+        ("(small)", "(small)"),
+        ("{1, 2}", "{1, 2}"),
+        ("Falsehood", "Falsehood"),
+        ("1_0", "1_0"),
+    ],
+)
+def test_values_as_python_writes_them(text, meant):
+    """`-k pretrained=False` means what it says: as a string it would be true."""
+    assert _options.arguments((f"size={text}",), None, None).kwargs == {"size": meant}

@@ -14,6 +14,10 @@ from engine.tensor import Tensor
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 
 
+_no_grad = no_grad
+_tensor_or_tensors = Tensor | Iterable[Tensor]
+
+
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 

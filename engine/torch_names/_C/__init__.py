@@ -62,6 +62,8 @@ def _jit_set_profiling_mode(value: bool) -> bool:
 
 _jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
 _jit_can_fuse_on_cpu = _jit_can_fuse_on_gpu = lambda: False
+_jit_set_autocast_mode = _jit_set_bailout_depth = _jit_set_profiling_mode
+_GLIBCXX_USE_CXX11_ABI = True
 _jit_set_nvfuser_guard_mode = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
@@ -121,6 +123,8 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module("engine.ops.linalg.systems").LinAlgError
     if name == "parse_schema":
         return _importlib.import_module("engine._library.schema").parse_schema
+    if name == "_is_tracing":
+        return _importlib.import_module("engine.jit").is_tracing
     if name in _JIT:
         return getattr(_importlib.import_module("engine.jit"), name)
     if name == "PyTorchFileReader":

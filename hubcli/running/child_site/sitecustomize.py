@@ -69,9 +69,29 @@ def _find_engine() -> None:
 
 
 def _start() -> None:
-    """Serve torch where this is the Python that is meant."""
+    """Serve torch where this is the Python that is meant; it is no pip there."""
     if os.environ.get("ENGINE_TORCH_FOR") == sys.prefix:
+        _refuse_to_install(sys.orig_argv)
         sys.meta_path.insert(0, _Torch())
+
+
+def _refuse_to_install(words: list[str]) -> None:
+    """End a `pip install` that running code has started: it would bring torch itself, or change what others need.
+
+    As if it had succeeded: what is missing is named where it is imported, and most code goes on without.
+    """
+    names = [os.path.basename(word) for word in words]
+    at = next(
+        (at for at, name in enumerate(names) if name in ("pip", "pip.exe", "-c") or name.startswith("pip3")), None
+    )
+    if at is not None and names[at] != "-c" and "install" in words[at + 1 :]:
+        command = " ".join(["pip", *words[at + 1 :]])
+        sys.stderr.write(
+            f"hub: left out: `{command}`, which the code that runs has started: nothing is installed while a "
+            "repository's code runs.  `hub deps SPEC --install` brings what it imports, and never torch\n"
+        )
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _run_next() -> None:

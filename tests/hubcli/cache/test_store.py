@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hubcli import paths, settings
-from hubcli.cache import store, trees
+from hubcli.cache import maintenance, store, trees
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -350,7 +350,6 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
         "absolute link": link("/etc/passwd"),
         "link that leaves": link("../../outside"),
         "link that leaves through another": chain,
-        "submodule": entry("160000", "vendored"),
         "case": entry("100644", "A.TXT"),
     }[kind]
 
@@ -361,7 +360,6 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
         ("absolute link", "'sub/link' links to '/etc/passwd', outside the tree"),
         ("link that leaves", "'sub/link' links to '../../outside'"),
         ("link that leaves through another", "'link' links to"),
-        ("submodule", "'vendored' is a submodule"),
         ("case", "'A.TXT' and 'a.txt' differ by case only"),
     ],
 )
@@ -372,6 +370,30 @@ def test_hostile_content_is_refused(repo: Repository, server: Served, hub_root: 
     assert message in caught.value.message
     assert caught.value.spec == "o/r"
     assert snapshot(hub_root) == {}
+
+
+def test_submodules_are_left_out(
+    repo: Repository, server: Served, hub_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their folders are empty, as in the archive that torch.hub downloads; the tree is still that of the commit."""
+    head = repo.git("rev-parse", "HEAD")
+    for place in ("vendored", "third/party.x", "third/party"):
+        repo.git("update-index", "--add", "--cacheinfo", f"160000,{head},{place}")
+    (repo.work / "third").mkdir()
+    (repo.work / "third" / "party.py").write_text("")
+    repo.git("add", "third/party.py")
+    repo.git("commit", "-q", "-m", "submodules")
+    repo.push()
+    made = store.ensure(spec("o/r"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "3 submodules (third/party, third/party.x, vendored) are left out" in said
+    assert list((made.path / "vendored").iterdir()) == []
+    assert trees.identity(made.path) == repo.git("rev-parse", "HEAD^{tree}")
+    trees.require_sound(made)
+    assert not maintenance.verify().problems
+    (made.path / "vendored").chmod(0o755)
+    (made.path / "vendored" / "planted.py").write_text("")
+    assert trees.identity(made.path) != repo.git("rev-parse", "HEAD^{tree}")
 
 
 @pytest.mark.parametrize("part", [".git", ".GIT", "git~1", ".", ".."])

@@ -29,15 +29,20 @@ COMMANDS = {
     "code": ["-c", "import importlib.metadata as m; v = m.version('torch'); import torch; "
              "assert v == torch.__version__; print(v, 6)"],
     "clash": [os.path.join(HERE, "clash", "main.py")],
+    "pip": ["-m", "pip", "install", "--no-index", "no-such-package"],
+    "pip script": [os.path.join(HERE, "pip3.11"), "install", "no-such-package"],
     "fails": ["-c", "import torch; raise SystemExit(torch.no_such_name)"],
 }
 
 def net(kind):
     done = subprocess.run([sys.executable, *COMMANDS[kind]], check=True, cwd=HERE, capture_output=True, text=True)
+    if kind.startswith("pip"):
+        return done.stderr
     version, number = done.stdout.split()
     assert version == torch.__version__ and number == "6", done.stdout
     return torch.nn.Linear(2, 2)
 """,
+    "pip3.11": "raise SystemExit('it ran')\n",
     "tool.py": "import sys\nimport torch.nn as nn\nimport torch\nfrom pkg.helper import twice\n"
     "assert nn is torch.nn and nn.Linear(2, 1)(torch.ones(2)).shape == (1,)\n"
     "print(torch.__version__, twice(int(sys.argv[1])))\n",
@@ -68,6 +73,14 @@ def test_torch_is_there(folder: Path, kind: str) -> None:
     before = dict(os.environ)
     assert call(folder, kind).weight.shape == (2, 2)
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("kind", ["pip", "pip script"])
+def test_nothing_is_installed(folder: Path, kind: str) -> None:
+    """Requirements that a repository installs as it starts would bring torch itself; the code goes on."""
+    said = call(folder, kind)
+    assert "hub: left out: `pip install" in said and "no-such-package`" in said
+    assert "UV_OFFLINE" not in os.environ
 
 
 @pytest.mark.parametrize("kind", ["script", "module"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "current_device", "device_count", "empty_cache", "is_available", "max_memory_allocated", "max_memory_reserved",
@@ -88,3 +89,13 @@ def empty_cache() -> None:
     from engine.backends.cpu import allocator
 
     allocator.empty_cache()
+
+
+if TYPE_CHECKING:
+    from engine.torch_names.cpu import amp as amp
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "amp":
+            return importlib.import_module("engine.torch_names.cpu.amp")
+        raise AttributeError(f"module 'torch.cpu' has no attribute '{name}'")

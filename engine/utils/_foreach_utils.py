@@ -1,0 +1,46 @@
+"""torch.utils._foreach_utils' names: lists of tensors sorted into those that one call may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.tensor import Tensor
+
+__all__: list[str] = []
+
+
+def _group_tensors_by_device_and_dtype(
+    tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
+) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
+    """The lists by device and dtype of the first one's tensors: {(device, dtype): (lists, places in the first)}.
+
+    The places are there with `with_indices`, else the list of them is empty.
+    """
+    found: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
+    for at, first in enumerate(tensorlistlist[0]):
+        lists, places = found.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+        for kept, given in zip(lists, tensorlistlist):
+            if given:
+                kept.append(given[at])
+        if with_indices:
+            places.append(at)
+    return found
+
+
+def _get_foreach_kernels_supported_devices() -> list[str]:
+    """The devices that `torch._foreach_*` serve beside the CPU."""
+    return ["cuda"]
+
+
+_get_fused_kernels_supported_devices = _get_foreach_kernels_supported_devices
+
+
+def _device_has_foreach_support(device: Any) -> bool:
+    """Whether `torch._foreach_*` serve tensors there."""
+    return device.type in ("cpu", "cuda")
+
+
+def _has_foreach_support(tensors: Sequence[Any], device: Any) -> bool:
+    """Whether `torch._foreach_*` take these: Tensors, or None, of that device."""
+    return _device_has_foreach_support(device) and all(one is None or type(one) is Tensor for one in tensors)
