@@ -33,6 +33,7 @@ from engine.autograd import anomaly
 from engine.autograd import engine as passes
 from engine.autograd.graph import Node, edge_of, requires_grad_of
 from engine.autograd.versions import check_input, second_time
+from engine.backends.cpu.allocator import empty_cache
 from engine.backends.onednn import library
 from engine.dispatch import autocast
 from engine.fx.training.program import Built, build, compiled, cut
@@ -285,6 +286,7 @@ class Recorded:
                     trace.release()
                     return result
                 entry.program = (_Step if trace.boundary is None else _Pair)(trace, self)
+                empty_cache()  # what steps op by op took is more than the program will, and of other sizes
         except Unsupported as why:
             entry.trace, entry.reason = None, str(why)
             self._warn(str(why))
