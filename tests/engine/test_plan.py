@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import nn
+from engine import nn, plan
 from engine.nn import functional as F
 from engine.plan import OptimizedModule, lowering
 
@@ -599,3 +599,106 @@ def test_compile_of_functions_and_as_a_decorator() -> None:
     module = nn.Linear(2, 2)
     assert engine.compile(module, disable=True) is module
     assert isinstance(engine.compile(dynamic=True)(module), OptimizedModule)
+
+
+def narrow() -> bool:
+    """Whether oneDNN is in use on a processor that multiplies bfloat16."""
+    from engine.backends.onednn import library, served
+
+    return bool(served.implementations()) and library.instructions() in plan._MULTIPLY_BFLOAT16
+
+
+@pytest.fixture
+def bfloat16(kernels: str) -> None:
+    if kernels != "onednn" or not narrow():
+        pytest.skip("this processor, or this oneDNN, has no instructions for bfloat16")
+
+
+class Mixed(nn.Module):
+    """Convolutions, grouped ones, a sum, pooling, rows, and an op that oneDNN does not compute between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)
+        self.wide, self.each = nn.Conv2d(16, 32, 1), nn.Conv2d(32, 32, 3, 1, 1, groups=32)
+        self.back, self.last = nn.Conv2d(32, 16, 1), nn.Conv2d(16, 16, 3, padding=1)
+        self.pool, self.rows, self.head = nn.MaxPool2d(2), nn.Linear(16, 64), nn.Linear(64, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu6(self.norm(self.first(x)))
+        x = x + self.back(F.relu6(self.each(F.relu6(self.wide(x)))))
+        x = self.last(self.pool(F.relu(x)))
+        x = engine.cumsum(x, 2).mean((2, 3))
+        return self.head(F.gelu(self.rows(x))), x
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_plans_in_bfloat16_are_near_and_say_how_near(batch: int, bfloat16: None) -> None:
+    engine.manual_seed(0)
+    module = settled(Mixed())
+    compiled = engine.compile(module, dtype=engine.bfloat16)
+    x = engine.randn(batch, 3, 24, 24)
+    with engine.no_grad():
+        first = compiled(x)
+        (made,) = compiled.plans
+        layers = [name for name in made.names if name.startswith(("convolution", "linear"))]
+        assert len(layers) == 7 and sum("in bfloat16" in name for name in layers) >= 6
+        (error,) = compiled.plan_errors
+        for given in (x, engine.randn(batch, 3, 24, 24), x):
+            found, wanted = compiled(given), module(given)
+            apart = [float((a - b).abs().max()) for a, b in zip(found, wanted)]
+            assert all(a.dtype is engine.float32 for a in found)
+            assert all(0 < a < 0.05 * float(b.abs().max()) for a, b in zip(apart, wanted))
+        assert error is not None
+        assert error[0] == pytest.approx(max(apart), rel=1e-6)  # the last were those of the first input
+        assert 0 < error[1] < 0.05
+        assert all(engine.equal(a, b) for a, b in zip(first, wanted))  # the first call is the module's own
+    assert len(engine.compile(module).plans) == 0
+    copied = copy.deepcopy(compiled)
+    with engine.no_grad():
+        copied(x)
+        assert engine.equal(copied(x)[0], compiled(x)[0])
+
+
+def test_what_the_products_round_is_what_bfloat16_rounds(bfloat16: None) -> None:
+    """Values that bfloat16 has come out exactly: sums are in float32."""
+    layer = nn.Linear(64, 8)
+    with engine.no_grad():
+        layer.weight.copy_(engine.randint(-8, 9, (8, 64)))
+        layer.bias.copy_(engine.randint(-8, 9, (8,)))
+        compiled, x = engine.compile(layer.eval(), dtype=engine.bfloat16), engine.randint(-8, 9, (3, 64)).float()
+        compiled(x)
+        assert compiled.plans[0].names == ["linear in bfloat16"]
+        assert engine.equal(compiled(x), layer(x)) and compiled.plan_errors == [(0.0, 0.0)]
+
+
+def test_gradients_of_a_module_with_plans_in_bfloat16_are_its_own(bfloat16: None) -> None:
+    module = settled(Mixed())
+    compiled, x = engine.compile(module, dtype=engine.bfloat16), engine.randn(2, 3, 24, 24)
+    for _ in range(3):
+        assert engine.equal(compiled(x)[0], module(x)[0])
+
+
+def test_types_and_processors_without_such_plans_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends.onednn import library
+
+    layer = nn.Linear(2, 2)
+    with pytest.raises(NotImplementedError, match=r"torch.float32 or torch.bfloat16, not torch.float16"):
+        engine.compile(layer, dtype=engine.float16)
+    with pytest.raises(NotImplementedError, match="takes a Module"):
+        engine.compile(lambda x: x, dtype=engine.bfloat16)
+    assert isinstance(engine.compile(layer, dtype=engine.float32), OptimizedModule)
+    if library.load() is None:
+        with pytest.raises(RuntimeError, match="which is not in use here"):
+            engine.compile(layer, dtype=engine.bfloat16)
+        return
+    monkeypatch.setattr(library, "instructions", lambda: "AVX2")
+    with pytest.raises(RuntimeError, match="need AVX512_BF16, oneDNN's instructions on this processor are AVX2"):
+        engine.compile(layer, dtype=engine.bfloat16)
+
+
+def test_without_verification_no_error_is_known(bfloat16: None) -> None:
+    compiled = engine.compile(settled(Mixed()), dtype=engine.bfloat16, verify=False)
+    with engine.no_grad():
+        compiled(engine.randn(1, 3, 24, 24))
+    assert compiled.plan_errors == [None]

@@ -110,6 +110,7 @@ INSTRUCTIONS = {  # dnnl_cpu_isa_t: the name that ONEDNN_MAX_CPU_ISA takes
 }
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 256: "OpenCL", 512: "SYCL"}
 F16, BF16, F32, ANY = 1, 2, 3, 1
+AS_RESULT = 0  # type of a sum: the one of the result
 TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA = 64, 96, 128, 160
 CONVOLUTION_DIRECT = 1
 POOLING_MAX, AVERAGE_WITH_PADDING, AVERAGE_WITHOUT_PADDING = 0x1FF, 0x2FF, 0x3FF

@@ -17,11 +17,14 @@ from engine.backends.onednn.primitives import (
     Primitive,
     PrimitiveDesc,
     Unsupported,
+    activation_desc,
     address,
     aligned,
     any_desc,
+    array_desc,
     attributes,
     desc_of,
+    element_of,
     null,
     ready,
     reorder_between,
@@ -44,7 +47,7 @@ def _run(plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc,
         bound.append(address(bias))
     for i, p in enumerate(post):
         if p[0] == "binary":
-            descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = y
+            descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = p[2]
     order = [_abi.SRC, _abi.DST, *[d for d in descs if d > _abi.POST_OP], _abi.WEIGHTS]
     if bias is not None:
         order.append(_abi.BIAS)
@@ -76,7 +79,9 @@ def convolution(
 ) -> Prepared | None:  # fmt: skip
     """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both as these lie.
 
-    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm): one more operand, lying as `out`.
+    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm, like): one more operand, lying as
+    `like`, without it as `out`.  Arrays are of float32, or of uint16 with the bits of bfloat16; weights are packed in
+    the type of x.
     """
     if not ready():
         return None
@@ -85,8 +90,8 @@ def convolution(
         g = _Geometry(x, out, shape, stride, padding, dilation)
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
-            *g.windows, attributes(_chain(post, g.y)), work=work(out, weight),
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape, element_of(x)), b,
+            g.y, *g.windows, attributes(post := _chain(post, activation_desc, out)), work=work(out, weight),
         )  # fmt: skip
         return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)
     except Unsupported:
@@ -101,11 +106,12 @@ def product(
         return None
     try:
         w = weight.T
-        left, target = desc_of(x.shape, strides_of(x)), desc_of(out.shape, strides_of(out))
+        left, target = array_desc(x), array_desc(out)
         row = None if bias is None else bias.reshape(1, -1)
         b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
         plan = PrimitiveDesc(
-            "matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)),
+            "matmul", left, any_desc(w.shape, element_of(x)), b, target,
+            attributes(post := _chain(post, array_desc, out)),
             work=out.size * x.shape[-1] / 32,
         )  # fmt: skip
         return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)
@@ -113,5 +119,21 @@ def product(
         return None
 
 
-def _chain(post: Sequence[tuple], like: Desc) -> tuple:
-    return tuple((*p, like) if p[0] == "binary" else p for p in post)
+def narrowing(x: np.ndarray, out: np.ndarray) -> Callable[..., None] | None:
+    """The copy of x to out, elements of bfloat16, to be called with the addresses of both."""
+    if not ready():
+        return None
+    try:
+        primitive = reorder_between(activation_desc(x), activation_desc(out))
+    except Unsupported:
+        return None
+
+    def run(*pointers: Any) -> None:
+        ready()
+        primitive(*pointers)
+
+    return run
+
+
+def _chain(post: Sequence[tuple], desc: Callable[[np.ndarray], Desc], out: np.ndarray) -> tuple:
+    return tuple((*p[:2], desc(p[2] if len(p) > 2 else out)) if p[0] == "binary" else p for p in post)

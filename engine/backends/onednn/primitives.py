@@ -128,6 +128,19 @@ def strides_of(array: np.ndarray) -> tuple[int, ...]:
     return tuple([s // item for s in array.strides])
 
 
+BITS = np.dtype("uint16")  # what arrays of bfloat16 are here: numpy has no such type
+
+
+def element_of(array: np.ndarray) -> int:
+    """oneDNN's element type of an array."""
+    return _abi.BF16 if array.dtype == BITS else _abi.F32
+
+
+def array_desc(array: np.ndarray) -> Desc:
+    """The descriptor of an array as it lies."""
+    return Desc(array.shape, strides_of(array), element_of(array))
+
+
 def activation_desc(array: np.ndarray) -> Desc:
     """The descriptor of (N, C, *size); where dims of size 1 leave it open, that of channels-last memory."""
     if array.ndim > 2 and lies_channels_last(array):
@@ -135,8 +148,8 @@ def activation_desc(array: np.ndarray) -> Desc:
         for d in (1, *range(array.ndim - 1, 1, -1), 0):
             strides[d] = step
             step *= array.shape[d]
-        return desc_of(array.shape, strides)
-    return desc_of(array.shape, strides_of(array))
+        return Desc(array.shape, strides, element_of(array))
+    return array_desc(array)
 
 
 def desc_of(shape: Sequence[int], strides: Sequence[int]) -> Desc:
@@ -149,9 +162,9 @@ def null() -> Any:
     return library.state.ffi.NULL
 
 
-def any_desc(shape: Sequence[int]) -> Desc:
+def any_desc(shape: Sequence[int], element: int = _abi.F32) -> Desc:
     """A descriptor whose layout the primitive chooses."""
-    return Desc(shape, None)
+    return Desc(shape, None, element)
 
 
 def attributes(post: Sequence[tuple] = ()) -> Any:
@@ -166,7 +179,7 @@ def attributes(post: Sequence[tuple] = ()) -> Any:
             if kind == "eltwise":
                 status = lib.dnnl_post_ops_append_eltwise(chain, *values)
             elif kind == "sum":
-                status = lib.dnnl_post_ops_append_sum(chain, values[0], 0, _abi.F32)
+                status = lib.dnnl_post_ops_append_sum(chain, values[0], 0, _abi.AS_RESULT)
             else:
                 status = lib.dnnl_post_ops_append_binary(chain, values[0], values[1].handle)
             check(status, f"post-op {kind}")
