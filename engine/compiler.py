@@ -21,8 +21,8 @@ def compile(
     A function may be a whole training step: forward, backward, `optimizer.step()`, `zero_grad()`.  Without a model it
     is a decorator.  What cannot be recorded runs op by op, with a warning.  verify: compare every new plan for
     inference with the module.
-    dtype: torch.bfloat16 lets a module's plans for inference compute in that type where the processor has the
-    instructions (`engine/plan: compile`); of a function it is an error.
+    dtype: torch.bfloat16 or torch.int8 lets a module's plans for inference compute in that type where the processor
+    has the instructions (`engine/plan: compile`); of a function it is an error.
     mode="reduce-overhead" (or "max-autotune") of a function whose Tensors are on a GPU: its calls become replays of a
     captured graph, forward, backward and optimizer together (`engine/cuda/capture.py`); on the CPU as without.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html

@@ -44,7 +44,7 @@ _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("
 _counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
-NARROW = 0.5  # of plans in bfloat16, whose error is reported: what is further off is broken
+NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
 
 
 # Makes of a module the function that runs it with gradients: engine/fx/training, where that is loaded.
@@ -56,29 +56,38 @@ def compile(model: Module, *, verify: bool = True, dtype: Any = None) -> Optimiz
 
     With gradients it has plans of engine/fx/training, if that is loaded (`engine.compile` does).
     verify: compare each new plan with the module itself, which runs twice more for it.
-    dtype: engine.bfloat16 for weights of convolutions and linear layers, and what lies between them, in that type
-    (sums are float32); arguments and results stay as they are.  `plan_errors` says what that changes.  RuntimeError
-    where the processor has no instructions for it, NotImplementedError for another type.
+    dtype: engine.bfloat16 or engine.int8 for weights of convolutions and linear layers, and what lies between them, in
+    that type (sums are float32); arguments and results stay as they are.  In int8 each output channel's weights are
+    rounded by its largest one, and activations by the largest that the first call of a shape saw: let that be an
+    ordinary input.  `plan_errors` says what it changes.  RuntimeError where the processor has no instructions for
+    it, NotImplementedError for another type.
     """
     if dtype not in (None, dtypes.float32):
         _check_narrow(dtype)
     return OptimizedModule(model, verify, dtype)
 
 
-_MULTIPLY_BFLOAT16 = frozenset(["AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"])
+_BFLOAT16 = frozenset(["AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"])
+# what oneDNN calls the instructions of a processor that multiplies a type, and what the processor's maker calls them
+_MULTIPLY = {
+    "bfloat16": (_BFLOAT16, "AVX512_BF16"),
+    "int8": (_BFLOAT16 | {"AVX512_CORE_VNNI", "AVX2_VNNI", "AVX2_VNNI_2"}, "AVX512_VNNI or AVX_VNNI"),
+}
 
 
 def _check_narrow(dtype: Any) -> None:
-    if dtype is not dtypes.bfloat16:
+    name = str(dtype).rpartition(".")[2]
+    if dtype not in (dtypes.bfloat16, dtypes.int8):
         raise NotImplementedError(
-            f"plans compute in torch.float32 or torch.bfloat16, not {dtype}: leave dtype out, or give one of these"
+            f"plans compute in torch.float32, torch.bfloat16 or torch.int8, not {dtype}: leave dtype out, or give one "
+            "of these"
         )
     if not library.state.enabled or library.load() is None:
-        raise RuntimeError("plans in bfloat16 are computed by oneDNN, which is not in use here: `hub env` says why")
-    found = library.instructions()
-    if found not in _MULTIPLY_BFLOAT16:
+        raise RuntimeError(f"plans in {name} are computed by oneDNN, which is not in use here: `hub env` says why")
+    found, (able, needed) = library.instructions(), _MULTIPLY[name]
+    if found not in able:
         raise RuntimeError(
-            f"plans in bfloat16 need AVX512_BF16, oneDNN's instructions on this processor are {found}: leave dtype out"
+            f"plans in {name} need {needed}, oneDNN's instructions on this processor are {found}: leave dtype out"
         )
 
 
@@ -91,7 +100,7 @@ class OptimizedModule(Module):
         self.training = module.training
         own = self.__dict__
         own["_verify"] = verify
-        own["_narrow"] = dtype is dtypes.bfloat16
+        own["_narrow"] = str(dtype).rpartition(".")[2] if dtype in (dtypes.bfloat16, dtypes.int8) else ""
         own["_plans"] = OrderedDict()  # by signature: a InferencePlan, or the sentence that says why there is none
         own["_state"] = None
         own["_stale"] = None
@@ -120,7 +129,7 @@ class OptimizedModule(Module):
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
         import copy
 
-        dtype = dtypes.bfloat16 if self._narrow else None
+        dtype = getattr(dtypes, self._narrow) if self._narrow else None
         return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify, dtype)
 
     @property
@@ -262,7 +271,7 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _make(module: Module, args: tuple, kwargs: dict, verify: bool, narrow: bool) -> tuple[InferencePlan | str, Any]:
+def _make(module: Module, args: tuple, kwargs: dict, verify: bool, narrow: str) -> tuple[InferencePlan | str, Any]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
     kept = _copies((args, kwargs))
     trace, result = record(lambda: module(*args, **kwargs), tensors_in((args, kwargs)))

@@ -32,7 +32,7 @@ from engine.tensor import Tensor, raw_array, rewrap, wrap
 __all__ = ["InferencePlan", "lower"]
 
 _F32 = np.dtype("float32")
-_BITS = np.dtype("uint16")  # of bfloat16
+_NARROW = {"bfloat16": np.dtype("uint16"), "int8": np.dtype("int8")}  # the arrays: of bfloat16 its bits
 Environment = list[Any]
 
 
@@ -145,10 +145,11 @@ class _Graph:
         return None
 
 
-def lower(trace: Trace, narrow: bool = False) -> InferencePlan:
+def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     """The plan of a trace.  Unsupported where there is none.
 
-    narrow: weights of convolutions and linear layers, what they read, and what lies between them, in bfloat16.
+    narrow: "bfloat16" or "int8", the type of weights of convolutions and linear layers, of what they read, and of what
+    lies between them.  In int8 the largest magnitudes that the trace saw are 127; what is added stays float32.
     """
     graph = _Graph(trace)
     _compute_constants(graph)
@@ -295,12 +296,13 @@ def _tensors(result: Any) -> list[Tensor]:
 class _Lowering:
     """Chooses what becomes a step in oneDNN, and the memory of each result."""
 
-    def __init__(self, graph: _Graph, narrow: bool = False) -> None:
+    def __init__(self, graph: _Graph, narrow: str = "") -> None:
         self.graph = graph
         self.narrowing = narrow
-        self.narrowed: set[int] = set()  # results of the layers that read and multiply bfloat16
-        self.bits: set[int] = set()  # values that lie in bfloat16
-        self.room = np.empty(0, np.uint8)  # for what a layer reads, in bfloat16
+        self.narrowed: set[int] = set()  # results of the layers that read and multiply narrow elements
+        self.bits: set[int] = set()  # values that lie in narrow elements
+        self.scales: dict[int, float] = {}  # of values in int8
+        self.room = np.empty(0, np.uint8)  # for what a layer reads, in narrow elements
         self.consumers = graph.consumers()
         self.taken: set[int] = set()  # positions of calls that are part of an earlier layer
         self.blocks: list[np.ndarray] = []  # bytes
@@ -347,10 +349,10 @@ class _Lowering:
         return chains.joined(self.graph, made, _Step)
 
     def _narrow(self, entries: list[Fused]) -> None:
-        """Which layers compute with bfloat16, and which values lie so: those that only such layers read."""
+        """Which layers compute with narrow elements, and which values lie so: those that only such layers read."""
         layers = [e for e in entries if e.call.op.name in LAYERS]
         for entry in layers:
-            x, out = (_bits(a) for a in self._examples(entry))
+            x, out = map(self._bits, self._examples(entry))
             likes = [self._example(n, entry.image) for n in entry.others]
             posts = [p if p[0] != "add" else self._added(likes[0]) for p in entry.post]
             if all(
@@ -361,6 +363,8 @@ class _Lowering:
         for entry in entries:
             if entry.call.op.name in POOLS or entry.out not in self.narrowed:
                 wide.update(entry.reads)
+            if self.narrowing == "int8":
+                wide.update(entry.others)
         self.bits = self.narrowed - wide
         largest = max((math.prod(self.graph.shape(e.reads[0])) for e in layers if e.out in self.narrowed), default=0)
         if largest:
@@ -468,7 +472,7 @@ class _Lowering:
 
     def _buffer(self, number: int, image: bool) -> np.ndarray:
         """The array of a value that lives in the plan: channels-last, or rows."""
-        shape, dtype = self.graph.shape(number), _BITS if number in self.bits else _F32
+        shape, dtype = self.graph.shape(number), _NARROW[self.narrowing] if number in self.bits else _F32
         nbytes = dtype.itemsize * math.prod(shape)
         return _shaped(self._block(number, nbytes)[:nbytes].view(dtype), shape, image)
 
@@ -512,7 +516,7 @@ class _Lowering:
             elif place is not None and self.buffers.get(p[1]) is place:
                 chain.append(("sum", 1.0))
             else:
-                like = _bits if p[1] in self.bits else np.asarray
+                like = self._bits if p[1] in self.bits else np.asarray
                 chain.append(self._added(like(self._example(p[1], entry.image))))
         return chain
 
@@ -532,18 +536,21 @@ class _Lowering:
             bias = np.ascontiguousarray(bias)
             if bias.shape != weight.shape[:1] or bias.dtype != _F32:
                 return None
+        narrow = self.narrowing == "int8" and x.dtype != _F32
+        scales = (self._scale(entry.reads[0]), self._scale(entry.out) if out.dtype != _F32 else None)
+        scales = scales if narrow else (1.0, None)
         if not entry.image:
-            return prepared.product(x, weight, bias, out, chain)
+            return prepared.product(x, weight, bias, out, chain, scales)
         geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
-        return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain)
+        return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain, scales)
 
     def _layer_step(self, entry: Fused, place: np.ndarray | None) -> _Step:
         from engine.backends.onednn.primitives import address
 
         x, out = self._examples(entry)
-        out = _bits(out) if entry.out in self.bits else out
+        out = self._bits(out) if entry.out in self.bits else out
         narrow = self._narrower(entry, x) if entry.out in self.narrowed else None
-        x = x if entry.out not in self.narrowed else _bits(x)
+        x = x if entry.out not in self.narrowed else self._bits(x)
         chain = self._posts(entry, place)
         run = self._prepared(entry, x, out, chain)
         if run is None:
@@ -554,7 +561,8 @@ class _Lowering:
         sources = [self._source(n, image) for n in (entry.reads[0], *others)]
         weight = self.graph.constants[entry.call.bound()["weight"].index]
         finish = self._finish(number, place, image, asks_channels_last(raw_array(weight)))
-        name = "+".join([entry.call.op.name, *(p[0] for p in chain)]) + " in bfloat16" * (entry.out in self.narrowed)
+        name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
+        name += f" in {self.narrowing}" if entry.out in self.narrowed else ""
         if narrow is not None:
             return self._narrow_step(name, entry, run, narrow, sources, finish)
         if place is not None and all(isinstance(s, np.ndarray) for s in sources):
@@ -583,11 +591,25 @@ class _Lowering:
         if entry.reads[0] in self.bits:
             return None
         shape = self.graph.shape(entry.reads[0]) if entry.image else x.shape
-        room = _shaped(self.room[: 2 * x.size].view(_BITS), tuple(shape), entry.image)
-        return prepared.narrowing(x, room), room
+        room = self.room.view(_NARROW[self.narrowing])[: x.size]
+        room = _shaped(room, tuple(shape), entry.image)
+        return prepared.narrowing(x, room, self._scale(entry.reads[0])), room
+
+    def _scale(self, number: int) -> float:
+        """What 1 of a value in int8 stands for; 1 for other types."""
+        if self.narrowing != "int8":
+            return 1.0
+        if number not in self.scales:
+            seen = np.abs(raw_array(self.graph.values[number]).view(np.ndarray))
+            self.scales[number] = float(seen[np.isfinite(seen)].max(initial=0.0)) / 127 or 1.0
+        return self.scales[number]
+
+    def _bits(self, array: np.ndarray) -> np.ndarray:
+        """An array of narrow elements that lies as this one."""
+        return np.empty_like(array, _NARROW[self.narrowing])
 
     def _narrow_step(self, name: str, entry: Fused, run: Any, narrow: Any, sources: list[Any], finish: Any) -> _Step:
-        """A layer whose operand is copied in bfloat16 first."""
+        """A layer whose operand is copied in narrow elements first."""
         from engine.backends.onednn.primitives import address
 
         copied, room = narrow
@@ -651,11 +673,6 @@ def _shaped(flat: np.ndarray, shape: tuple[int, ...], image: bool) -> np.ndarray
         return flat.reshape(shape)
     converted = flat.reshape(shape[0], *shape[2:], shape[1])
     return converted.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    """An array of bfloat16 that lies as this one."""
-    return np.empty_like(array, _BITS)
 
 
 def _channels_last(array: Any) -> np.ndarray:
