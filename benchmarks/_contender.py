@@ -50,8 +50,8 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
                 model.to(memory_format=torch.channels_last),
                 x.to(memory_format=torch.channels_last),
             )
-        if name == "engine plan":
-            model = torch.compile(model)
+        if name.startswith("engine plan"):  # "engine plan int8": in that type
+            model = torch.compile(model, dtype=getattr(torch, name.split()[2])) if name[11:] else torch.compile(model)
 
         def step() -> None:
             with torch.no_grad():

@@ -14,19 +14,21 @@ __all__ = [
 
 def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: Any = None, backend: Any = "inductor", mode: Any = None,
-    options: Any = None, disable: bool = False, verify: bool = True,
+    options: Any = None, disable: bool = False, verify: bool = True, dtype: Any = None,
 ) -> Any:  # fmt: skip
     """A Module with plans for inference (`engine/plan`) and training (`engine/fx/training`), a function with these.
 
     A function may be a whole training step: forward, backward, `optimizer.step()`, `zero_grad()`.  Without a model it
     is a decorator.  What cannot be recorded runs op by op, with a warning.  verify: compare every new plan for
     inference with the module.
+    dtype: torch.bfloat16 or torch.int8 lets a module's plans for inference compute in that type where the processor
+    has the instructions (`engine/plan: compile`); of a function it is an error.
     mode="reduce-overhead" (or "max-autotune") of a function whose Tensors are on a GPU: its calls become replays of a
     captured graph, forward, backward and optimizer together (`engine/cuda/capture.py`); on the CPU as without.
     The other arguments are torch's and change nothing.  https://docs.pytorch.org/docs/2.13/generated/torch.compile.html
     """
     if model is None:
-        return lambda function: compile(function, mode=mode, disable=disable, verify=verify)
+        return lambda function: compile(function, mode=mode, disable=disable, verify=verify, dtype=dtype)
     from engine.nn import Module
 
     if disable:
@@ -37,7 +39,9 @@ def compile(
     if not plan.training:
         plan.training.append(lambda module: training.Recorded(module, module))
     if isinstance(model, Module):
-        return plan.compile(model, verify=verify)
+        return plan.compile(model, verify=verify, dtype=dtype)
+    if dtype is not None:
+        raise NotImplementedError("compile with dtype= takes a Module, whose plans for inference compute in that type")
     recorded = training.Recorded(model)
     if mode not in ("reduce-overhead", "max-autotune"):
         return recorded

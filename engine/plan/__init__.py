@@ -44,30 +44,63 @@ _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("
 _counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
+NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
 
 
 # Makes of a module the function that runs it with gradients: engine/fx/training, where that is loaded.
 training: list[Callable[[Module], Callable[..., Any]]] = []
 
 
-def compile(model: Module, *, verify: bool = True) -> OptimizedModule:
+def compile(model: Module, *, verify: bool = True, dtype: Any = None) -> OptimizedModule:
     """`model` with a plan for each input shape that it meets in eval mode under `no_grad`: Note [Plans].
 
     With gradients it has plans of engine/fx/training, if that is loaded (`engine.compile` does).
     verify: compare each new plan with the module itself, which runs twice more for it.
+    dtype: engine.bfloat16 or engine.int8 for weights of convolutions and linear layers, and what lies between them, in
+    that type (sums are float32); arguments and results stay as they are.  In int8 each output channel's weights are
+    rounded by its largest one, and activations by the largest that the first call of a shape saw: let that be an
+    ordinary input.  `plan_errors` says what it changes.  RuntimeError where the processor has no instructions for
+    it, NotImplementedError for another type.
     """
-    return OptimizedModule(model, verify)
+    if dtype not in (None, dtypes.float32):
+        _check_narrow(dtype)
+    return OptimizedModule(model, verify, dtype)
+
+
+_BFLOAT16 = frozenset(["AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"])
+# what oneDNN calls the instructions of a processor that multiplies a type, and what the processor's maker calls them
+_MULTIPLY = {
+    "bfloat16": (_BFLOAT16, "AVX512_BF16"),
+    "int8": (_BFLOAT16 | {"AVX512_CORE_VNNI", "AVX2_VNNI", "AVX2_VNNI_2"}, "AVX512_VNNI or AVX_VNNI"),
+}
+
+
+def _check_narrow(dtype: Any) -> None:
+    name = str(dtype).rpartition(".")[2]
+    if dtype not in (dtypes.bfloat16, dtypes.int8):
+        raise NotImplementedError(
+            f"plans compute in torch.float32, torch.bfloat16 or torch.int8, not {dtype}: leave dtype out, or give one "
+            "of these"
+        )
+    if not library.state.enabled or library.load() is None:
+        raise RuntimeError(f"plans in {name} are computed by oneDNN, which is not in use here: `hub env` says why")
+    found, (able, needed) = library.instructions(), _MULTIPLY[name]
+    if found not in able:
+        raise RuntimeError(
+            f"plans in {name} need {needed}, oneDNN's instructions on this processor are {found}: leave dtype out"
+        )
 
 
 class OptimizedModule(Module):
     """What `compile` returns: the module, and its plans.  Its state_dict has torch's prefix `_orig_mod.`."""
 
-    def __init__(self, module: Module, verify: bool = True) -> None:
+    def __init__(self, module: Module, verify: bool = True, dtype: Any = None) -> None:
         super().__init__()
         self._orig_mod = module
         self.training = module.training
         own = self.__dict__
         own["_verify"] = verify
+        own["_narrow"] = str(dtype).rpartition(".")[2] if dtype in (dtypes.bfloat16, dtypes.int8) else ""
         own["_plans"] = OrderedDict()  # by signature: a InferencePlan, or the sentence that says why there is none
         own["_state"] = None
         own["_stale"] = None
@@ -96,7 +129,8 @@ class OptimizedModule(Module):
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
         import copy
 
-        return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify)
+        dtype = getattr(dtypes, self._narrow) if self._narrow else None
+        return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify, dtype)
 
     @property
     def training_plans(self) -> list[Any]:
@@ -107,6 +141,11 @@ class OptimizedModule(Module):
     def plans(self) -> list[InferencePlan | str]:
         """A plan for each signature met, or the reason why there is none."""
         return list(self._plans.values())
+
+    @property
+    def plan_errors(self) -> list[tuple[float, float] | None]:
+        """How far each plan is from the module on its first input: (absolute, as a part of the largest value)."""
+        return [getattr(plan, "error", None) for plan in self._plans.values()]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's results."""
@@ -134,7 +173,7 @@ class OptimizedModule(Module):
             own["_state"], own["_stale"] = now, None
         plan = self._plans.get(key)
         if plan is None:
-            plan, result = _make(module, args, kwargs, self._verify)
+            plan, result = _make(module, args, kwargs, self._verify, self._narrow)
             self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
@@ -232,7 +271,7 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _make(module: Module, args: tuple, kwargs: dict, verify: bool) -> tuple[InferencePlan | str, Any]:
+def _make(module: Module, args: tuple, kwargs: dict, verify: bool, narrow: str) -> tuple[InferencePlan | str, Any]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
     kept = _copies((args, kwargs))
     trace, result = record(lambda: module(*args, **kwargs), tensors_in((args, kwargs)))
@@ -241,9 +280,9 @@ def _make(module: Module, args: tuple, kwargs: dict, verify: bool) -> tuple[Infe
             raise trace.failure
         for other in _containers(result):
             raise Unsupported(f"it returns a {type(other).__name__}")
-        plan = lower(trace)
+        plan = lower(trace, narrow)
         if verify:
-            _verify(module, plan, kept, result)
+            _verify(module, plan, kept, result, NARROW if narrow else TOLERANCE)
         return plan, result
     except Unsupported as why:
         return str(why), result
@@ -264,10 +303,10 @@ def _copies(value: Any, order: Any = None) -> Any:
     return mapped(value, copy, Tensor)
 
 
-def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any) -> None:
+def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any, near: float) -> None:
     """Raise Unsupported unless the plan gives what the module gives."""
     with no_grad():
-        _compare(plan(tensors_in(_copies(given))), wanted, "on the first input")
+        plan.error = _compare(plan(tensors_in(_copies(given))), wanted, "on the first input", near)
         order = np.random.default_rng(0)
         other = _copies(given, order)
         args, kwargs = _copies(other)
@@ -275,10 +314,12 @@ def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any) -> N
             wanted = module(*args, **kwargs)
         except Exception:
             return  # shuffled, the arguments make no sense
-        _compare(plan(tensors_in(other)), wanted, "on other values of the same shapes")
+        _compare(plan(tensors_in(other)), wanted, "on other values of the same shapes", near)
 
 
-def _compare(found: Any, wanted: Any, where: str) -> None:
+def _compare(found: Any, wanted: Any, where: str, near: float) -> tuple[float, float]:
+    """(largest absolute difference, largest one as a part of the largest value of its tensor)."""
+    most = part = 0.0
     pairs = list(zip(tensors_in(found), tensors_in(wanted), strict=True))
     for a, b in pairs:
         x, y = a._array, b._array
@@ -292,9 +333,13 @@ def _compare(found: Any, wanted: Any, where: str) -> None:
         x, y = x.astype(kind), y.astype(kind)
         with np.errstate(all="ignore"):
             same = (x == y) | (np.isnan(x) & np.isnan(y))
-            largest = float(abs(y[np.isfinite(y)]).max(initial=1.0))
-            apart = float(np.where(same, 0.0, abs(x - y)).max(initial=0.0)) / largest
+            found_largest = float(abs(y[np.isfinite(y)]).max(initial=0.0))
+            largest = max(1.0, found_largest)
+            apart = float(np.where(same, 0.0, abs(x - y)).max(initial=0.0))
+        most, apart = max(most, apart), apart / largest
+        part = max(part, apart * largest / (found_largest or 1.0))
         # 16-bit results are rounded once, wherever that happens
-        allowed = TOLERANCE if a._array.dtype.itemsize > 2 else 2e-2
+        allowed = near if a._array.dtype.itemsize > 2 else max(near, 2e-2)
         if not apart <= allowed:
             raise Unsupported(f"a plan differs by {apart:.1e} of the largest value {where}")
+    return most, part

@@ -9,7 +9,7 @@ module, or a value that a view or an in-place op may keep hold of, lives in memo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,25 @@ from engine.layouts import (
     to_channels_last,
 )
 from engine.plan import chains
+from engine.plan.layers import LAYERS, POOLS, Fused, activation, pooling
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 from engine.tensor import Tensor, raw_array, rewrap, wrap
 
 __all__ = ["InferencePlan", "lower"]
 
 _F32 = np.dtype("float32")
+_NARROW = {"bfloat16": np.dtype("uint16"), "int8": np.dtype("int8")}  # the arrays: of bfloat16 its bits
 Environment = list[Any]
 
 
 class InferencePlan:
-    """Steps over an environment.  `plan(tensors)` for the inputs in order gives what the module gives."""
+    """Steps over an environment.  `plan(tensors)` for the inputs in order gives what the module gives.
+
+    error: the largest absolute difference from the module's own results on the first input, and that as a part of the
+    largest value there; None where nothing was compared (`verify=False`).
+    """
+
+    error: tuple[float, float] | None = None
 
     def __init__(self, graph: _Graph, steps: list[_Step]) -> None:
         self.inputs, self.result = graph.inputs, graph.result
@@ -137,8 +145,12 @@ class _Graph:
         return None
 
 
-def lower(trace: Trace) -> InferencePlan:
-    """The plan of a trace.  Unsupported where there is none."""
+def lower(trace: Trace, narrow: str = "") -> InferencePlan:
+    """The plan of a trace.  Unsupported where there is none.
+
+    narrow: "bfloat16" or "int8", the type of weights of convolutions and linear layers, of what they read, and of what
+    lies between them.  In int8 the largest magnitudes that the trace saw are 127; what is added stays float32.
+    """
     graph = _Graph(trace)
     _compute_constants(graph)
     _drop_unused(graph)
@@ -148,7 +160,7 @@ def lower(trace: Trace) -> InferencePlan:
         raise Unsupported("it calls no op on its input")
     made = [_copying(graph.fresh)] if graph.fresh else []
     if onednn_kernels():
-        return InferencePlan(graph, made + _Lowering(graph).steps())
+        return InferencePlan(graph, made + _Lowering(graph, narrow).steps())
     return InferencePlan(graph, made + chains.joined(graph, [(c, _generic(c)) for c in graph.calls], _Step))
 
 
@@ -281,71 +293,16 @@ def _tensors(result: Any) -> list[Tensor]:
 # --- oneDNN
 
 
-def _activation(call: Call) -> tuple | None:
-    """An element-wise op as ("eltwise", algorithm, alpha, beta); None if it is none of oneDNN's."""
-    from engine.backends.onednn import _abi
-
-    name = call.op.name
-    if name not in _ACTIVATIONS:
-        return None
-    given = call.bound()
-    algorithm, alpha, beta = _ACTIVATIONS[name](given)
-    if algorithm is None or any(isinstance(v, Ref) for k, v in given.items() if k != "input"):
-        return None
-    return "eltwise", getattr(_abi, algorithm), float(alpha), float(beta)
-
-
-_ACTIVATIONS: dict[str, Callable[[dict], tuple]] = {
-    "relu": lambda a: ("RELU", 0, 0),
-    "leaky_relu": lambda a: ("RELU", a["negative_slope"], 0),
-    "hardtanh": lambda a: ("CLIP", a["min_val"], a["max_val"]),
-    "sigmoid": lambda a: ("LOGISTIC", 0, 0),
-    "tanh": lambda a: ("TANH", 0, 0),
-    "silu": lambda a: ("SWISH", 1, 0),
-    "hardswish": lambda a: ("HARDSWISH", 1 / 6, 0.5),
-    "gelu": lambda a: ("GELU_TANH" if a["approximate"] == "tanh" else "GELU_ERF", 0, 0),
-    "elu": lambda a: ("ELU" if a["scale"] == a["input_scale"] == 1 else None, a["alpha"], 0),
-}
-_LAYERS = frozenset(["convolution", "linear"])
-_POOLS = frozenset(["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values", "avg_pool3d_values"])
-
-
-def _pooling(call: Call) -> tuple | None:
-    """The arguments of `arrays.pooling` after its arrays; None where oneDNN counts otherwise."""
-    from engine.backends.onednn import _abi
-    from engine.ops.onednn.conv import average
-
-    given = call.bound()
-    kernel, stride, padding = (tuple(given[n]) for n in ("kernel_size", "stride", "padding"))
-    if call.op.name[:3] == "max":
-        return _abi.POOLING_MAX, kernel, stride, padding, tuple(given["dilation"])
-    how = (given[n] for n in ("ceil_mode", "count_include_pad", "divisor_override"))
-    algorithm = average(kernel, padding, *how)
-    return None if algorithm is None else (algorithm, kernel, stride, padding, (1,) * len(kernel))
-
-
-class _Fused:
-    """A layer and what follows it: `post` a chain of ("eltwise", ...) and ("add", number of the other operand)."""
-
-    def __init__(self, call: Call, position: int) -> None:
-        self.call, self.position, self.post = call, position, list[tuple]()
-        self.out = call.outputs[0]
-        self.image = call.op.name != "linear"  # (N, C, *size), channels-last; else rows
-
-    @property
-    def others(self) -> list[int]:
-        return [p[1] for p in self.post if p[0] == "add"]
-
-    @property
-    def reads(self) -> list[int]:
-        return [self.call.bound()["input"].index, *self.others]
-
-
 class _Lowering:
     """Chooses what becomes a step in oneDNN, and the memory of each result."""
 
-    def __init__(self, graph: _Graph) -> None:
+    def __init__(self, graph: _Graph, narrow: str = "") -> None:
         self.graph = graph
+        self.narrowing = narrow
+        self.narrowed: set[int] = set()  # results of the layers that read and multiply narrow elements
+        self.bits: set[int] = set()  # values that lie in narrow elements
+        self.scales: dict[int, float] = {}  # of values in int8
+        self.room = np.empty(0, np.uint8)  # for what a layer reads, in narrow elements
         self.consumers = graph.consumers()
         self.taken: set[int] = set()  # positions of calls that are part of an earlier layer
         self.blocks: list[np.ndarray] = []  # bytes
@@ -361,19 +318,21 @@ class _Lowering:
         for i, call in enumerate(self.graph.calls):
             if i in self.taken:
                 continue
-            fused = self._layer(i, call) if call.op.name in _LAYERS else None
-            if fused is None and call.op.name in _POOLS and self._pools(call):
-                order.append((i, _Fused(call, i)))
+            fused = self._layer(i, call) if call.op.name in LAYERS else None
+            if fused is None and call.op.name in POOLS and self._pools(call):
+                order.append((i, Fused(call, i)))
             else:
                 order.append((i, call) if fused is None else (fused.position, fused))
         order.sort(key=lambda entry: entry[0])
         entries = [entry for _, entry in order]
-        self.image = {e.out: e.image for e in entries if isinstance(e, _Fused)}
+        self.image = {e.out: e.image for e in entries if isinstance(e, Fused)}
         for entry in entries:  # what is read otherwise than it lies goes through the environment
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 if isinstance(entry, Call) or self.image.get(number, entry.image) != entry.image:
                     self.shown.add(number)
         self.escaping = self._escapes(entries)
+        if self.narrowing:
+            self._narrow([e for e in entries if isinstance(e, Fused)])
         last: dict[int, int] = {}
         for i, entry in enumerate(entries):
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
@@ -389,6 +348,30 @@ class _Lowering:
                     self._give_back(number)
         return chains.joined(self.graph, made, _Step)
 
+    def _narrow(self, entries: list[Fused]) -> None:
+        """Which layers compute with narrow elements, and which values lie so: those that only such layers read."""
+        layers = [e for e in entries if e.call.op.name in LAYERS]
+        for entry in layers:
+            x, out = map(self._bits, self._examples(entry))
+            likes = [self._example(n, entry.image) for n in entry.others]
+            posts = [p if p[0] != "add" else self._added(likes[0]) for p in entry.post]
+            if all(
+                self._prepared(entry, x, to, posts) is not None for to in (out, self._example(entry.out, entry.image))
+            ):
+                self.narrowed.add(entry.out)
+        wide = self.shown | self.escaping
+        for entry in entries:
+            if entry.call.op.name in POOLS or entry.out not in self.narrowed:
+                wide.update(entry.reads)
+            if self.narrowing == "int8":
+                wide.update(entry.others)
+        self.bits = self.narrowed - wide
+        largest = max((math.prod(self.graph.shape(e.reads[0])) for e in layers if e.out in self.narrowed), default=0)
+        if largest:
+            from engine.backends.onednn.primitives import aligned
+
+            self.room = aligned(2 * largest)
+
     # --- what belongs to a layer
 
     def _pools(self, call: Call) -> bool:
@@ -396,14 +379,14 @@ class _Lowering:
         from engine.backends.onednn import arrays
 
         source, out = call.bound()["input"].index, call.outputs[0]
-        shape, how = self.graph.shape(source), _pooling(call)
+        shape, how = self.graph.shape(source), pooling(call)
         if how is None or not self.graph.single(source) or not math.prod(shape):
             return False
         if len(shape) not in (4, 5):
             return False
         return bool(arrays.pooling(self._example(source, True), self._example(out, True), *how))
 
-    def _layer(self, position: int, call: Call) -> _Fused | None:
+    def _layer(self, position: int, call: Call) -> Fused | None:
         """A layer with constant float32 weights, and the calls after it that can be a part of it."""
         graph, given = self.graph, call.bound()
         source, weight = given["input"], graph.array(given["weight"])
@@ -416,7 +399,7 @@ class _Lowering:
             or (call.op.name == "linear" and weight.ndim != 2)
         ):  # fmt: skip
             return None
-        fused = _Fused(call, position)
+        fused = Fused(call, position)
         while len(fused.post) < 4:
             uses = self.consumers.get(fused.out, [])
             if len(uses) != 1 or fused.out in graph.outputs or uses[0] in self.taken:
@@ -437,9 +420,9 @@ class _Lowering:
             return None
         return fused
 
-    def _follows(self, call: Call, fused: _Fused) -> tuple | None:
+    def _follows(self, call: Call, fused: Fused) -> tuple | None:
         if call.op.name != "add":
-            return _activation(call)
+            return activation(call)
         given = call.bound()
         left, right, graph = given["input"], given["other"], self.graph
         if given["alpha"] != 1 or not isinstance(left, Ref) or not isinstance(right, Ref):
@@ -451,7 +434,7 @@ class _Lowering:
         other = right.index if left.index == fused.out else left.index
         return ("add", other) if graph.single(other) else None
 
-    def _written_between(self, fused: _Fused, until: int) -> bool:
+    def _written_between(self, fused: Fused, until: int) -> bool:
         """Whether something that the layer reads is written to before it would run."""
         groups = self.graph.groups
         read = {groups[n] for n in fused.reads}
@@ -489,13 +472,13 @@ class _Lowering:
 
     def _buffer(self, number: int, image: bool) -> np.ndarray:
         """The array of a value that lives in the plan: channels-last, or rows."""
-        shape = self.graph.shape(number)
-        flat = self._block(number, 4 * math.prod(shape))[: 4 * math.prod(shape)].view(np.float32)
-        return _shaped(flat, shape, image)
+        shape, dtype = self.graph.shape(number), _NARROW[self.narrowing] if number in self.bits else _F32
+        nbytes = dtype.itemsize * math.prod(shape)
+        return _shaped(self._block(number, nbytes)[:nbytes].view(dtype), shape, image)
 
     # --- steps
 
-    def _lowered(self, entry: _Fused, dying: set[int]) -> _Step:
+    def _lowered(self, entry: Fused, dying: set[int]) -> _Step:
         """The step of an entry."""
         number = entry.out
         place: np.ndarray | None = None
@@ -503,14 +486,14 @@ class _Lowering:
             for other in entry.others:  # the sum goes where its other operand lies
                 if (
                     other in dying and other in self.block_of and other != entry.reads[0]
-                    and self.image[other] == entry.image
+                    and self.image[other] == entry.image and (other in self.bits) == (number in self.bits)
                 ):  # fmt: skip
                     place = self.buffers[other]
                     self.block_of[number] = self.block_of.pop(other)
             if place is None:
                 place = self._buffer(number, entry.image)
             self.buffers[number] = place
-        if entry.call.op.name in _POOLS:
+        if entry.call.op.name in POOLS:
             return self._pool(entry, place)
         return self._layer_step(entry, place)
 
@@ -521,13 +504,11 @@ class _Lowering:
             return empty_channels_last(shape, _F32).view(np.ndarray)
         return np.empty((math.prod(shape[:-1]), shape[-1]), _F32)
 
-    def _examples(self, fused: _Fused) -> tuple[np.ndarray, np.ndarray]:
+    def _examples(self, fused: Fused) -> tuple[np.ndarray, np.ndarray]:
         return self._example(fused.reads[0], fused.image), self._example(fused.out, fused.image)
 
-    def _posts(self, entry: _Fused, place: np.ndarray | None) -> list[tuple]:
+    def _posts(self, entry: Fused, place: np.ndarray | None) -> list[tuple]:
         """The chain for oneDNN; an operand that lies in `place` is added where it is."""
-        from engine.backends.onednn import _abi
-
         chain: list[tuple] = []
         for p in entry.post:
             if p[0] != "add":
@@ -535,10 +516,17 @@ class _Lowering:
             elif place is not None and self.buffers.get(p[1]) is place:
                 chain.append(("sum", 1.0))
             else:
-                chain.append(("binary", _abi.BINARY_ADD))
+                like = self._bits if p[1] in self.bits else np.asarray
+                chain.append(self._added(like(self._example(p[1], entry.image))))
         return chain
 
-    def _prepared(self, entry: _Fused, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+    @staticmethod
+    def _added(like: np.ndarray) -> tuple:
+        from engine.backends.onednn import _abi
+
+        return "binary", _abi.BINARY_ADD, like
+
+    def _prepared(self, entry: Fused, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
         from engine.backends.onednn import prepared
 
         given = entry.call.bound()
@@ -548,15 +536,21 @@ class _Lowering:
             bias = np.ascontiguousarray(bias)
             if bias.shape != weight.shape[:1] or bias.dtype != _F32:
                 return None
+        narrow = self.narrowing == "int8" and x.dtype != _F32
+        scales = (self._scale(entry.reads[0]), self._scale(entry.out) if out.dtype != _F32 else None)
+        scales = scales if narrow else (1.0, None)
         if not entry.image:
-            return prepared.product(x, weight, bias, out, chain)
+            return prepared.product(x, weight, bias, out, chain, scales)
         geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
-        return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain)
+        return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain, scales)
 
-    def _layer_step(self, entry: _Fused, place: np.ndarray | None) -> _Step:
+    def _layer_step(self, entry: Fused, place: np.ndarray | None) -> _Step:
         from engine.backends.onednn.primitives import address
 
         x, out = self._examples(entry)
+        out = self._bits(out) if entry.out in self.bits else out
+        narrow = self._narrower(entry, x) if entry.out in self.narrowed else None
+        x = x if entry.out not in self.narrowed else self._bits(x)
         chain = self._posts(entry, place)
         run = self._prepared(entry, x, out, chain)
         if run is None:
@@ -568,6 +562,9 @@ class _Lowering:
         weight = self.graph.constants[entry.call.bound()["weight"].index]
         finish = self._finish(number, place, image, asks_channels_last(raw_array(weight)))
         name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
+        name += f" in {self.narrowing}" if entry.out in self.narrowed else ""
+        if narrow is not None:
+            return self._narrow_step(name, entry, run, narrow, sources, finish)
         if place is not None and all(isinstance(s, np.ndarray) for s in sources):
             # its source was written by a step of this plan, the first of which has asked whether oneDNN is ready
             again = run.always(address(sources[0]), address(place), *map(address, sources[1:]))
@@ -587,10 +584,49 @@ class _Lowering:
 
         return _Step(name, step, entry.reads, [number])
 
-    def _pool(self, entry: _Fused, place: np.ndarray | None) -> _Step:
+    def _narrower(self, entry: Fused, x: np.ndarray) -> Any:
+        """(the copy of what a layer reads, where that goes) if it lies in float32, else None."""
+        from engine.backends.onednn import prepared
+
+        if entry.reads[0] in self.bits:
+            return None
+        shape = self.graph.shape(entry.reads[0]) if entry.image else x.shape
+        room = self.room.view(_NARROW[self.narrowing])[: x.size]
+        room = _shaped(room, tuple(shape), entry.image)
+        return prepared.narrowing(x, room, self._scale(entry.reads[0])), room
+
+    def _scale(self, number: int) -> float:
+        """What 1 of a value in int8 stands for; 1 for other types."""
+        if self.narrowing != "int8":
+            return 1.0
+        if number not in self.scales:
+            seen = np.abs(raw_array(self.graph.values[number]).view(np.ndarray))
+            self.scales[number] = float(seen[np.isfinite(seen)].max(initial=0.0)) / 127 or 1.0
+        return self.scales[number]
+
+    def _bits(self, array: np.ndarray) -> np.ndarray:
+        """An array of narrow elements that lies as this one."""
+        return np.empty_like(array, _NARROW[self.narrowing])
+
+    def _narrow_step(self, name: str, entry: Fused, run: Any, narrow: Any, sources: list[Any], finish: Any) -> _Step:
+        """A layer whose operand is copied in narrow elements first."""
+        from engine.backends.onednn.primitives import address
+
+        copied, room = narrow
+
+        def step(environment: Environment) -> None:
+            arrays = [s if isinstance(s, np.ndarray) else s(environment) for s in sources]
+            made = finish(environment)
+            at = address(room)
+            copied(address(arrays[0]), at)
+            run(at, address(made), *map(address, arrays[1:]))
+
+        return _Step(name, step, entry.reads, [entry.out])
+
+    def _pool(self, entry: Fused, place: np.ndarray | None) -> _Step:
         from engine.backends.onednn import arrays
 
-        how = _pooling(entry.call)
+        how = pooling(entry.call)
         assert how is not None
         source = self._source(entry.reads[0], True)
         finish = self._finish(entry.out, place, True, False)

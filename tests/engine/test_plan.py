@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import nn
+from engine import nn, plan
 from engine.nn import functional as F
 from engine.plan import OptimizedModule, lowering
 
@@ -599,3 +599,117 @@ def test_compile_of_functions_and_as_a_decorator() -> None:
     module = nn.Linear(2, 2)
     assert engine.compile(module, disable=True) is module
     assert isinstance(engine.compile(dynamic=True)(module), OptimizedModule)
+
+
+@pytest.fixture(params=["bfloat16", "int8"])
+def narrow(request: Any, kernels: str) -> str:
+    """A type that plans compute in, on a processor that multiplies it."""
+    from engine.backends.onednn import library
+
+    if kernels != "onednn" or library.instructions() not in plan._MULTIPLY[request.param][0]:
+        pytest.skip(f"this processor has no instructions for {request.param}, or oneDNN is left out")
+    return str(request.param)
+
+
+class Mixed(nn.Module):
+    """Convolutions, grouped ones, a sum, pooling, rows, and an op that oneDNN does not compute between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)
+        self.wide, self.each = nn.Conv2d(16, 32, 1), nn.Conv2d(32, 32, 3, 1, 1, groups=32)
+        self.back, self.last = nn.Conv2d(32, 16, 1), nn.Conv2d(16, 16, 3, padding=1)
+        self.pool, self.rows, self.head = nn.MaxPool2d(2), nn.Linear(16, 64), nn.Linear(64, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu6(self.norm(self.first(x)))
+        x = x + self.back(F.relu6(self.each(F.relu6(self.wide(x)))))
+        x = self.last(self.pool(F.relu(x)))
+        x = engine.cumsum(x, 2).mean((2, 3))
+        return self.head(F.gelu(self.rows(x))), x
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_plans_in_narrow_types_are_near_and_say_how_near(batch: int, narrow: str) -> None:
+    engine.manual_seed(0)
+    module = settled(Mixed())
+    compiled = engine.compile(module, dtype=getattr(engine, narrow))
+    x, near = engine.randn(batch, 3, 24, 24), {"bfloat16": 0.03, "int8": 0.15}[narrow]
+    with engine.no_grad():
+        first = compiled(x)
+        (made,) = compiled.plans
+        layers = [name for name in made.names if name.startswith(("convolution", "linear"))]
+        assert len(layers) == 7 and sum(f"in {narrow}" in name for name in layers) >= 6
+        (error,) = compiled.plan_errors
+        for given in (x, engine.randn(batch, 3, 24, 24), x):
+            found, wanted = compiled(given), module(given)
+            apart = [float((a - b).abs().max()) for a, b in zip(found, wanted)]
+            assert all(a.dtype is engine.float32 for a in found)
+            assert all(0 < a < near * float(b.abs().max()) for a, b in zip(apart, wanted))
+        assert error is not None
+        assert error[0] == pytest.approx(max(apart), rel=1e-5)  # the last were those of the first input
+        assert 0 < error[1] < near
+        assert all(engine.equal(a, b) for a, b in zip(first, wanted))  # the first call is the module's own
+        copied = copy.deepcopy(compiled)
+        copied(x)
+        assert engine.equal(copied(x)[0], compiled(x)[0])
+
+
+def test_numbers_that_the_type_has_come_out_exactly(narrow: str) -> None:
+    """Sums are in float32; of int8 the largest of an output channel and of the input are 127 times a power of 2."""
+    layer = nn.Linear(64, 8)
+    with engine.no_grad():
+        layer.weight.copy_(engine.randint(-8, 9, (8, 64)))
+        layer.bias.copy_(engine.randint(-8, 9, (8,)))
+        x = engine.randint(-8, 9, (3, 64)).float()
+        if narrow == "int8":
+            layer.weight[:, 0], x[0, 0] = 127.0, 127 / 4
+            layer.weight[3] /= 2
+        compiled = engine.compile(layer.eval(), dtype=getattr(engine, narrow))
+        x = x.mul(4).floor().div(4)
+        compiled(x)
+        assert compiled.plans[0].names == [f"linear in {narrow}"]
+        assert engine.allclose(compiled(x), layer(x), rtol=1e-6, atol=1e-5)
+        assert compiled.plan_errors[0][0] < 1e-4
+
+
+def test_channels_of_zeros_and_inputs_of_zeros(narrow: str) -> None:
+    layer = nn.Conv2d(16, 16, 3).eval()
+    with engine.no_grad():
+        layer.weight[3] = 0
+        compiled = engine.compile(layer, dtype=getattr(engine, narrow))
+        for x in (engine.zeros(1, 16, 5, 5), engine.zeros(1, 16, 5, 5)):
+            assert engine.allclose(compiled(x), layer(x), atol=1e-6)
+
+
+def test_gradients_of_a_module_with_narrow_plans_are_its_own(narrow: str) -> None:
+    module = settled(Mixed())
+    compiled, x = engine.compile(module, dtype=getattr(engine, narrow)), engine.randn(2, 3, 24, 24)
+    for _ in range(3):
+        assert engine.equal(compiled(x)[0], module(x)[0])
+
+
+def test_types_and_processors_without_such_plans_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends.onednn import library
+
+    layer = nn.Linear(2, 2)
+    with pytest.raises(NotImplementedError, match=r"torch\.bfloat16 or torch\.int8, not torch\.float16"):
+        engine.compile(layer, dtype=engine.float16)
+    with pytest.raises(NotImplementedError, match="takes a Module"):
+        engine.compile(lambda x: x, dtype=engine.bfloat16)
+    assert isinstance(engine.compile(layer, dtype=engine.float32), OptimizedModule)
+    if library.load() is None:
+        with pytest.raises(RuntimeError, match="which is not in use here"):
+            engine.compile(layer, dtype=engine.bfloat16)
+        return
+    monkeypatch.setattr(library, "instructions", lambda: "AVX2")
+    for dtype, needed in ((engine.bfloat16, "AVX512_BF16"), (engine.int8, "AVX512_VNNI or AVX_VNNI")):
+        with pytest.raises(RuntimeError, match=f"need {needed}, oneDNN's instructions on this processor are AVX2"):
+            engine.compile(layer, dtype=dtype)
+
+
+def test_without_verification_no_error_is_known(narrow: str) -> None:
+    compiled = engine.compile(settled(Mixed()), dtype=getattr(engine, narrow), verify=False)
+    with engine.no_grad():
+        compiled(engine.randn(1, 3, 24, 24))
+    assert compiled.plan_errors == [None]

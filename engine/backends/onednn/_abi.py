@@ -34,6 +34,7 @@ int dnnl_primitive_attr_create(void **attr);
 int dnnl_primitive_attr_destroy(void *attr);
 int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode);
 int dnnl_primitive_attr_set_post_ops(void *attr, const void *post_ops);
+int dnnl_primitive_attr_set_scales_mask(void *attr, int arg, int mask);
 int dnnl_post_ops_create(void **post_ops);
 int dnnl_post_ops_destroy(void *post_ops);
 int dnnl_post_ops_append_eltwise(void *post_ops, int alg, float alpha, float beta);
@@ -109,7 +110,8 @@ INSTRUCTIONS = {  # dnnl_cpu_isa_t: the name that ONEDNN_MAX_CPU_ISA takes
     0x1FEF: "AVX512_CORE_AMX_FP16",
 }
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 256: "OpenCL", 512: "SYCL"}
-F16, BF16, F32, ANY = 1, 2, 3, 1
+F16, BF16, F32, S8, ANY = 1, 2, 3, 5, 1
+AS_RESULT = 0  # type of a sum: the one of the result
 TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA = 64, 96, 128, 160
 CONVOLUTION_DIRECT = 1
 POOLING_MAX, AVERAGE_WITH_PADDING, AVERAGE_WITHOUT_PADDING = 0x1FF, 0x2FF, 0x3FF
@@ -138,5 +140,5 @@ WEIGHTS_MD, DIFF_WEIGHTS_MD, WORKSPACE_MD, SCRATCHPAD_MD, ARGUMENT_MD = 131, 132
 SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD = 64, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
-MULTIPLE_SRC, POST_OP = 1024, 32768
+MULTIPLE_SRC, SCALES, POST_OP = 1024, 4096, 32768
 SRC_2, DST_1, DST_2, WEIGHTS_1 = 3, 18, 19, 34

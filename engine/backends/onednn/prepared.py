@@ -17,11 +17,14 @@ from engine.backends.onednn.primitives import (
     Primitive,
     PrimitiveDesc,
     Unsupported,
+    activation_desc,
     address,
     aligned,
     any_desc,
+    array_desc,
     attributes,
     desc_of,
+    element_of,
     null,
     ready,
     reorder_between,
@@ -29,8 +32,11 @@ from engine.backends.onednn.primitives import (
 )
 
 
-def _run(plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence) -> Prepared:
-    """The primitive of `plan` with weight and bias bound."""
+def _run(
+    plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence,
+    scales: dict[int, np.ndarray],
+) -> Prepared:  # fmt: skip
+    """The primitive of `plan` with weight, bias and scales bound."""
     packed = plan.desc(_abi.WEIGHTS_MD)
     descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}
     bound = [address(weight)]
@@ -44,10 +50,15 @@ def _run(plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc,
         bound.append(address(bias))
     for i, p in enumerate(post):
         if p[0] == "binary":
-            descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = y
+            descs[_abi.POST_OP * (i + 1) | _abi.SRC_1] = p[2]
     order = [_abi.SRC, _abi.DST, *[d for d in descs if d > _abi.POST_OP], _abi.WEIGHTS]
     if bias is not None:
         order.append(_abi.BIAS)
+    for argument, numbers in scales.items():
+        descs[_abi.SCALES | argument] = desc_of(numbers.shape, (1,))
+        order.append(_abi.SCALES | argument)
+        bound.append(address(numbers))
+        kept.append(numbers)
     found = Primitive(plan, {number: descs[number] for number in order}, kept=kept)
     return Prepared(found, bound)
 
@@ -72,46 +83,90 @@ class Prepared:
 
 def convolution(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
-    dilation: Any, groups: int, post: Sequence[tuple] = (),
+    dilation: Any, groups: int, post: Sequence[tuple] = (), scales: Scales = (1.0, None),
 ) -> Prepared | None:  # fmt: skip
     """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both as these lie.
 
-    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm): one more operand, lying as `out`.
+    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm, like): one more operand, lying as
+    `like`, without it as `out`.  Arrays are of float32, or of uint16 with the bits of bfloat16; weights are packed in
+    the type of x.  Of int8 they are numbers times `scales`, of x and of out; weights are rounded to int8 then, each
+    output channel by its largest one.
     """
     if not ready():
         return None
     try:
+        masks, numbers, weight = _scaled(x, weight, scales, 1 if groups == 1 else 3)
         shape, strides = _weight_view(weight, groups)
         g = _Geometry(x, out, shape, stride, padding, dilation)
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape), b, g.y,
-            *g.windows, attributes(_chain(post, g.y)), work=work(out, weight),
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape, element_of(x)), b,
+            g.y, *g.windows, attributes(post := _chain(post, activation_desc, out), masks),
+            work=work(out, weight),
         )  # fmt: skip
-        return _run(plan, g.x, g.y, weight, desc_of(shape, strides), bias, post)
+        return _run(plan, g.x, g.y, weight, Desc(shape, strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
         return None
 
 
 def product(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = ()
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = (),
+    scales: Scales = (1.0, None),
 ) -> Prepared | None:  # fmt: skip
     """out (n, m) = what `post` makes of x (n, k) @ weight (m, k).T + bias (m)."""
     if not ready():
         return None
     try:
+        masks, numbers, weight = _scaled(x, weight, scales, 2)
         w = weight.T
-        left, target = desc_of(x.shape, strides_of(x)), desc_of(out.shape, strides_of(out))
+        left, target = array_desc(x), array_desc(out)
         row = None if bias is None else bias.reshape(1, -1)
         b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
         plan = PrimitiveDesc(
-            "matmul", left, any_desc(w.shape), b, target, attributes(_chain(post, target)),
+            "matmul", left, any_desc(w.shape, element_of(x)), b, target,
+            attributes(post := _chain(post, array_desc, out), masks),
             work=out.size * x.shape[-1] / 32,
         )  # fmt: skip
-        return _run(plan, left, target, w, desc_of(w.shape, strides_of(w)), row, post)
+        return _run(plan, left, target, w, array_desc(w), row, post, numbers)
     except Unsupported:
         return None
 
 
-def _chain(post: Sequence[tuple], like: Desc) -> tuple:
-    return tuple((*p, like) if p[0] == "binary" else p for p in post)
+Scales = tuple[float, float | None]  # what a number of int8 stands for in x, and in out if that is int8
+
+
+def _scaled(
+    x: np.ndarray, weight: np.ndarray, scales: Scales, mask: int
+) -> tuple[dict[int, int], dict[int, np.ndarray], np.ndarray]:  # fmt: skip
+    """(masks and numbers of scales by argument, the weight) for x of int8; else nothing, and the weight itself."""
+    if element_of(x) != _abi.S8:
+        return {}, {}, weight
+    most = np.abs(weight).reshape(weight.shape[0], -1).max(1).astype(np.float64) / 127
+    most[most == 0] = 1
+    rounded = np.rint(weight / most.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.int8)
+    numbers = {_abi.SRC: np.array([scales[0]], np.float32), _abi.WEIGHTS: most.astype(np.float32)}
+    if scales[1] is not None:
+        numbers[_abi.DST] = np.array([scales[1]], np.float32)
+    return {a: mask if a == _abi.WEIGHTS else 0 for a in numbers}, numbers, np.ascontiguousarray(rounded)
+
+
+def narrowing(x: np.ndarray, out: np.ndarray, scale: float = 1.0) -> Callable[..., None] | None:
+    """The copy of x / scale to out, elements of bfloat16 or int8, to be called with the addresses of both."""
+    if not ready():
+        return None
+    try:
+        primitive = reorder_between(activation_desc(x), activation_desc(out), scale != 1)
+    except Unsupported:
+        return None
+    numbers = np.array([1 / scale], np.float32)
+    bound = [address(numbers)] if scale != 1 else []
+
+    def run(*pointers: Any) -> None:
+        ready()
+        primitive(*pointers, *bound)
+
+    return run
+
+
+def _chain(post: Sequence[tuple], desc: Callable[[np.ndarray], Desc], out: np.ndarray) -> tuple:
+    return tuple((*p[:2], desc(p[2] if len(p) > 2 else out)) if p[0] == "binary" else p for p in post)

@@ -128,6 +128,20 @@ def strides_of(array: np.ndarray) -> tuple[int, ...]:
     return tuple([s // item for s in array.strides])
 
 
+BITS = np.dtype("uint16")  # what arrays of bfloat16 are here: numpy has no such type
+_ELEMENTS = {BITS: _abi.BF16, np.dtype("int8"): _abi.S8}
+
+
+def element_of(array: np.ndarray) -> int:
+    """oneDNN's element type of an array."""
+    return _ELEMENTS.get(array.dtype, _abi.F32)
+
+
+def array_desc(array: np.ndarray) -> Desc:
+    """The descriptor of an array as it lies."""
+    return Desc(array.shape, strides_of(array), element_of(array))
+
+
 def activation_desc(array: np.ndarray) -> Desc:
     """The descriptor of (N, C, *size); where dims of size 1 leave it open, that of channels-last memory."""
     if array.ndim > 2 and lies_channels_last(array):
@@ -135,8 +149,8 @@ def activation_desc(array: np.ndarray) -> Desc:
         for d in (1, *range(array.ndim - 1, 1, -1), 0):
             strides[d] = step
             step *= array.shape[d]
-        return desc_of(array.shape, strides)
-    return desc_of(array.shape, strides_of(array))
+        return Desc(array.shape, strides, element_of(array))
+    return array_desc(array)
 
 
 def desc_of(shape: Sequence[int], strides: Sequence[int]) -> Desc:
@@ -149,24 +163,27 @@ def null() -> Any:
     return library.state.ffi.NULL
 
 
-def any_desc(shape: Sequence[int]) -> Desc:
+def any_desc(shape: Sequence[int], element: int = _abi.F32) -> Desc:
     """A descriptor whose layout the primitive chooses."""
-    return Desc(shape, None)
+    return Desc(shape, None, element)
 
 
-def attributes(post: Sequence[tuple] = ()) -> Any:
+def attributes(post: Sequence[tuple] = (), scales: dict[int, int] | None = None) -> Any:
     """Attributes with the scratch memory ours, and post-ops: ("eltwise", algorithm, alpha, beta), ("sum", scale),
-    ("binary", algorithm, Desc)."""
+    ("binary", algorithm, Desc).  scales: arguments that are multiplied, each with the mask of dims that have numbers of
+    their own."""
     lib = library.state.library
     attr = _create("dnnl_primitive_attr_create")
     lib.dnnl_primitive_attr_set_scratchpad_mode(attr, _abi.USER_SCRATCHPAD)
+    for argument, mask in (scales or {}).items():
+        check(lib.dnnl_primitive_attr_set_scales_mask(attr, argument, mask), "scales")
     if post:
         chain = _create("dnnl_post_ops_create")
         for kind, *values in post:
             if kind == "eltwise":
                 status = lib.dnnl_post_ops_append_eltwise(chain, *values)
             elif kind == "sum":
-                status = lib.dnnl_post_ops_append_sum(chain, values[0], 0, _abi.F32)
+                status = lib.dnnl_post_ops_append_sum(chain, values[0], 0, _abi.AS_RESULT)
             else:
                 status = lib.dnnl_post_ops_append_binary(chain, values[0], values[1].handle)
             check(status, f"post-op {kind}")
@@ -336,11 +353,13 @@ def address(array: np.ndarray) -> Any:
     return library.state.ffi.cast("void *", array.__array_interface__["data"][0])
 
 
-def reorder_between(source: Desc, target: Desc) -> Primitive:
-    """The copy from one layout to another."""
+def reorder_between(source: Desc, target: Desc, scaled: bool = False) -> Primitive:
+    """The copy from one layout to another; scaled: it takes the address of a number to multiply by, too."""
     engine = library.state.engine
-    plan = PrimitiveDesc("reorder", source, engine, target, engine, attributes())
-    return Primitive(plan, {_abi.SRC: source, _abi.DST: target})
+    scales = {_abi.SRC: 0} if scaled else None
+    plan = PrimitiveDesc("reorder", source, engine, target, engine, attributes((), scales))
+    descs = {_abi.SRC: source, _abi.DST: target}
+    return Primitive(plan, descs | {_abi.SCALES | _abi.SRC: desc_of((1,), (1,))} if scaled else descs)
 
 
 def usable(*arrays: Any) -> bool:

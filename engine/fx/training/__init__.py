@@ -9,8 +9,9 @@ module does, the program is cut in two, and the second part is the backward of o
 
 Checked at every call (`_Guard`): shapes, dtypes and other arguments; training flags, hooks, plain attributes, and the
 identity of parameters, buffers and modules of all modules that are called; which parameters require grad; what the
-function's globals and closure hold; grad mode, default dtype, autocast.  A call that fits no recording is recorded, up
-to eight of them.  Parameters, buffers and an optimizer's options are read anew in each call.
+code of the function, of functions that it calls and of `forward` reads by name (`_Names`); grad mode, default dtype,
+autocast.  A call that fits no recording is recorded, up to eight of them.  Parameters, buffers and an optimizer's
+options are read anew in each call.
 Assumed, as in torch.jit.trace: other Python values that the function reads stay as they are, or show in two steps.
 What cannot be recorded runs as it always did, with one warning that says why.
 """
@@ -19,11 +20,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import random
+import re
 import warnings
 from collections.abc import Callable
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
-from types import MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,7 @@ from engine.autograd import anomaly
 from engine.autograd import engine as passes
 from engine.autograd.graph import Node, edge_of, requires_grad_of
 from engine.autograd.versions import check_input, second_time
+from engine.backends.cpu.allocator import empty_cache
 from engine.backends.onednn import library
 from engine.dispatch import autocast
 from engine.fx.training.program import Built, build, compiled, cut
@@ -66,31 +70,123 @@ def _environment() -> tuple:
 
 
 class _Names:
-    """What the globals and the closure of a function hold: values of plain types, the identity of all else."""
+    """What the code of a function and of the functions that it calls reads by name.
 
-    def __init__(self, function: Any) -> None:
-        self.owner = None
+    Globals, closures and fields of its object: values of plain types, the identity of all else.  Of objects among
+    these, and of dicts, the entries of plain types that the code names (`args.beta`, `config["beta"]`).
+    """
+
+    def __init__(self, function: Any, modules: list[Module] = []) -> None:  # noqa: B006  never written to
+        self.spaces: dict[tuple[int, str], tuple[Any, str]] = {}
+        self.cells: dict[int, Any] = {}
+        self.inner: dict[tuple[int, str], tuple[Any, str]] = {}
+        self.seen: set[Any] = set()
+        if function is not None:
+            self._code_of(function, True)
+        for module in modules:
+            self._code_of(MethodType(getattr(type(module), "forward", _nothing), module), False)
+        self.tables = [
+            (space, itemgetter(*names, names[0])) for space, names in map(_by_space, _groups(self.inner.values()))
+        ]
+
+    def _code_of(self, function: Any, exact: bool, depth: int = 0) -> None:
+        """exact: the identity of what it finds counts, too."""
+        owner = None
         if isinstance(function, MethodType):
-            self.owner, function = function.__self__, function.__func__
+            owner, function = function.__self__, function.__func__
         function = getattr(function, "__wrapped__", function)
         code = getattr(function, "__code__", None)
-        self.space = getattr(function, "__globals__", {})
-        self.cells = [c for c in getattr(function, "__closure__", None) or ()]
-        names = code.co_names if code is not None else ()
-        self.names = [n for n in names if n in self.space]
-        self.fields = [n for n in names if self.owner is not None and n in getattr(self.owner, "__dict__", ())]
+        if code is None or (code, id(owner)) in self.seen:
+            return
+        self.seen.add((code, id(owner)))
+        names, keys = _named(code)
+        space = function.__globals__
+        roots = []
+        for name in names & space.keys():
+            roots.append(space[name])
+            if exact or type(space[name]) in _PLAIN:
+                self.spaces[id(space), name] = space, name
+        for cell in function.__closure__ or ():
+            if exact:
+                self.cells[id(cell)] = cell
+            try:
+                roots.append(cell.cell_contents)
+            except ValueError:  # not set yet
+                continue
+        own = getattr(owner, "__dict__", None)
+        if isinstance(own, dict):
+            roots += [own[name] for name in names & own.keys()]
+            if not isinstance(owner, Module):  # whose attributes the guard has anyway
+                for name in names & own.keys():
+                    self.spaces[id(own), name] = own, name
+        for root in roots:
+            self._entries_of(root, names, keys, 2)
+            if isinstance(root, FunctionType) and depth < 3 and not _OWN.match(root.__module__ or ""):
+                self._code_of(root, False, depth + 1)
+        if owner is not None and depth < 3:
+            for name in names:
+                method = getattr(type(owner), name, None)
+                if isinstance(method, FunctionType) and not _OWN.match(method.__module__ or ""):
+                    self._code_of(MethodType(method, owner), False, depth + 1)
+
+    def _entries_of(self, root: Any, names: set[str], keys: set[str], depth: int) -> None:
+        """Entries of plain types of an object or a dict."""
+        if isinstance(root, dict):
+            space, wanted = root, keys
+        elif isinstance(root, type | Module | Tensor | ModuleType | FunctionType):
+            return
+        else:
+            space, wanted = getattr(root, "__dict__", None), names
+        if type(space) is not dict:
+            return
+        for name in wanted & space.keys():
+            if type(space[name]) in _PLAIN:
+                self.inner[id(space), name] = space, name
+            elif depth:
+                self._entries_of(space[name], names, keys, depth - 1)
 
     def read(self) -> list[Any]:
-        found = [self.space.get(n) for n in self.names]
-        for cell in self.cells:
+        found = [space.get(name) for space, name in self.spaces.values()]
+        for cell in self.cells.values():
             try:
                 found.append(cell.cell_contents)
             except ValueError:  # not set yet
                 found.append(None)
-        if self.fields:
-            own = self.owner.__dict__
-            found += [own.get(n) for n in self.fields]
+        try:
+            for space, get in self.tables:
+                found += get(space)
+        except KeyError:  # an entry is gone
+            found.append(_nothing)
         return found
+
+
+_OWN = re.compile(r"(engine|torch|numpy)(\.|$)")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _groups(pairs: Any) -> list[list[tuple[Any, str]]]:
+    found: dict[int, list[tuple[Any, str]]] = {}
+    for space, name in pairs:
+        found.setdefault(id(space), []).append((space, name))
+    return list(found.values())
+
+
+def _by_space(pairs: list[tuple[Any, str]]) -> tuple[Any, list[str]]:
+    return pairs[0][0], [name for _, name in pairs]
+
+
+def _named(code: Any) -> tuple[set[str], set[str]]:
+    """Names and strings in a code object and those within it."""
+    names, keys = set(code.co_names), {c for c in code.co_consts if isinstance(c, str)}
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            more = _named(inner)
+            names |= more[0]
+            keys |= more[1]
+    return names, keys
 
 
 def _equal(now: list[Any], then: list[Any]) -> bool:
@@ -173,7 +269,6 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Any], module: Module | None = None) -> None:
         self.function, self.module = function, module
-        self.names = _Names(function if module is None else type(self).__init__)
         self.entries: list[_Entry] = []
         self.warned: set[str] = set()
         self.count = 0
@@ -254,6 +349,7 @@ class Recorded:
                     trace.attempt(_finish, trace, given, result)
             return result
 
+        drawn = random.getstate(), _numpy_state()
         record(run, given, trace)
         if before is None:
             self.count += 1
@@ -268,6 +364,8 @@ class Recorded:
                 raise Unsupported("there are hooks on its modules or parameters")
             if trace.failure is not None:
                 raise trace.failure
+            if drawn != (random.getstate(), _numpy_state()):
+                raise Unsupported("random numbers are drawn by Python or numpy")
             if not trace.calls:
                 raise Unsupported("it calls no op")
             if before is None:
@@ -285,6 +383,7 @@ class Recorded:
                     trace.release()
                     return result
                 entry.program = (_Step if trace.boundary is None else _Pair)(trace, self)
+                empty_cache()  # what steps op by op took is more than the program will, and of other sizes
         except Unsupported as why:
             entry.trace, entry.reason = None, str(why)
             self._warn(str(why))
@@ -292,10 +391,16 @@ class Recorded:
         return result
 
     def _guard(self, key: Any, given: list[Tensor], modules: list[Module], tensors: list[Tensor]) -> _Guard:
-        guard = _Guard(None, self.names, modules, tensors)
+        guard = _Guard(None, _Names(None if self.module is not None else self.function, modules), modules, tensors)
         guard.key = key, self._aliases(guard, given)
         guard.settle()
         return guard
+
+
+def _numpy_state() -> Any:
+    """Where numpy's generator of its own stands."""
+    _, key, place, has_gauss, cached = np.random.get_state(legacy=True)
+    return key.tobytes(), place, has_gauss, cached
 
 
 def _unreleased(roots: list[Node]) -> bool:

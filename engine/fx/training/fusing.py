@@ -107,17 +107,34 @@ def _replace(graph: Graph, chain: list[Node]) -> None:
         graph.erase_node(node)
 
 
+def _over(node: Node, inside: set[Node]) -> Callable[..., Any]:
+    """The function of an op that runs alone: in place where its first operand is one that the chain made."""
+    function: Any = node.target
+    source = node.args[0] if node.args else None
+    if source not in inside or node.kwargs or node.args.count(source) > 1:
+        return function
+    if function.op.inplace_function is None or function.__name__ != function.op.called:
+        return function
+    return function.op.inplace_function  # type: ignore[no-any-return]
+
+
 def _joint(chain: list[Node], sources: list[Node]) -> Callable[..., Any]:
     """The function of a chain: tensors -> tensor."""
     from engine.ops import generated
 
     steps = [(node.target, node.args, node.kwargs, node) for node in chain]
+    inside = set(chain)
+
+    alone = [(_over(node, inside), *step[1:]) for node, step in zip(chain, steps)]
 
     def single(*tensors: Any) -> Any:
         values = dict(zip(sources, tensors))
-        for function, args, kwargs, node in steps:
+        for function, args, kwargs, node in alone:
             given = map_arg((args, kwargs), values.__getitem__)
             values[node] = function(*given[0], **given[1])  # type: ignore[operator]
+            del given
+            for source in inside.intersection(node.all_input_nodes):
+                del values[source]
         return values[chain[-1]]
 
     def present(xp: Any, *arrays: Any) -> Any:

@@ -44,7 +44,10 @@ def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | N
         variant = record.kernels["cuda"]
 
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
-    return launch.guarded(record.name, plain, present, record.blocks == "elements" or record.name in _LAUNCHES)
+    pointwise = record.blocks == "elements"
+    launches = pointwise or record.name in _LAUNCHES
+    one = pointwise and not (record.outputs or record.many)
+    return launch.guarded(record.name, plain, present, launches, pointwise=one)
 
 
 def fused(
@@ -67,4 +70,4 @@ def fused(
             return code(xp, *arrays)
 
     variant = lambda xp, *arrays: recorded(fast if xp is np else xp, *arrays)
-    return launch.guarded(name, variant, present or plain, True, into)
+    return launch.guarded(name, variant, present or plain, True, into, pointwise=True)

@@ -6,6 +6,9 @@ operands of one kind.  Until then `Unfit` leaves them to the route there was.  T
 of operands and a magnitude of sizes is compared with that route, and its time with that route's (`slower`): one that
 differs is switched off with a warning, one that is slower without.  ENGINE_ROUTES=static does not look at times, so
 that the same program takes the same routes each time.
+
+That comparison takes memory of its own, which the cache of large arrays would keep: of large results that are computed
+element by element it sees three parts, and at no time is there more than one whole result.
 """
 
 from __future__ import annotations
@@ -97,12 +100,14 @@ def _warn(text: str) -> None:
 
 
 def guarded(
-    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool, into: int | None = None
+    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool, into: int | None = None,
+    pointwise: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
     into: the array that those may write the result to, if it lies as the result does.
+    pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
     """
     decided: dict[Any, Any] = {}  # by all that a call is but the elements: what is done with it
 
@@ -141,16 +146,30 @@ def guarded(
             return found
         entries = list(fresh)
         fresh.clear()
-        again = lambda: variant(xp, *args, **kwargs)
+        want = None
         if entries:
-            largest = max([size_of(a) for a in arrays], default=0.0)
-            terms = max([a.size for a in arrays], default=1)
-            there = lambda: present(np, *args, **kwargs)
-            want = there()
-            if not proven(name, entries, difference(want, found, largest, terms)):
-                return want
+            few = _parts(args, kwargs, found) if pointwise else []
+            if few:  # of a large result
+                told = _proof_of_parts(name, entries, few, present)
+                found = few = None  # type: ignore[assignment]
+            else:
+                largest = max([size_of(a) for a in arrays], default=0.0)
+                terms = max([a.size for a in arrays], default=1)
+                want = present(np, *args, **kwargs)
+                told = proven(name, entries, difference(want, found, largest, terms))
+            if not told:
+                return present(np, *args, **kwargs) if want is None else want
+        whole = found is not None
         route = (replay(variant, xp, args, kwargs) if replayed else None) or AGAIN
-        if entries and slower(again if route is AGAIN else lambda: route(arrays), there):
+        again = lambda: variant(xp, *args, **kwargs)
+        if not entries:
+            late = False
+        elif whole:
+            found = None
+            late = slower(again if route is AGAIN else lambda: route(arrays), lambda: present(np, *args, **kwargs))
+        else:
+            late = _slower_in_part(variant, present, xp, args, kwargs)
+        if late:
             for entry in entries:
                 entry.off, entry.built, entry.proven = True, None, False
             route = OFF
@@ -160,12 +179,76 @@ def guarded(
             over = getattr(route, "over", None)
             route = (over and over(arrays, into)) or route
         decided[key] = route
-        return want if entries else found
+        if want is None and found is None:
+            return present(np, *args, **kwargs) if route is OFF else again() if route is AGAIN else route(arrays)
+        return found if want is None else want
 
     return kernel
 
 
 OFF, AGAIN = object(), object()  # left to the route there was; the whole call again
+
+
+PART = 1 << 19  # elements of a part in which a large result is compared
+WIDE = 1 << 21  # elements of the part in which times are: more than a second-level cache holds
+
+
+def _parts(args: tuple[Any, ...], kwargs: dict[str, Any], found: Any) -> list[tuple[Any, ...]]:
+    """Operands and results of the begin, the middle and the end; none of results that are not large."""
+    if not isinstance(found, np.ndarray) or found.size <= 4 * PART:
+        return []
+    return [
+        (*_part(args, kwargs, found.shape, at), found[_window(found.shape, found.shape, at, PART)])
+        for at in (0.0, 0.5, 1.0)
+    ]
+
+
+def _part(
+    args: tuple[Any, ...], kwargs: dict[str, Any], shape: Sequence[int], at: float, count: int = PART
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    cut = lambda a: a[_window(a.shape, shape, at, count)] if isinstance(a, np.ndarray) and a.ndim else a
+    return tuple([cut(a) for a in args]), {name: cut(a) for name, a in kwargs.items()}
+
+
+def _window(own: Sequence[int], shape: Sequence[int], at: float, count: int) -> tuple[slice, ...]:
+    """About `count` neighbours in `shape`, `at` of the way through, as slices of an operand that is broadcast to it."""
+    found, left, rest = [], count, math.prod(shape)
+    for size in shape:
+        rest //= size
+        width = min(size, max(1, left // rest))
+        begin = round((size - width) * at)
+        found.append(slice(begin, begin + width))
+        left = max(1, left // width)
+    return tuple([slice(None) if n == 1 else s for n, s in zip(own, found[len(shape) - len(own) :])])
+
+
+def _proof_of_parts(
+    name: str, entries: Sequence[Entry], few: list[tuple[Any, ...]], present: Callable[..., Any]
+) -> bool:  # fmt: skip
+    what = None
+    for args, kwargs, found in few:
+        arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
+        largest = max([size_of(a) for a in arrays], default=0.0)
+        what = what or difference(present(np, *args, **kwargs), found, largest)
+    return proven(name, entries, what)
+
+
+def _slower_in_part(
+    variant: Callable[..., Any], present: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """`slower`, of a part of the operands."""
+    shape = np.broadcast_shapes(*[a.shape for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)])
+    some, named = _part(args, kwargs, shape, 0.5, WIDE)
+    paid, trials.paid = trials.paid, True
+    try:
+        if variant(xp, *some, **named) is NotImplemented:
+            return False
+        return slower(lambda: variant(xp, *some, **named), lambda: present(np, *some, **named))
+    except Unfit:  # a kernel for fewer elements is off
+        return False
+    finally:
+        trials.paid = paid
+        trials.fresh.clear()
 
 
 def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
@@ -349,9 +432,11 @@ def _start(array: Any) -> int:
     return array.__array_interface__["data"][0]
 
 
-def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A function of the arrays of a call that does what the call did; None where more is done than launches."""
-    xp = fast if xp is np else xp
+def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call's launches, results and new arrays, and what its result was; None where more is done than launches.
+
+    Nothing that the call made lives on: what replays it may have the same memory.
+    """
     maker, trials.seen = _Maker(xp), []
     try:
         found = variant(maker, *args, **kwargs)
@@ -368,9 +453,8 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         shared = count * each > cpu.SHARE and not built.serial
         steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
                       built.shared if shared else None))  # type: ignore[index] # fmt: skip
-    several = isinstance(found, tuple)
     shapes = []
-    for one in found if several else (found,):
+    for one in found if isinstance(found, tuple) else (found,):
         at = places.get(_start(one))
         if at is None or at[0] < len(given) or at[1].dtype != one.dtype or at[1].size != one.size:
             return None
@@ -383,6 +467,15 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         if not m.flags.c_contiguous:
             return None
         specs.append((m.shape, m.dtype, np.empty if m.nbytes < 1 << 20 else xp.empty))
+    return given, steps, shapes, specs, isinstance(found, tuple), _mark(found)
+
+
+def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of the arrays of a call that does what the call did; None where more is done than launches."""
+    told = _watched(variant, fast if xp is np else xp, args, kwargs)
+    if told is None:
+        return None
+    given, steps, shapes, specs, several, mark = told
     alone = steps[0] if len(steps) == len(specs) == 1 and shapes == [(len(given), None)] and not several else None
 
     def single(given: list[Any]) -> Any:
@@ -421,10 +514,14 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
     made = run if alone is None else single
     if alone is not None:
         single.over = over  # type: ignore[attr-defined]
-    return made if _identical(found, made(given)) else None
+    return made if _mark(made(given)) == mark else None
 
 
-def _identical(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return all(_identical(x, y) for x, y in zip(a, b))
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
+def _mark(array: Any) -> Any:
+    """What tells two results apart: shape, type, a sum of all bits, and some of the elements."""
+    if isinstance(array, tuple):
+        return [_mark(a) for a in array]
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel("K")
+    bits = flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat.view("u1")
+    few = bits[:: max(1, bits.size >> 16)]
+    return array.shape, array.dtype, array.strides, int(bits.sum(dtype=np.uint64)), few.tobytes()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -379,6 +381,84 @@ def test_closure_values_that_change_are_not_fixed() -> None:
     factor = 10.0
     run(x)
     assert weight.grad is not None and weight.grad.tolist() == [14.0] * 3
+
+
+def _shift() -> float:
+    return SHIFT
+
+
+SHIFT = 0.0
+OPTIONS = {"rate": 1.0}
+
+
+class _Trainer:
+    """A step as a method, with its options in an object."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.args, self.factor = model, SimpleNamespace(loss=SimpleNamespace(weight=1.0)), 1.0
+
+    def loss(self, x: Any) -> Any:
+        return self.model(x).sum() * self.args.loss.weight * self.factor
+
+    def step(self, x: Any) -> Any:
+        return self.loss(x) * OPTIONS["rate"] + _shift()
+
+
+class _Scaled(nn.Module):
+    """A module with options that are no attributes of plain types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.config, self.table = nn.Linear(3, 2), SimpleNamespace(scale=1.0), {"bias": 0.0}
+
+    def shifted(self, x: Any) -> Any:
+        return x + self.table["bias"]
+
+    def forward(self, x: Any) -> Any:
+        return self.shifted(self.linear(x)) * self.config.scale + SHIFT
+
+
+def test_options_in_objects_dicts_and_called_functions_are_not_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is annealed between epochs: `args.beta`, `config["beta"]`, a global that a called function reads."""
+    trainer, x = _Trainer(nn.Linear(3, 2)), engine.randn(4, 3)
+    planned = engine.compile(trainer.step)
+    changes: list[Callable[[], Any]] = [
+        lambda: setattr(trainer.args.loss, "weight", 2.0),
+        lambda: setattr(trainer, "factor", 3.0),
+        lambda: monkeypatch.setitem(OPTIONS, "rate", 0.5),
+        lambda: monkeypatch.setitem(globals(), "SHIFT", 1.0),
+    ]
+    for change in (lambda: None, *changes):
+        change()
+        for _ in range(3):
+            assert planned(x).item() == trainer.step(x).item()
+    assert callable(planned.plans[-1])  # and each has a program
+    module = _Scaled()
+    compiled_module = engine.compile(module)
+    for change in (
+        lambda: None,
+        lambda: setattr(module.config, "scale", 2.0),
+        lambda: module.table.update(bias=1.0),
+        lambda: monkeypatch.setitem(globals(), "SHIFT", 2.0),
+    ):
+        change()
+        for _ in range(3):
+            assert engine.equal(compiled_module(x), module(x))
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])
+def test_draws_of_python_and_numpy_are_not_fixed(draw: Callable[[], float]) -> None:
+    """Stochastic depth: two steps that happen to take the same way say nothing of the third."""
+    linear = nn.Linear(3, 3)
+
+    def step(x: Any) -> Any:
+        return (linear(x) if draw() < 2 else x).sum()
+
+    planned = engine.compile(step)
+    with pytest.warns(UserWarning, match="random numbers are drawn by Python or numpy"):
+        for _ in range(3):
+            planned(engine.ones(2, 3))
+    assert planned.plans == ["random numbers are drawn by Python or numpy"]
 
 
 def test_in_place_ops_of_the_step() -> None:

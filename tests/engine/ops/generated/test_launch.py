@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends.cpu import allocator
 from engine.backends.kept import Cache
 from engine.dispatch import GENERATED, OPS
 from engine.kernels import cpu
@@ -139,6 +140,60 @@ def test_a_slower_kernel_is_left_unless_times_do_not_count(static: bool, monkeyp
     kernel = kernel_of("gelu", lambda xp, input, **options: ready)  # a route that takes no time
     assert launch.difference(kernel(np, x), ready) is None
     assert (kernel(np, x) is NotImplemented) is not static
+
+
+LARGE = (3, 500, 2000)  # compared in three parts
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_the_proof_of_a_large_result_takes_no_second_one(static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the comparison nor the times nor the second run hold another whole result."""
+    if not static:
+        monkeypatch.delenv("ENGINE_ROUTES")
+    code = lambda xp, a, b: xp.maximum(a * b + a, 0)
+    kernel = generated.fused("chain", code)
+    a, b = allocator.empty(LARGE), np.linspace(-1, 1, 2000, dtype="f4")
+    a[:] = np.linspace(-2, 2, a.size, dtype="f4").reshape(LARGE)
+    allocator.reset_peak_memory_stats()
+    before = allocator.memory_stats()["allocated_bytes.all.current"]
+    assert launch.difference(code(np, a, b), kernel(np, a, b)) is None
+    taken = allocator.memory_stats()["allocated_bytes.all.peak"] - before
+    assert a.nbytes <= taken < 1.9 * a.nbytes
+    assert launch.difference(code(np, a, b), kernel(np, a, b)) is None
+
+
+@pytest.mark.parametrize("at", [0, 1_500_123, -1])
+def test_a_difference_anywhere_in_the_parts_of_a_large_result_is_found(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planted(xp: Any, x: Any) -> Any:
+        found = np.maximum(x, 0)
+        return np.where(x == marked, 7, found).astype("f4")
+
+    x = np.linspace(1, 2, 3_000_000, dtype="f8").astype("f4").reshape(LARGE)
+    marked = x.reshape(-1)[at]
+    kernel = generated.fused("chain", lambda xp, x: xp.maximum(x, 0), planted)
+    with pytest.warns(RuntimeWarning, match="the generated kernel of chain is switched off"):
+        np.testing.assert_array_equal(kernel(np, x), planted(np, x))
+    assert kernel(np, x) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    "shape", [(3_000_000,), (5, 7, 100_000), (1, 2, 3, 500_000), (2_000_000, 2), (3, 1, 1_000_000)]
+)
+def test_parts_are_where_they_lie_in_every_operand(shape: tuple[int, ...]) -> None:
+    """What is computed of the parts of operands is the part of what is computed of them."""
+    rng = np.random.default_rng(0)
+    whole = rng.standard_normal(shape).astype("f4")
+    row, column = whole[(0,) * (len(shape) - 1)].copy(), whole[..., :1].copy()
+    code = lambda a, b, c, d: a * b + c - d
+    found = code(whole, row, column, 2.0)
+    few = launch._parts((whole, row, column), {"d": 2.0}, found)
+    assert len(few) == 3
+    for args, kwargs, part in few:
+        assert 0 < part.size <= launch.PART
+        np.testing.assert_array_equal(code(*args, **kwargs), part)
+    assert few[0][2].flat[0] == found.flat[0] and few[2][2].flat[-1] == found.flat[-1]
 
 
 def test_differences_are_seen() -> None:
