@@ -31,6 +31,7 @@ __all__ = ["calibrate", "identity", "least", "mode", "path"]
 TOLERANCE = 2e-4  # of the largest result, for float32; of a thousand terms and more, their rounding
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
 
+
 def _nothing(names: set[str]) -> None:
     """No op is compiled yet: nobody has asked for a route."""
 
