@@ -172,7 +172,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=1 << 14, blocks="elements")
 @derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope: complex = 0.01):
@@ -382,7 +382,7 @@ def softplus_of(xp, x):
     return xp.add(found, over(xp, x))
 
 
-@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
+@op(**PRIVATE, half=True, channels_last=True, large=64, blocks="elements")
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -494,7 +494,7 @@ def gelu(xp, input, *, approximate: str = "none"):
     return found
 
 
-@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
+@op(**PRIVATE, half=True, channels_last=True, large=1 << 10, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
@@ -614,7 +614,7 @@ def relu6(input: Tensor):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=1 << 15, blocks="elements")
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):

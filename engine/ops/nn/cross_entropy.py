@@ -240,7 +240,7 @@ def _ones(tensor):
     return tensor.detach().new_ones(tensor.shape)
 
 
-@op(public=False, out=False, method=False, tensors=("total_weight",), large=_FEW)
+@op(public=False, out=False, method=False, tensors=("total_weight",), large=1 << 16)
 @derivative(
     output=lambda grad, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing: (
         _of_output(

@@ -318,7 +318,7 @@ def _batch_twin(grad, input, weight, eps):
     tensors=("mean", "rstd"),
     why=WHY,
     channels_last=True,
-    large=2048,
+    large=16,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -369,7 +369,7 @@ def _channel_dot(xp, a, b):
 
 @op(
     public=False, returns=("output", "mean", "rstd", "var"), nondifferentiable=("mean", "rstd", "var"), out=False,
-    method=False, node="NativeBatchNormBackward0", channels_last=True, large=2048,
+    method=False, node="NativeBatchNormBackward0", channels_last=True, large=16,
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
