@@ -176,6 +176,9 @@ CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     "batch_norm_train": (ELEMENTS, lambda n: [(_floats(0, *_maps(n)), *_channels(n, 2), 1e-5)]),
     "batch_norm_eval": (ELEMENTS, lambda n: [(_floats(0, *_maps(n)), *_channels(n, 4), 1e-5)]),
     "batch_norm_backward": (ELEMENTS, _batch_backward),
+    "batch_norm_eval_backward": (
+        ELEMENTS, lambda n: [(_floats(1, *_maps(n)), _floats(0, *_maps(n)), *_channels(n, 3), 1e-5)],
+    ),
     "normalize_groups": (ELEMENTS, lambda n: [(_floats(0, *_groups(n)), 4, _floats(1, 16), _floats(2, 16), 1e-5)]),
     "native_group_norm_backward": (ELEMENTS, _grouped_backward),
     "sum": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 0))),

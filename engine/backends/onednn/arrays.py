@@ -203,13 +203,13 @@ def batch_norm(
 
 def batch_norm_backward(
     grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
-    of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
+    of_scale: np.ndarray, of_shift: np.ndarray, eps: float, given: bool = False,
 ) -> bool:  # fmt: skip
-    """The gradients of `batch_norm` in training; var (C) is the biased variance."""
-    key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps)
+    """The gradients of `batch_norm`; `given`: mean and var (C) are constants, else the batch's own, var biased."""
+    key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps, given)
 
     def make() -> Primitive:
-        flags = _abi.USE_SCALE | _abi.USE_SHIFT
+        flags = _abi.USE_SCALE | _abi.USE_SHIFT | (_abi.GLOBAL_STATS if given else 0)
         source, each = activation_desc(x), desc_of(mean.shape, (1,))
         hint = PrimitiveDesc(
             "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
