@@ -22,6 +22,11 @@ class batch_norm_backward(NamedTuple):
     weight: Tensor
     bias: Tensor
 
+class batch_norm_eval_backward(NamedTuple):
+    input: Tensor
+    weight: Tensor
+    bias: Tensor
+
 class batch_norm_train(NamedTuple):
     output: Tensor
     mean: Tensor

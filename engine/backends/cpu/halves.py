@@ -149,8 +149,9 @@ def _to_float16(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A contiguous float32 array as float16 or bfloat16, rounded to the nearest, ties to even: as `astype` rounds."""
-    if array.size < _FEW or not array.flags.c_contiguous:
+    """A float32 array as float16 or bfloat16, rounded to the nearest, ties to even: as `astype`, which it calls for
+    few elements, other orders of memory and other array modules."""
+    if array.__class__ is not np.ndarray or array.size < _FEW or not array.flags.c_contiguous:
         return array.astype(dtype)
     made = empty(array.shape, dtype)
     source, target, convert = array.reshape(-1), made.reshape(-1), _to_float16 if dtype.kind == "f" else _to_bfloat16

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.layouts import ChannelsLast
@@ -545,24 +544,6 @@ def softsign(input):
 def tanhshrink(input):
     """input - tanh(input).  input (*) -> (*)."""
     return input - tanh(input)
-
-
-@composite(**PRIVATE)
-@samples(lambda t: [(t(3, 4),), (t(2, 6), 0), (t(2), 0)])
-def glu(input: Tensor, dim: int = -1):
-    """The first half of `dim` times the sigmoid of the second.  input (*, 2n, *) -> (*, n, *).
-
-    RuntimeError for an odd size.
-    """
-    if not input._array.ndim:
-        raise RuntimeError("glu does not support scalars because halving size must be even")
-    axis = wrap_dim(dim, input._array.ndim)
-    size = input._array.shape[axis]
-    if size % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
-    refuse("glu_cpu", input._array, "iubc")
-    result = input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
-    return name_node(result, "GluBackward0")
 
 
 # --- piecewise linear

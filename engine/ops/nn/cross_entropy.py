@@ -14,7 +14,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn.softmax import log_softmax, softmax_backward
 from engine.tensor import Tensor
 
-_FEW = 4096  # elements from which oneDNN's softmax is the faster
+_FEW = 1024  # elements from which oneDNN's softmax is the faster
 _LARGE = 1 << 17  # elements worth several blocks
 
 
