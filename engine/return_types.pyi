@@ -194,6 +194,10 @@ class normalize_groups(NamedTuple):
     mean: Tensor
     rstd: Tensor
 
+class prelu_backward(NamedTuple):
+    input: Tensor
+    weight: Tensor
+
 class ps_roi_align(NamedTuple):
     output: Tensor
     channel_mapping: Tensor

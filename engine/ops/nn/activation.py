@@ -11,8 +11,9 @@ import numpy as np
 
 from engine import dtypes
 from engine.autograd.graph import name_node
-from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.dispatch import array_derivative, composite, derivative, joint_derivative, op, samples
 from engine.layouts import ChannelsLast
+from engine.ops._vjp import WHY, vjp
 from engine.ops.copying import number_for
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented, refuse, zeros_of
@@ -203,11 +204,29 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
 
 
+def _prelu_twin(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    above = input > 0
+    zero = zeros_of(grad)
+    return grad.where(above, grad * weight), zero.where(above, grad * input).sum_to_size(weight.shape)
+
+
+@op(**PRIVATE, out=False, half=True, returns=("input", "weight"), why=WHY)
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, weight, needs: vjp(_prelu_twin, (grad_output, input, weight), grads, needs),
+)  # fmt: skip
+def prelu_backward(xp, grad_output, input, weight):
+    """The gradients of prelu_kernel.  grad_output, input (*), weight (broadcasts) -> (*), as weight."""
+    above = xp.greater(input, 0)
+    of_input = xp.where(above, grad_output, grad_output * weight)
+    each = xp.where(above, grad_output.dtype.type(0), grad_output * input)
+    lead = each.ndim - weight.ndim
+    axes = tuple([d for d, n in enumerate(each.shape) if d < lead or (weight.shape[d - lead] == 1 != n)])
+    return of_input, xp.asarray(each.sum(axis=axes) if axes else each).reshape(weight.shape)
+
+
 @op(broadcast=True, **PRIVATE, half=True)
-@derivative(
-    input=lambda grad, input, weight: prelu_slope(grad, input, weight),
-    weight=lambda grad, input: keep_where(grad * input, input <= 0),
-)
+@joint_derivative("input", "weight", by=lambda grad, input, weight: prelu_backward(grad, input, weight))
 @samples(lambda t: [(t.distinct(3, 4), t(1, 4)), (t.distinct(3), t(1))])
 def prelu_kernel(xp, input, weight, *, shrinks: bool = False):
     """input where positive, else weight * input.  input (*), weight (broadcasts) -> (*).
@@ -217,11 +236,6 @@ def prelu_kernel(xp, input, weight, *, shrinks: bool = False):
     if shrinks:
         return xp.maximum(input, xp.multiply(input, weight))
     return xp.where(input > 0, input, input * weight)
-
-
-def prelu_slope(grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of the input: `grad`, times `weight` where the input is not positive."""
-    return keep_where(grad, input > 0) + keep_where(grad * weight, input <= 0)
 
 
 @composite()
