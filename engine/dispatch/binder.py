@@ -25,6 +25,7 @@ from engine.backends import routes
 from engine.dispatch import Op, autocast
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.choosing import fewest, generated, large_kernel
+from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
 from engine.storage import following

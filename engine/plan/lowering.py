@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
-from engine.dispatch.choosing import onednn_kernels
+from engine.dispatch.binder import onednn_kernels
 from engine.layouts import (
     ChannelsLast,
     asks_channels_last,

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from engine import backends
-from engine.dispatch.choosing import onednn_kernels
+from engine.dispatch.binder import onednn_kernels
 from engine.layouts import ChannelsLast
 from engine.tensor import Tensor, hold_converted
 
