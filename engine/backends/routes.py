@@ -14,7 +14,6 @@ ENGINE_ROUTES=measured also measures each op at its first use, and keeps that.  
 from __future__ import annotations
 
 import functools
-import json
 import os
 import platform
 import sys
@@ -149,6 +148,8 @@ def kept() -> dict[str, dict[int, str]]:
     """What was kept for this machine; {} where there is none, or where the file is not whole."""
     if not _folder().is_dir():
         return {}
+    import json
+
     this = identity()
     found = _cache().look(tuple(this.values()), ".json")
     if found is None:
@@ -178,6 +179,8 @@ def keep(rows: dict[str, dict[int, str]]) -> None:
     ENGINE_ROUTES=static."""
     if not _state["read"]:
         read()
+    import json
+
     this = identity()
     document = {"for": this, "library": _onednn(), "routes": {**chosen, **kept(), **rows}}
     try:
