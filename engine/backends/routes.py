@@ -19,10 +19,11 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.backends.kept import Cache
 
 __all__ = ["calibrate", "identity", "least", "mode", "path"]
@@ -124,6 +125,8 @@ def identity() -> dict[str, str]:
 
 
 def _folder() -> Path:
+    from pathlib import Path
+
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "engine" / "routes"
 
 
