@@ -22,6 +22,11 @@ class batch_norm_backward(NamedTuple):
     weight: Tensor
     bias: Tensor
 
+class batch_norm_eval_backward(NamedTuple):
+    input: Tensor
+    weight: Tensor
+    bias: Tensor
+
 class batch_norm_train(NamedTuple):
     output: Tensor
     mean: Tensor
@@ -188,6 +193,10 @@ class normalize_groups(NamedTuple):
     output: Tensor
     mean: Tensor
     rstd: Tensor
+
+class prelu_backward(NamedTuple):
+    input: Tensor
+    weight: Tensor
 
 class ps_roi_align(NamedTuple):
     output: Tensor

@@ -14,6 +14,7 @@ from hubcli import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads would wait for each other
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
+os.environ.setdefault("ENGINE_ROUTES", "static")  # nothing that was measured on this machine decides what is tested
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in a shell's background: children would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

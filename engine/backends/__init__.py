@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from engine.backends import openmp as openmp
     from engine.backends import opt_einsum as opt_einsum
     from engine.backends import quantized as quantized
+    from engine.backends.routes import calibrate as calibrate
 else:
 
     def __getattr__(name: str) -> Any:
         if name in _SETTINGS:
             return _importlib.import_module(f"engine.backends.{name}")
+        if name == "calibrate":
+            return _importlib.import_module("engine.backends.routes").calibrate
         raise AttributeError(f"module 'torch.backends' has no attribute '{name}'")
 
 

@@ -79,25 +79,39 @@ class Cache:
         return kept
 
     def content(self, parts: Sequence[str], suffix: str, make: Callable[[], bytes]) -> bytes:
-        """The bytes of `make()`, kept where that can be.
+        """The bytes of `make()`, kept where that can be."""
+        found = self.look(parts, suffix)
+        if found is None:
+            found = make()
+            with contextlib.suppress(OSError):  # without the file it is made again next time
+                self.put(parts, suffix, found)
+        return found
 
-        The file begins with their digest: one that was damaged, or cut short, is made again.
+    def path(self, parts: Sequence[str], suffix: str) -> Path:
+        """Where `look` and `put` have the file, which need not be there."""
+        return self.wanted() / (_digest(parts) + suffix)
+
+    def look(self, parts: Sequence[str], suffix: str) -> bytes | None:
+        """The bytes kept for `parts`; None without a file, or where it cannot be read.
+
+        The file begins with their digest: one that was damaged, or cut short, is as good as none.
         """
-        folder = self.wanted()
-        kept = folder / (_digest(parts) + suffix)
         with contextlib.suppress(OSError):
-            found = kept.read_bytes()
+            found = self.path(parts, suffix).read_bytes()
             if hashlib.sha256(found[32:]).digest() == found[:32]:
                 return found[32:]
-        made = make()
-        with contextlib.suppress(OSError):  # without the file it is made again next time
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, prefix="making-", delete=False) as file:
-                try:
-                    file.write(hashlib.sha256(made).digest() + made)
-                    file.close()
-                    os.replace(file.name, kept)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
-        return made
+        return None
+
+    def put(self, parts: Sequence[str], suffix: str, made: bytes) -> None:
+        """Keep these bytes for `parts`, in place of those before; whoever reads meanwhile finds the ones or the others.
+        OSError where the folder cannot be written."""
+        kept = self.path(parts, suffix)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, prefix="making-", delete=False) as file:
+            try:
+                file.write(hashlib.sha256(made).digest() + made)
+                file.close()
+                os.replace(file.name, kept)
+            except BaseException:
+                os.unlink(file.name)
+                raise

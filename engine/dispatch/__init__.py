@@ -358,6 +358,14 @@ class Op:
         return f"<op {self.name}({self.signature()})>"
 
 
+def _widen(array: Any) -> Any:
+    return array.astype("float32")
+
+
+def _narrow(array: Any, dtype: Any) -> Any:
+    return array.astype(dtype)
+
+
 def in_single(function: Any) -> Any:
     """The kernel with 16-bit floats computed in float32 and rounded once, as torch does."""
 
@@ -368,11 +376,16 @@ def in_single(function: Any) -> Any:
             dtype = getattr(args[0], "dtype", None)
         if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
             return function(xp, first, *args, **kwargs)
-        wide = [a.astype("float32") if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
-        found = function(xp, *wide, **kwargs)
+        wide, narrow = _widen, _narrow
+        if getattr(first, "size", 0) >= 1 << 13:
+            from engine.backends.cpu import halves
+
+            wide, narrow = halves.widen, halves.narrow
+        operands = [wide(a) if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
+        found = function(xp, *operands, **kwargs)
         if isinstance(found, tuple):
-            return tuple(f.astype(dtype) if f.dtype == "float32" else f for f in found)
-        return found.astype(dtype) if found.dtype == "float32" else found
+            return tuple(narrow(f, dtype) if f.dtype == "float32" else f for f in found)
+        return narrow(found, dtype) if found.dtype == "float32" else found
 
     return kernel
 

@@ -14,7 +14,6 @@ To read the text of an op: `print(engine.dispatch.binder.source(engine.dispatch.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import linecache
 from collections.abc import Callable
@@ -22,8 +21,11 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import Node, named, registered
-from engine.dispatch import FEW, GENERATED, Op, autocast, providers
+from engine.backends import routes
+from engine.dispatch import Op, autocast
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.choosing import fewest, generated, large_kernel
+from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
 from engine.storage import following
@@ -71,6 +73,11 @@ def begin_conversion() -> None:
     _write_again(lambda record: record.channels_last)
 
 
+def routes_changed(names: set[str]) -> None:
+    """Other routes of these ops: their texts, in which the elements stand, are written again."""
+    _write_again(lambda record: record.name in names)
+
+
 def begin_following() -> None:
     """The first storage that moves with several tensors: views are written again, Note [Tensors of a storage]."""
     _write_again(lambda record: record.view)
@@ -93,6 +100,7 @@ def _write_again(chosen: Callable[[Op], bool]) -> None:
 
 registered.begin_conversion = begin_conversion
 storages.begin_following = begin_following
+routes.providers["changed"] = routes_changed
 
 
 def cpu_kernel(record: Op, base: Any = None) -> Any:
@@ -101,74 +109,6 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
     for wrapper in wrappers:
         base = wrapper(record, base)
     return base
-
-
-def large_kernel(record: Op) -> Any:
-    """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
-    blocks.
-
-    `into`: the target of an in-place op; a kernel that has written there returns it.
-    """
-    blocks: Any = None
-    least, plain = record.large if generated(record) else 0, SHARED["ndarray"]
-
-    def present(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
-        nonlocal blocks
-        if least and args[0].__class__ is plain and args[0].size < least:  # only generated code is asked for so few
-            return record.kernel(xp, *args, **kwargs)
-        if onednn_kernels():
-            variant = record.kernels.get("onednn")
-            if variant is not None:
-                if into is not None and "into" in variant.__code__.co_varnames:
-                    found = variant(xp, *args, into=into, **kwargs)
-                else:
-                    found = variant(xp, *args, **kwargs)
-                if found is not NotImplemented:
-                    return found
-        if record.large_by and args[0].size < Op.large:  # few elements of much work
-            return record.kernel(xp, *args, **kwargs)
-        if blocks is None:
-            blocks = providers["blocks"](record)
-        return blocks(xp, *args, into=into, **kwargs)
-
-    if not generated(record):
-        return present
-    made: Any = None
-
-    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
-        nonlocal made
-        if made is None:
-            made = providers["generated"](record, present)
-        found = made(xp, *args, **kwargs)
-        return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
-
-    return kernel
-
-
-def fewest() -> int:
-    """Elements from which generated code is asked for."""
-    from engine.kernels import cpu
-
-    return 1 if cpu.always() else FEW
-
-
-def generated(record: Op) -> bool:
-    """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
-    if record.name not in GENERATED:
-        return False
-    from engine.kernels import cpu
-
-    return cpu.available()
-
-
-@functools.cache
-def onednn_kernels() -> bool:
-    """Whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
-    from engine.backends import onednn
-
-    if onednn.is_available():
-        providers["onednn"]()
-    return onednn.is_available()
 
 
 wrappers: list[Any] = []  # f(record, kernel) -> kernel; see `instrument`
@@ -387,7 +327,7 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
     size = f"{first}.size"
     if record.large_by:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
-    large = record.large
+    large = routes.least(record.name, record.large)
     if generated(record):
         few = fewest()
         if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more

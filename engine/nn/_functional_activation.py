@@ -30,7 +30,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 def _op(name: str) -> Any:
     """An op that may not be public, such as torch._C._nn's."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops.nn import activation  # noqa: F401  (nobody may have used one of its names yet)
+    from engine.ops.nn import activation, gated  # noqa: F401  (nobody may have used one of its names yet)
 
     found = OPS.get(name)
     return COMPOSITES[name] if found is None else found.function
@@ -39,7 +39,7 @@ def _op(name: str) -> Any:
 def _op_(name: str) -> Any:
     """Its in-place twin."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops.nn import activation  # noqa: F401
+    from engine.ops.nn import activation, gated  # noqa: F401
 
     found = OPS.get(name)
     if found is None or found.inplace_function is None:

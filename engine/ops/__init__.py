@@ -4,10 +4,11 @@ every use of a tensor needs; `lazy.py` names the others.
 Add an op: one decorated function in its family's file (CONTRIBUTING.md shows it); nothing else to edit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine import dispatch
+from engine.backends import routes
 from engine.ops import (  # noqa: F401
     comparison,
     copying,
@@ -64,6 +65,19 @@ def _proved(variant: object) -> object:
     return _routes.proved(variant)
 
 
+def _calibrate(ops: Iterable[str] | None, progress: Callable[..., None] | None) -> object:
+    from engine.ops import calibration
+
+    return calibration.run(ops, progress)
+
+
+def _at_first_use(name: str) -> None:
+    from engine.ops import calibration
+
+    if name in calibration.CASES:
+        calibration.run([name])
+
+
 def _generated(record: dispatch.Op, present: Callable[..., Any]) -> object:
     from engine.kernels import cpu
 
@@ -77,6 +91,7 @@ def _generated(record: dispatch.Op, present: Callable[..., Any]) -> object:
 dispatch.providers.update(
     lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated
 )
+routes.providers.update({"calibrate": _calibrate, "at first use": _at_first_use})
 
 
 def __getattr__(name: str) -> object:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine._checks import wrap_dims
-from engine.backends.cpu import threads
-from engine.backends.cpu.allocator import empty
+from engine.backends.cpu import empty, halves, threads
 from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
@@ -37,6 +36,8 @@ def kernel_of(record: Op) -> Callable[..., Any]:
     special = record.kernels.get("blocks")
     if record.blocks == "elements":
         cut = pointwise(record.kernel, fast, record.direct)
+        if record.name not in _EXACT:
+            cut = _of_halves(record, cut)
         return cut if special is None else _first(special, cut)
     in_rows = record.blocks == "rows"
 
@@ -63,6 +64,56 @@ def _first(special: Callable[..., Any], cut: Callable[..., Any]) -> Callable[...
         return cut(xp, *args, into=into, **options) if found is NotImplemented else found
 
     return either
+
+
+_EXACT = ("nextafter",)  # what another type has other values of
+# numpy computes these of float16 in float32 itself, and many at a time where it has instructions for it
+_FLOAT16 = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh".split()
+)
+
+
+def _negated(bits: Any) -> Any:
+    return np.bitwise_xor(bits, 0x8000, out=empty(bits.shape, bits.dtype))
+
+
+def _absolute(bits: Any) -> Any:
+    return np.bitwise_and(bits, 0x7FFF, out=empty(bits.shape, bits.dtype))
+
+
+_BITS = {"neg": _negated, "abs": _absolute}  # of 16-bit floats
+
+
+def _positive(input: Any) -> Any:
+    """relu of 16-bit floats by the bit of their sign.  None where a nan has one."""
+    bits = input.view(np.uint16)
+    if np.maximum.reduce(bits, axis=None) > (0xFC00 if input.dtype.kind == "f" else 0xFF80):
+        return None
+    found = empty(input.shape, np.dtype(np.int16))
+    np.right_shift(input.view(np.int16), 15, out=found)  # all bits of the sign; numpy's maximum branches
+    np.invert(found, out=found)
+    return np.bitwise_and(found, input.view(np.int16), out=found).view(input.dtype)
+
+
+def _of_halves(record: Op, large: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel for large operands; 16-bit floats piece by piece in float32, or by their bits."""
+
+    def of_halves(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
+        first = args[0]
+        if first.__class__ is np.ndarray and first.dtype.itemsize == 2 and first.size and halves.is_half(first):
+            found = None
+            if first.flags.c_contiguous:
+                if record.name in _BITS:
+                    found = _BITS[record.name](first.view(np.uint16)).view(first.dtype)
+                elif record.name == "relu":
+                    found = _positive(first)
+            if found is None and not (first.dtype.kind == "f" and record.name in _FLOAT16):
+                found = halves.computed(record.kernel, args, options, not record.half)
+            if found is not None:
+                return found
+        return large(xp, *args, into=into, **options)
+
+    return of_halves
 
 
 def _copying(record: Op) -> Callable[..., Any]:

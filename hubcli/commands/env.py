@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import metadata
 from typing import Any
@@ -45,7 +46,12 @@ _CUDA_LIBRARIES = {
     type=click.Choice(["cuda"]),
     help="Compare what the GPU computes with the CPU, route by route; the verdict is kept for this GPU and driver.",
 )
-def env(check: str | None) -> None:
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Time the engine's CPU kernels here, some seconds, and take the faster ones from now on.",
+)
+def env(check: str | None, calibrate: bool) -> None:
     """Show versions, paths and backends, for a bug report."""
     document: dict[str, Any] = {
         "hubcli": __version__,
@@ -68,6 +74,8 @@ def env(check: str | None) -> None:
     }
     if check is not None:
         document["check"] = _checked()
+    if calibrate:
+        document["calibration"] = _calibrated()
     output.Output.current().result(document, lambda: _table(document))
     wrong = [row["name"] for row in document.get("check", {}).get("rows", []) if row["verdict"] not in ("ok", "off")]
     if wrong:
@@ -82,6 +90,11 @@ def _table(document: dict[str, Any]) -> str:
     for key, value in document.items():
         if key == "check":
             rows += [(f"check.{row['name']}", _verdict(row)) for row in value["rows"]]
+        elif key == "calibration":
+            rows += [(f"calibration.{name}", _cell(value[name])) for name in ("file", "seconds", "routes", "changed")]
+            rows += [
+                (f"calibration.{row['name']}", _taken(row)) for row in value["rows"] if row["route"] != row["static"]
+            ]
         elif isinstance(value, dict):
             rows += [(f"{key}.{name}", _cell(item)) for name, item in value.items()]
         else:
@@ -126,6 +139,61 @@ def _checked() -> dict[str, Any]:
     for row in found:
         row["error"] = row["error"] if isfinite(row["error"]) else None
     return {"for": identity, "rows": found}
+
+
+def _calibrated() -> dict[str, Any]:
+    """Every route on the CPU, timed; what is taken is kept for this processor, number of threads and versions."""
+    import time
+    import warnings
+
+    from engine import backends
+    from engine.backends import routes
+
+    if _busy():
+        output.warning(
+            "other programs use this machine: what is found holds for that; calibrate again when it is quiet"
+        )
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught, output.progress("calibrating", 1, unit="ops") as bar:
+        warnings.simplefilter("always", RuntimeWarning)
+        found = backends.calibrate(progress=lambda done, count, name: bar.set(done, count, f"calibrating {name}"))
+    for each in caught:
+        output.warning(str(each.message))
+    if routes.mode() == "static":
+        output.warning("ENGINE_ROUTES=static: what was found is kept, and not taken")
+    rows = [
+        {
+            "name": row.name,
+            "elements": row.elements,
+            "microseconds": {to: round(seconds * 1e6, 2) for to, seconds in row.seconds.items()},
+            "static": row.static,
+            "route": row.chosen,
+            "differs": list(row.differs),
+        }
+        for row in found
+    ]
+    return {
+        "for": routes.identity(),
+        "file": str(routes.path()),
+        "seconds": round(time.perf_counter() - began, 2),
+        "routes": len(rows),
+        "changed": sum(row["route"] != row["static"] for row in rows),
+        "rows": rows,
+    }
+
+
+def _busy() -> bool:
+    """Whether others have used a good part of the processors in the last minute; False where nobody says."""
+    try:
+        return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return False
+
+
+def _taken(row: dict[str, Any]) -> str:
+    times = row["microseconds"]
+    route, static = row["route"], row["static"]
+    return f"from {row['elements']} on: {route} ({times[route]:.1f} us), not {static} ({times[static]:.1f} us)"
 
 
 def _cell(item: Any) -> str:

@@ -337,3 +337,23 @@ CHECKED_GPU = record(
         ),
     }
 )
+# what `hub env --calibrate` adds
+CALIBRATION = record(
+    **{
+        "for": mapping({"type": "string"}),
+        "file": TEXT,
+        "seconds": NUMBER,
+        "routes": COUNT,
+        "changed": COUNT,
+        "rows": each(
+            record(
+                name=TEXT,
+                elements=COUNT,
+                microseconds=mapping(NUMBER),
+                static={"enum": ["numpy", "blocks", "onednn"]},
+                route={"enum": ["numpy", "blocks", "onednn"]},
+                differs=each(TEXT),
+            )
+        ),
+    }
+)

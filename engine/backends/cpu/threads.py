@@ -68,10 +68,12 @@ def set_num_threads(count: int) -> None:
     _count = count
     import threadpoolctl
 
+    from engine.backends import routes
     from engine.backends.onednn import library
 
     threadpoolctl.threadpool_limits(count, user_api="blas")
     library.threads_changed()
+    routes.threads_changed()
 
 
 class _Task:

@@ -16,6 +16,7 @@ from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
     PrimitiveDesc,
+    Unsupported,
     activation_desc,
     address,
     attributes,
@@ -163,6 +164,16 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | Non
 # --- norms
 
 
+_PLAIN_FEW = 1 << 13  # elements up to which oneDNN's batch norm of planes costs less than numpy's calls
+_PLAIN_THREADS = 4  # up to which numpy, on one, is faster on more: 2 to 5 times, measured
+
+
+def _refuse_plain(plan: PrimitiveDesc, x: np.ndarray) -> None:
+    """Raises Unsupported where oneDNN has no vector code: batch norm of (N, C, *size) that is not channels-last."""
+    if plan.implementation.startswith("ncsp") and x.size > _PLAIN_FEW and library.thread_count() <= _PLAIN_THREADS:
+        raise Unsupported(f"oneDNN: {plan.implementation} is slower than numpy")
+
+
 def batch_norm(
     x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray,
     eps: float, given: bool,
@@ -178,6 +189,7 @@ def batch_norm(
         source, target, each = activation_desc(x), activation_desc(out), desc_of(mean.shape, (1,))
         mode = _abi.INFERENCE if given else _abi.TRAINING
         plan = PrimitiveDesc("batch_normalization_forward", mode, source, target, eps, flags, attributes())
+        _refuse_plain(plan, x)
         descs = {_abi.SRC: source, _abi.DST: target}
         descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE, _abi.SHIFT), each)
         return Primitive(plan, descs)
@@ -191,13 +203,13 @@ def batch_norm(
 
 def batch_norm_backward(
     grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
-    of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
+    of_scale: np.ndarray, of_shift: np.ndarray, eps: float, given: bool = False,
 ) -> bool:  # fmt: skip
-    """The gradients of `batch_norm` in training; var (C) is the biased variance."""
-    key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps)
+    """The gradients of `batch_norm`; `given`: mean and var (C) are constants, else the batch's own, var biased."""
+    key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps, given)
 
     def make() -> Primitive:
-        flags = _abi.USE_SCALE | _abi.USE_SHIFT
+        flags = _abi.USE_SCALE | _abi.USE_SHIFT | (_abi.GLOBAL_STATS if given else 0)
         source, each = activation_desc(x), desc_of(mean.shape, (1,))
         hint = PrimitiveDesc(
             "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
@@ -207,6 +219,7 @@ def batch_norm_backward(
             "batch_normalization_backward", _abi.BACKWARD, of_source, of_target, source, eps, flags, hint,
             attributes(),
         )  # fmt: skip
+        _refuse_plain(plan, x)
         descs = {_abi.SRC: source, _abi.DIFF_DST: of_target, _abi.DIFF_SRC: of_source}
         descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE), each)
         return Primitive(plan, descs | dict.fromkeys((_abi.DIFF_SCALE, _abi.DIFF_SHIFT), each))
@@ -419,12 +432,17 @@ def softmax_backward(grad: np.ndarray, y: np.ndarray, out: np.ndarray, dim: int,
 
 def _line(array: np.ndarray) -> Desc:
     """A dense array as one line: element-wise kernels do not care about dims."""
-    return desc_of((array.size,), (1,))
+    return desc_of((array.size,), (1,)) if array.itemsize == 4 else _desc(array.view(np.ndarray).reshape(-1, order="A"))
+
+
+def _start(array: np.ndarray) -> Any:
+    """The address of an array; of 16-bit floats through integers, whose memory cffi can see."""
+    return address(array) if array.itemsize == 4 else address(array.view(np.uint16))
 
 
 def eltwise(x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0) -> bool:
     """out = f(x) for dense arrays that lie alike."""
-    key = ("eltwise", x.size, algorithm, alpha, beta)
+    key = ("eltwise", x.size, algorithm, alpha, beta, x.dtype.str)
 
     def make() -> Primitive:
         line = _line(x)
@@ -434,7 +452,7 @@ def eltwise(x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, 
     found = primitive(key, make)
     if found is None:
         return False
-    found(address(x), address(out))
+    found(_start(x), _start(out))
     return True
 
 
@@ -442,7 +460,7 @@ def eltwise_backward(
     grad: np.ndarray, data: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0
 ) -> bool:  # fmt: skip
     """out = grad * f'(data) for dense arrays that lie alike; data is the result for `..._RESULT` algorithms."""
-    key = ("eltwise_backward", data.size, algorithm, alpha, beta)
+    key = ("eltwise_backward", data.size, algorithm, alpha, beta, data.dtype.str)
     of_result = algorithm in (_abi.RELU_RESULT, _abi.TANH_RESULT, _abi.LOGISTIC_RESULT)
 
     def make() -> Primitive:
@@ -457,13 +475,13 @@ def eltwise_backward(
     found = primitive(key, make)
     if found is None:
         return False
-    found(address(data), address(grad), address(out))
+    found(_start(data), _start(grad), _start(out))
     return True
 
 
 def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> bool:
     """out = a + b, a - b or a * b for dense arrays that lie alike; out may be a."""
-    key = ("binary", a.size, algorithm)
+    key = ("binary", a.size, algorithm, a.dtype.str)
 
     def make() -> Primitive:
         line = _line(a)
@@ -473,7 +491,7 @@ def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> boo
     found = primitive(key, make)
     if found is None:
         return False
-    found(address(a), address(b), address(out))
+    found(_start(a), _start(b), _start(out))
     return True
 
 

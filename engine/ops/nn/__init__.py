@@ -13,6 +13,7 @@ from engine.ops.nn import (  # noqa: F401
     embedding,
     fake_quantize,
     fused_attention,
+    gated,
     local_response,
     loss,
     norm,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
-from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.dispatch import array_derivative, composite, derivative, joint_derivative, op, samples
 from engine.layouts import ChannelsLast
+from engine.ops._vjp import WHY, vjp
 from engine.ops.copying import number_for
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented, refuse, zeros_of
@@ -172,7 +172,7 @@ def leaky_relu_backward(xp, grad_output, input, negative_slope):
     return xp.where(input > 0, grad_output, grad_output * negative_slope)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=1 << 14, blocks="elements")
 @derivative(input=lambda grad, input, negative_slope: leaky_relu_backward(grad, input, negative_slope))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(), 0.2), (t(0, 2),)])
 def leaky_relu(xp, input, negative_slope: complex = 0.01):
@@ -204,11 +204,29 @@ def _prelu_shape(input: Tensor, weight: Tensor) -> tuple[int, ...]:
     return (1, count, *[1] * (ndim - 2)) if ndim > 1 else (count,) if ndim else ()
 
 
+def _prelu_twin(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    above = input > 0
+    zero = zeros_of(grad)
+    return grad.where(above, grad * weight), zero.where(above, grad * input).sum_to_size(weight.shape)
+
+
+@op(**PRIVATE, out=False, half=True, returns=("input", "weight"), why=WHY)
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, weight, needs: vjp(_prelu_twin, (grad_output, input, weight), grads, needs),
+)  # fmt: skip
+def prelu_backward(xp, grad_output, input, weight):
+    """The gradients of prelu_kernel.  grad_output, input (*), weight (broadcasts) -> (*), as weight."""
+    above = xp.greater(input, 0)
+    of_input = xp.where(above, grad_output, grad_output * weight)
+    each = xp.where(above, grad_output.dtype.type(0), grad_output * input)
+    lead = each.ndim - weight.ndim
+    axes = tuple([d for d, n in enumerate(each.shape) if d < lead or (weight.shape[d - lead] == 1 != n)])
+    return of_input, xp.asarray(each.sum(axis=axes) if axes else each).reshape(weight.shape)
+
+
 @op(broadcast=True, **PRIVATE, half=True)
-@derivative(
-    input=lambda grad, input, weight: prelu_slope(grad, input, weight),
-    weight=lambda grad, input: keep_where(grad * input, input <= 0),
-)
+@joint_derivative("input", "weight", by=lambda grad, input, weight: prelu_backward(grad, input, weight))
 @samples(lambda t: [(t.distinct(3, 4), t(1, 4)), (t.distinct(3), t(1))])
 def prelu_kernel(xp, input, weight, *, shrinks: bool = False):
     """input where positive, else weight * input.  input (*), weight (broadcasts) -> (*).
@@ -218,11 +236,6 @@ def prelu_kernel(xp, input, weight, *, shrinks: bool = False):
     if shrinks:
         return xp.maximum(input, xp.multiply(input, weight))
     return xp.where(input > 0, input, input * weight)
-
-
-def prelu_slope(grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of the input: `grad`, times `weight` where the input is not positive."""
-    return keep_where(grad, input > 0) + keep_where(grad * weight, input <= 0)
 
 
 @composite()
@@ -382,7 +395,7 @@ def softplus_of(xp, x):
     return xp.add(found, over(xp, x))
 
 
-@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
+@op(**PRIVATE, half=True, channels_last=True, large=64, blocks="elements")
 @derivative(
     grad_output=lambda grad, input: mish_backward(grad, input),
     input=lambda grad, grad_output, input: grad * grad_output * _mish_curve(input),
@@ -494,7 +507,7 @@ def gelu(xp, input, *, approximate: str = "none"):
     return found
 
 
-@op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
+@op(**PRIVATE, half=True, channels_last=True, large=1 << 10, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, beta, threshold: softplus_backward(grad, input, beta, threshold),
     input=lambda grad, grad_output, input, beta, threshold: keep_where(
@@ -547,24 +560,6 @@ def tanhshrink(input):
     return input - tanh(input)
 
 
-@composite(**PRIVATE)
-@samples(lambda t: [(t(3, 4),), (t(2, 6), 0), (t(2), 0)])
-def glu(input: Tensor, dim: int = -1):
-    """The first half of `dim` times the sigmoid of the second.  input (*, 2n, *) -> (*, n, *).
-
-    RuntimeError for an odd size.
-    """
-    if not input._array.ndim:
-        raise RuntimeError("glu does not support scalars because halving size must be even")
-    axis = wrap_dim(dim, input._array.ndim)
-    size = input._array.shape[axis]
-    if size % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")
-    refuse("glu_cpu", input._array, "iubc")
-    result = input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
-    return name_node(result, "GluBackward0")
-
-
 # --- piecewise linear
 
 
@@ -614,7 +609,7 @@ def relu6(input: Tensor):
     return hardtanh(input, 0.0, 6.0)
 
 
-@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=_OFTEN, blocks="elements")
+@op(inplace=True, **PRIVATE, half=True, refuse="iubc", channels_last=True, large=1 << 15, blocks="elements")
 @derivative(input=lambda grad, input: inside_backward(grad, input, -3, 3, 1 / 6))
 @samples(lambda t: [(t.uniform(-5, 5, 3, 4),), (t(),), (t(0, 2),)])
 def hardsigmoid(xp, input):

@@ -14,7 +14,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn.softmax import log_softmax, softmax_backward
 from engine.tensor import Tensor
 
-_FEW = 4096  # elements from which oneDNN's softmax is the faster
+_FEW = 1024  # elements from which oneDNN's softmax is the faster
 _LARGE = 1 << 17  # elements worth several blocks
 
 
@@ -240,7 +240,7 @@ def _ones(tensor):
     return tensor.detach().new_ones(tensor.shape)
 
 
-@op(public=False, out=False, method=False, tensors=("total_weight",), large=_FEW)
+@op(public=False, out=False, method=False, tensors=("total_weight",), large=1 << 16)
 @derivative(
     output=lambda grad, output, grad_output, target, total_weight, weight, ignore_index, reduction, smoothing: (
         _of_output(

@@ -318,7 +318,7 @@ def _batch_twin(grad, input, weight, eps):
     tensors=("mean", "rstd"),
     why=WHY,
     channels_last=True,
-    large=2048,
+    large=16,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -369,7 +369,7 @@ def _channel_dot(xp, a, b):
 
 @op(
     public=False, returns=("output", "mean", "rstd", "var"), nondifferentiable=("mean", "rstd", "var"), out=False,
-    method=False, node="NativeBatchNormBackward0", channels_last=True, large=2048,
+    method=False, node="NativeBatchNormBackward0", channels_last=True, large=16,
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",
@@ -415,21 +415,65 @@ def batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     return out, mean, rstd, var
 
 
+def _eval_twin(grad, input, mean, var, weight, eps):
+    n = input.dim()
+    dims = (0, *range(2, n))
+    rstd = (var + eps).rsqrt()
+    of_weight = (grad * (input - _per_channel(mean, n)) * _per_channel(rstd, n)).sum(dims)
+    of_input = grad * _per_channel(rstd if weight is None else rstd * weight, n)
+    return of_input, of_weight, grad.sum(dims)
+
+
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("input", "weight", "bias"),
+    tensors=("mean", "var"),
+    why=WHY,
+    channels_last=True,
+    large=16,
+)
+@joint_derivative(
+    "grad_output", "input", "weight",
+    by=lambda grads, grad_output, input, mean, var, weight, needs, eps: vjp(
+        lambda g, x, w: _eval_twin(g, x, mean.detach(), var.detach(), w, eps),
+        (grad_output, input, weight), grads, needs,
+    ),
+)  # fmt: skip
+def batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
+    """The gradients of batch norm by given statistics.  grad_output, input (N, C, *), mean, var (C) -> (N, C, *),
+    (C), (C)."""
+    shape = input.shape
+    count, channels, length = shape[0], shape[1], prod(shape[2:])
+    x, g = (
+        _wide(input).reshape(count, channels, length),
+        _wide(grad_output).reshape(count, channels, length),
+    )
+    m, r = _wide(mean)[:, None], (1 / xp.sqrt(_wide(var) + eps)).astype(x.dtype)
+    products, sums = xp.zeros(channels, x.dtype), xp.zeros(channels, x.dtype)
+    scale = (r if weight is None else r * _wide(weight))[:, None]
+    of_input = xp.empty((count, channels, length), x.dtype)
+    for block in _blocks(count, channels * length):
+        target = of_input[block]
+        xp.subtract(x[block], m, out=target)
+        products += _channel_dot(xp, g[block], target)
+        sums += g[block].sum(axis=2).sum(axis=0)
+        xp.multiply(g[block], scale, out=target)
+    like = input.dtype if weight is None else weight.dtype
+    return (
+        follow(xp, of_input.reshape(shape).astype(input.dtype, copy=False), input),
+        (products * r).astype(like, copy=False), sums.astype(like, copy=False),
+    )  # fmt: skip
+
+
 def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):
+    if needs[1] or needs[2]:
+        return batch_norm_eval_backward(grad, input, running_mean.detach(), running_var.detach(), weight, eps)
     n = input.dim()
     rstd = (running_var.detach() + eps).rsqrt()
-    dims = (0, *range(2, n))
-    of_input = of_weight = of_bias = None
-    if needs[0]:
-        scale = rstd if weight is None else rstd * weight
-        of_input = grad * _per_channel(scale, n).to(grad.dtype)
-    if needs[1]:
-        hat = (input - _per_channel(running_mean.detach(), n)) * _per_channel(rstd, n)
-        of_weight = (grad * hat).sum(dims).to(weight.dtype)
-    if needs[2]:
-        of_bias = grad.sum(dims)
-        of_bias = of_bias if weight is None else of_bias.to(weight.dtype)
-    return of_input, of_weight, of_bias
+    scale = rstd if weight is None else rstd * weight
+    return grad * _per_channel(scale, n).to(grad.dtype), None, None
 
 
 FEW = 1 << 12  # elements up to which two passes by numpy cost less than a call of oneDNN

@@ -43,7 +43,7 @@ def _group_twin(grad, input, weight, groups, eps):
     returns=("input", "weight", "bias"),
     tensors=("mean", "rstd"),
     why=WHY,
-    large=2048,
+    large=1 << 14,
 )
 @joint_derivative(
     "grad_output", "input", "weight",
@@ -99,7 +99,7 @@ def native_group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
 
 @op(
     public=False, returns=("output", "mean", "rstd"), nondifferentiable=("mean", "rstd"), out=False, method=False,
-    node="NativeGroupNormBackward0", large=2048,
+    node="NativeGroupNormBackward0", large=16,
 )  # fmt: skip
 @joint_derivative(
     "input", "weight", "bias",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 import warnings
 from collections.abc import Iterable
@@ -21,9 +22,20 @@ from engine.tensor import Tensor
 
 def _geometry(kernel_size, dilation, padding, stride):
     return tuple(
-        (int(v),) * 2 if not isinstance(v, Iterable) else tuple(int(x) for x in v) * (2 // len(tuple(v)))
-        for v in (kernel_size, dilation, padding, stride)
-    )
+        [
+            (v, v) if v.__class__ is int
+            else (int(v),) * 2 if not isinstance(v, Iterable)
+            else tuple([int(x) for x in v]) * (2 // len(tuple(v)))
+            for v in (kernel_size, dilation, padding, stride)
+        ]
+    )  # fmt: skip
+
+
+@functools.lru_cache(256)
+def _meetings(kernel, stride, dilation, out):
+    """For each element of the kernel: where its columns go in the padded image, and its index among the columns."""
+    every = (slice(None), slice(None))
+    return [((*every, *where), (*every, *at)) for at, where in _conv.taps(kernel, stride, dilation, out)]
 
 
 def _blocks(size, kernel_size, dilation, padding, stride):
@@ -93,8 +105,10 @@ def col2im(
                 target = target.reshape(*target.shape[:-1], n, step)
                 target += xp.moveaxis(cols[(*every, *at, slice(k, k + step))], 2, -1)
     else:
-        for at, where in _conv.taps(kernel_size, stride, dilation, out):
-            wide[(*every, *where)] += cols[(*every, *at)]
+        meetings = _meetings(tuple(kernel_size), tuple(stride), tuple(dilation), tuple(out))
+        for where, at in meetings:
+            target = wide[where]
+            target += cols[at]
     if not any(padding):
         return wide
     return xp.ascontiguousarray(wide[_conv.unpadded(output_size, padding)])
@@ -178,12 +192,12 @@ def fold_blocks(
             f"input.size(1)={input.shape[-2]} and kernel_size={_listed(kernel)}."
         )
     out = _blocks(size, *geometry)
-    k, d, p, s = (_listed(v) for v in geometry)
-    given = f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, "
     if input.shape[-1] != prod(out):
+        k, d, p, s = (_listed(v) for v in geometry)
         raise RuntimeError(
-            f"{given}expected size of input's dimension 2 to match the calculated number of sliding blocks {out[0]} * "
-            f"{out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
+            f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, expected size "
+            "of input's dimension 2 to match the calculated number of sliding blocks "
+            f"{out[0]} * {out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
         )
     x = input if ndim == 3 else input.unsqueeze(0)
     result = col2im(x, size, *geometry)

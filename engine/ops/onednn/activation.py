@@ -12,14 +12,24 @@ from typing import Any
 import numpy as np
 
 from engine._checks import wrap_dim
-from engine.backends.cpu import empty
-from engine.backends.onednn import _abi, arrays
+from engine.backends.cpu import empty, halves
+from engine.backends.onednn import _abi, arrays, library
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.layouts import ChannelsLast, empty_channels_last, lies_channels_last, to_channels_last
 from engine.ops.nn import activation, dropout, softmax
 from engine.ops.onednn.reduction import finite, flat
 from engine.ops.pointwise import arithmetic
+
+
+def takes(*arrays: Any) -> bool:
+    """Whether oneDNN may work on these: all float32, or all of one 16-bit type, of which it may have kernels."""
+    if usable(*arrays):
+        return True
+    first = arrays[0]
+    if first.dtype.itemsize != 2 or not first.size or not halves.is_half(first):
+        return False
+    return all(a.dtype == first.dtype for a in arrays) and library.load() is not None and library.state.enabled
 
 
 def dense(array: Any) -> Any:
@@ -61,7 +71,7 @@ def _binary(op: Any, algorithm: int) -> None:
     def _(xp, input, other, *, alpha=1, into=None):
         if alpha != 1 or not isinstance(input, np.ndarray) or not isinstance(other, np.ndarray):
             return NotImplemented
-        if input.shape != other.shape or not usable(input, other) or dense(input) is not input:
+        if input.shape != other.shape or not takes(input, other) or dense(input) is not input:
             return NotImplemented
         if input.strides != other.strides:
             return NotImplemented
@@ -114,7 +124,7 @@ def _forward(op: Any, algorithm: int, alpha: float = 0.0) -> None:
 
 
 def _apply(input: Any, algorithm: int, alpha: float = 0.0, into: Any = None, beta: float = 0.0) -> Any:
-    if not usable(input):
+    if not takes(input):
         return NotImplemented
     x = dense(input)
     made = _target(x, into)
@@ -131,7 +141,7 @@ def _chain(
     grad_output: Any, data: Any, algorithm: int, alpha: float = 0.0, beta: float = 0.0, careful: bool = False
 ) -> Any:  # fmt: skip
     """`careful`: of nan in the data oneDNN makes something else than numpy."""
-    if not usable(grad_output, data) or grad_output.shape != data.shape:
+    if not takes(grad_output, data) or grad_output.shape != data.shape:
         return NotImplemented
     x = dense(data)
     if careful and not finite(x):
@@ -203,7 +213,11 @@ def _inside_backward(xp, grad_output, input, low, high, slope):
 
 def _times(made: Any, number: float) -> Any:
     """An array of ours times a number."""
-    if made is not NotImplemented and number != 1 and not arrays.scale(made, number, made):
+    if made is NotImplemented or number == 1:
+        return made
+    if made.itemsize == 2:
+        return NotImplemented  # it would be rounded twice
+    if not arrays.scale(made, number, made):
         made *= np.float32(number)
     return made
 

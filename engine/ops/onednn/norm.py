@@ -64,6 +64,21 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     return made, of_weight, of_bias
 
 
+@kernel(norm.batch_norm_eval_backward, "onednn")
+def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
+    if not _norm_input(input) or not usable(grad_output, weight, mean, var):
+        return NotImplemented
+    channels = input.shape[1]
+    x = dense(input)
+    g = alike(grad_output, x)
+    made = like(x)
+    of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
+    m, v = np.ascontiguousarray(mean), np.ascontiguousarray(var)
+    if not arrays.batch_norm_backward(g, x, m, v, _ones(weight, channels), made, of_weight, of_bias, eps, True):
+        return NotImplemented
+    return made, of_weight, of_bias
+
+
 @kernel(norm.batch_norm_eval, "onednn")
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
     if input.size <= (norm.FEW if input.ndim > 2 else norm.FEW_ROWS):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.dispatch import OPS, binder
+from engine.dispatch import OPS, choosing
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
 
@@ -142,7 +142,7 @@ def test_what_is_no_number_stays_as_in_numpy(value: float) -> None:
         np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
 
 
-@pytest.mark.skipif(not binder.onednn_kernels(), reason="oneDNN is not in use")
+@pytest.mark.skipif(not choosing.onednn_kernels(), reason="oneDNN is not in use")
 def test_no_kernel_is_a_slow_reference() -> None:
     from engine.backends.onednn.primitives import Primitive, _context
 
@@ -156,7 +156,7 @@ def test_no_kernel_is_a_slow_reference() -> None:
     assert not [name for name in served if name.startswith("ref")]
 
 
-@pytest.mark.skipif(not binder.onednn_kernels(), reason="oneDNN is not in use")
+@pytest.mark.skipif(not choosing.onednn_kernels(), reason="oneDNN is not in use")
 def test_small_arrays_never_reach_the_library() -> None:
     for record in OPS.values():
         if "onednn" in record.kernels:

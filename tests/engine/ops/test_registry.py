@@ -21,7 +21,7 @@ import engine
 import engine.ops.lazy  # every op
 from engine import backends
 from engine.autograd.gradcheck import gradcheck, gradgradcheck
-from engine.dispatch import COMPOSITES, OPS, binder
+from engine.dispatch import COMPOSITES, OPS, binder, choosing
 from engine.tensor import Tensor, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
 
@@ -223,7 +223,7 @@ def _float32(value: Any) -> Any:
 
 
 @pytest.mark.onednn
-@every(lambda c: is_op(c) and binder.onednn_kernels() and "onednn" in c.op.kernels)
+@every(lambda c: is_op(c) and choosing.onednn_kernels() and "onednn" in c.op.kernels)
 def test_kernel_variants_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's kernel of an op, where it takes the sample, against the op's own; test_onednn.py has larger ones."""
     from engine.ops.onednn import blas as onednn_blas

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hubcli import __version__, cli
 from hubcli.errors import HubError
 from hubcli.net import git
-from tests.hubcli.schemas import CHECKED_GPU, SCHEMAS, complaints
+from tests.hubcli.schemas import CALIBRATION, CHECKED_GPU, SCHEMAS, complaints
 
 
 def test_document(hub_root: Path) -> None:
@@ -95,3 +95,28 @@ def test_check_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(selftest.CHECKS, "pooling", (0.0, lambda w: [] if w == "cpu" else broken(w), ()))
         result = CliRunner().invoke(cli.hub, ["env", "--check", "cuda"])
         assert result.exit_code == 1 and "does not compute what the CPU computes: pooling" in result.stderr
+
+
+def test_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends import routes
+    from engine.ops import calibration
+
+    monkeypatch.setenv("ENGINE_ROUTES", "kept")
+    monkeypatch.setattr(calibration, "CASES", {n: calibration.CASES[n] for n in ("add", "leaky_relu")})
+    seconds = {"numpy": 1e-6, "blocks": 3e-6, "onednn": 2e-6}
+    monkeypatch.setattr(calibration, "_measured", lambda name, cases: seconds)
+    try:
+        made = json.loads(CliRunner().invoke(cli.hub, ["--json", "env", "--calibrate"]).stdout)
+        assert complaints(CALIBRATION, made["calibration"]) == []
+        assert complaints(SCHEMAS["hub env"], {k: v for k, v in made.items() if k != "calibration"}) == []
+        assert {row["name"] for row in made["calibration"]["rows"]} == {"add", "leaky_relu"}
+        assert Path(made["calibration"]["file"]).is_file() and set(routes.kept()) == {"add", "leaky_relu"}
+        assert made["calibration"]["changed"] == sum(r["static"] != "numpy" for r in made["calibration"]["rows"])
+        result = CliRunner().invoke(cli.hub, ["env", "--calibrate"])
+        assert "calibration.changed" in result.stdout and "numpy (1.0 us), not" in result.stdout
+        monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0, 0))
+        monkeypatch.setenv("ENGINE_ROUTES", "static")
+        said = CliRunner().invoke(cli.hub, ["env", "--calibrate"]).stderr
+        assert "other programs use this machine" in said and "kept, and not taken" in said
+    finally:
+        routes.forget()

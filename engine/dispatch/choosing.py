@@ -1,0 +1,89 @@
+"""Which kernel computes on large CPU arrays: oneDNN's, generated code, or the op's own in blocks."""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends import routes
+from engine.dispatch import FEW, GENERATED, Op, providers
+
+measured = routes.chosen
+
+
+def large_kernel(record: Op) -> Any:
+    """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
+    blocks.
+
+    `into`: the target of an in-place op; a kernel that has written there returns it.
+    """
+    blocks: Any = None
+    least, plain = record.large if generated(record) else 0, np.ndarray
+    by = [record.params.index(name) for name in record.large_by] or [0]
+
+    def present(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+        nonlocal blocks
+        row = measured.get(record.name)  # Note [Measured routes] in engine/backends/routes.py
+        route = None
+        if row is not None and args[0].__class__ is plain:
+            route = routes.route(row, prod([args[i].size for i in by]))
+            if route == "numpy":
+                return record.kernel(xp, *args, **kwargs)
+        if route is None and least and args[0].__class__ is plain and args[0].size < least:
+            return record.kernel(xp, *args, **kwargs)  # only generated code is asked for so few
+        if route != "blocks" and onednn_kernels():
+            variant = record.kernels.get("onednn")
+            if variant is not None:
+                if into is not None and "into" in variant.__code__.co_varnames:
+                    found = variant(xp, *args, into=into, **kwargs)
+                else:
+                    found = variant(xp, *args, **kwargs)
+                if found is not NotImplemented:
+                    return found
+        if record.large_by and args[0].size < Op.large:  # few elements of much work
+            return record.kernel(xp, *args, **kwargs)
+        if blocks is None:
+            blocks = providers["blocks"](record)
+        return blocks(xp, *args, into=into, **kwargs)
+
+    if not generated(record):
+        return present
+    made: Any = None
+
+    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = providers["generated"](record, present)
+        found = made(xp, *args, **kwargs)
+        return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
+
+    return kernel
+
+
+def fewest() -> int:
+    """Elements from which generated code is asked for."""
+    from engine.kernels import cpu
+
+    return 1 if cpu.always() else FEW
+
+
+def generated(record: Op) -> bool:
+    """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
+    if record.name not in GENERATED:
+        return False
+    from engine.kernels import cpu
+
+    return cpu.available()
+
+
+@functools.cache
+def onednn_kernels() -> bool:
+    """Whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
+    from engine.backends import onednn
+
+    if onednn.is_available():
+        providers["onednn"]()
+    return onednn.is_available()
