@@ -43,7 +43,7 @@ def _onednn() -> None:
     from engine.ops import onednn  # noqa: F401
 
 
-def _cuda() -> bool:
+def _cuda() -> bool:  # once an op and a builder of kernels: `CudaBackend.kernel_of`
     from engine.backends.cuda import compile as compiling
     from engine.ops import cudnn  # noqa: F401
 
@@ -58,10 +58,10 @@ def _elements(record: dispatch.Op) -> object:
     return elementwise.kernel_of(record)
 
 
-def _proved(variant: object) -> object:
+def _proved(variant: object, own: object) -> object:
     from engine.ops.cuda import _routes
 
-    return _routes.proved(variant)
+    return _routes.proved(variant, own)
 
 
 def _generated(record: dispatch.Op, present: Callable[..., Any]) -> object:

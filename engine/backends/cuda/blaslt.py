@@ -287,12 +287,8 @@ def product(
     if bias is None or bias.flags.c_contiguous:
         steps = None if out is None else out.strides
         key = a.shape, a.strides, b.shape, b.strides, a.dtype, bias is None, epilogue, tf32, steps
-        shape = _SHAPES.get(key)
-        left, right, vector = address(a), address(b), 0 if bias is None else address(bias)
-        if shape is not None and not (left | right | vector) & 255:
-            made = xp.empty(shape, a.dtype) if out is None else out
-            if blas.again(key, right, left, address(made), vector):
-                return made
+        if (made := _again(blas, xp, key, a, b, bias, out)) is not None:
+            return made
     lead: tuple[int, ...] = ()
     if a.ndim > 2 or b.ndim > 2:
         lead = a.shape[:-2]
@@ -329,6 +325,27 @@ def product(
 
 
 _SHAPES: dict[Any, tuple[int, ...]] = {}  # of the results of products that took no copies
+
+
+def _again(blas: Blas, xp: Any, key: Any, a: Any, b: Any, bias: Any, out: Any) -> Any:
+    """The product that was done under this key, of other arrays; None if there was none or they are less aligned."""
+    shape = _SHAPES.get(key)
+    if shape is None:
+        return None
+    left, right, vector = address(a), address(b), 0 if bias is None else address(bias)
+    if (left | right | vector) & 255:
+        return None
+    made = xp.empty(shape, a.dtype) if out is None else out
+    return made if blas.again(key, right, left, address(made), vector) else None
+
+
+def repeated(xp: Any, a: Any, b: Any) -> Any:
+    """a @ b where `product` has done one like it: of the same shapes, strides and type.  None otherwise."""
+    blas = runtime.state.products
+    if not blas or a.dtype is not b.dtype or not ROUTE.on():
+        return None
+    key = a.shape, a.strides, b.shape, b.strides, a.dtype, True, "", settings.tf32(), None
+    return _again(blas, xp, key, a, b, None, None)
 
 
 def _target(out: Any) -> Operand | None:

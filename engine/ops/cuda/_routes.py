@@ -18,22 +18,24 @@ from engine.backends.cuda import routes
 from engine.dispatch import OPS
 
 
-def proved(variant: Any) -> Any:
-    """A kernel that answers NotImplemented while its route is off, and switches it off where it cannot be compiled."""
+def proved(variant: Any, own: Any) -> Any:
+    """A kernel that leaves to `own` what it does not serve, all while its route is off, and switches it off where it
+    cannot be compiled; None for one of another folder, or one that asks its route itself."""
     found = routes.ROUTES.get(getattr(variant, "route", None) or variant.__module__.rpartition(".")[2])
-    if found is None:  # of another folder, or one that asks its route itself
-        return variant
+    if found is None:
+        return None
     on, fail = found.on, found.fail
 
-    @functools.wraps(variant)
+    @functools.wraps(own)
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
-        if not on():
-            return NotImplemented
-        try:
-            return variant(xp, *args, **kwargs)
-        except compiling.CompileError as error:
-            fail(error)
-            return NotImplemented
+        if on():
+            try:
+                result = variant(xp, *args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+            except compiling.CompileError as error:
+                fail(error)
+        return own(xp, *args, **kwargs)
 
     return kernel
 
