@@ -65,7 +65,7 @@ def _wide(a: Any) -> Any:
 
 
 def _real(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return routes.numbers(*shape, seed=seed, dtype=dtype) * dtype(2)
 
 
 def _family(name: str, tolerance: float, *cases: Callable[[], tuple[Any, ...]]) -> None:
