@@ -91,7 +91,7 @@ def test_the_table_is_that_of_the_wheel() -> None:
 
 
 def test_the_numbers_of_nccl_are_those_of_the_wheel() -> None:
-    pytest.importorskip("cupy", reason="make test-cuda installs it", exc_type=ImportError)
+    pytest.importorskip("cupy", reason="CuPy; make test-cuda installs it", exc_type=ImportError)
     real = make_table.nccl()
     own = {name: value for name, value in vars(nccl).items() if name.startswith("NCCL_")}
     assert own == {name: getattr(real, name) for name in own} and len(own) == 15
