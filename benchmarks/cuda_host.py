@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+PASSES = 4
 BARS = {"forward": 6.0, "backward": 9.0}
 
 
@@ -267,7 +268,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = measure()
+    passes = [measure() for _ in range(PASSES)]  # a machine that is busy for a second spoils one of them
+    rows = {name: {k: min(p[name][k] for p in passes) for k in row} for name, row in passes[0].items()}
     print(f"{'op':<18}{'forward':>9}{'graph':>9}{'backward':>10}   us of the host")
     for name, row in rows.items():
         print(f"{name:<18}{row['forward']:9.1f}{row['graph']:9.1f}{row['backward']:10.1f}")

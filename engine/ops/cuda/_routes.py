@@ -25,6 +25,7 @@ def proved(variant: Any, own: Any) -> Any:
     if found is None:
         return None
     on, fail = found.on, found.fail
+    variant, unfit = getattr(variant, "served", (variant, ()))
 
     @functools.wraps(own)
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,6 +34,8 @@ def proved(variant: Any, own: Any) -> Any:
                 result = variant(xp, *args, **kwargs)
                 if result is not NotImplemented:
                     return result
+            except unfit:
+                pass
             except compiling.CompileError as error:
                 fail(error)
         return own(xp, *args, **kwargs)
