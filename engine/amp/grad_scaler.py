@@ -66,7 +66,19 @@ class GradScaler:
         from engine import full
 
         if self._scale is None:
+            self._outside("the first scale(), whose scale each replay would set back to the initial one")
             self._scale = full((), self._init_scale, device=like.device)
+
+    def _outside(self, what: str) -> None:
+        """CaptureError while a graph is captured."""
+        if self._device == "cuda":
+            from engine.backends.cuda import runtime
+
+            if runtime.capturing():
+                raise runtime.CaptureError(
+                    f"a CUDA graph cannot hold of GradScaler {what}: capture scale(loss).backward(), after a run "
+                    "without one, and call step() and update() after each replay; bfloat16 needs no GradScaler"
+                )
 
     def scale(self, outputs: Any) -> Any:
         """`outputs` (a Tensor, or an iterable of them) times the scale."""
@@ -133,6 +145,7 @@ class GradScaler:
         now = self._states[id(optimizer)]
         if now["stage"] is _STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
+        self._outside("step(), which looks whether the gradients are finite")
         if now["stage"] is _READY:
             self.unscale_(optimizer)
         if now["found"] is None:
@@ -149,6 +162,7 @@ class GradScaler:
         if not self._enabled:
             return
         self._require("update")
+        self._outside("update(), which looks whether the gradients were finite")
         if new_scale is not None:
             value = new_scale.item() if isinstance(new_scale, Tensor) else new_scale
             self._scale.fill_(value)

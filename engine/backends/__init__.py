@@ -87,6 +87,10 @@ class Backend:
         """A kernel of an op, with what calls on this backend need round it."""
         return function
 
+    def kernel_of(self, record: Any) -> Any:
+        """The kernel of an op (`dispatch.Op`) as it is called on this backend."""
+        return self.kernel(record.choose(self.kind))
+
     def pointer(self, array: Any) -> int:
         """The address of the array's first element."""
         return array.__array_interface__["data"][0]
@@ -120,6 +124,11 @@ def of_array(array: Any) -> Backend:
                 return backend
         raise TypeError(f"no array backend for {type(array).__name__}")
     return found
+
+
+def known(value: Any) -> Backend | None:
+    """The backend whose arrays are of exactly this class; None for anything else."""
+    return _by_type.get(value.__class__)
 
 
 def is_array(value: Any) -> bool:
@@ -202,5 +211,4 @@ def is_pinned(array: Any) -> bool:
 
 def xp_of(array: Any) -> Any:
     """The array module of `array`; what it makes is on the device of `array`."""
-    backend = of_array(array)
-    return backend.xp if backend is host else backend.xp_at(array)
+    return (_by_type.get(array.__class__) or of_array(array)).xp_at(array)

@@ -345,7 +345,9 @@ class Op:
         if variant is None:
             return own
         if kind == "cuda":
-            variant = providers["proved"](variant)
+            proved: Callable[..., Any] | None = providers["proved"](variant, own)
+            if proved is not None:
+                return proved
 
         @functools.wraps(own)
         def either(xp: Any, *args: Any, **kwargs: Any) -> Any:

@@ -64,9 +64,13 @@ def as_result(xp: Any, value: Any, converted: bool = False) -> Any:
 
 def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
     """Give a new tensor a kernel's result of any kind; returns the array.  `first`: the op's first operand."""
-    if isinstance(value, np.generic):
-        made = tensor._array = np.asarray(value)
-        return made
+    if value.__class__ is not ChannelsLast and value.__class__ is not np.ndarray:
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        elif xp is np:
+            value = as_array(xp, value)
+        tensor._array = value
+        return value
     if (
         value.__class__ is ChannelsLast is first.__class__ and value.strides == first.strides
         and value.shape == first.shape and not value.flags.c_contiguous
@@ -242,6 +246,9 @@ def to_float(array: Any) -> Any:
 def xp_for(*arrays: Any) -> Any:
     """The array module of the first operand that is an array."""
     for a in arrays:
+        found = backends.known(a)
+        if found is not None:
+            return found.xp_at(a)
         if hasattr(a, "ndim") and not isinstance(a, np.generic):
             return backends.xp_of(a)
     return np
@@ -251,7 +258,7 @@ def kernel_for(record: Op, xp: Any) -> Any:
     """The kernel of an op for an array module that is not numpy, with what its backend's calls need round it."""
     backend = getattr(xp, "backend", None)
     if backend is not None:
-        return backend.kernel(record.choose(backend.kind))
+        return backend.kernel_of(record)
     for backend in backends.registered():
         if backend.xp is xp:
             return record.choose(backend.kind)

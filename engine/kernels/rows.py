@@ -138,8 +138,8 @@ def log_softmax_backward(rows: Rows) -> None:
 # --- normalization of rows: layer norm, group norm
 
 
-def normalized(rows: Rows, weighted: bool, shifted: bool) -> None:
-    """x (, weight) (, bias) -> (x - mean) * rstd (* weight) (+ bias), mean, rstd.  numbers: eps."""
+def normalized(rows: Rows, weighted: bool, shifted: bool, statistics: bool = True) -> None:
+    """x (, weight) (, bias) -> (x - mean) * rstd (* weight) (+ bias) (, mean, rstd).  numbers: eps."""
     k, (eps,) = rows.kernel, rows.numbers
     first = rows.first
     n = rows.of_width(eps.type)
@@ -157,9 +157,10 @@ def normalized(rows: Rows, weighted: bool, shifted: bool) -> None:
         if shifted:
             made = made + rows.load(1 + weighted, j)
         rows.store(first, made, j)
-    with k.once():
-        rows.store(first + 1, mean)
-        rows.store(first + 2, rstd)
+    if statistics:
+        with k.once():
+            rows.store(first + 1, mean)
+            rows.store(first + 2, rstd)
 
 
 def normalized_backward(rows: Rows, weighted: bool) -> None:

@@ -5,6 +5,7 @@ The message has the handle of the allocation, where in it the storage lies, the 
 of now, and a counter.  The receiver opens the allocation once, lets its stream wait for the event, and makes one
 storage for the same bytes however often they are sent.  Nothing is copied, both sides see each other's writes; who
 writes sees to it that the other side waits (`torch.cuda.synchronize()` before a message says so).
+It has the card's number and its UUID, too: where that number is another card to the receiver, one sentence says so.
 The sender keeps the memory until the receiver has let go of it.  For that each sending has a counter of its own in a
 named block (Note [Blocks]), so that no two processes ever write it at once: the sender sets it to UNDER_WAY, the
 receiver to its process id, then, when its last tensor over the storage has gone and its stream is done, to RELEASED.
@@ -176,7 +177,8 @@ def reduce(memory: Memory) -> tuple:
     except BaseException:
         one.counters.values[one.slot] = RELEASED
         raise
-    return _receive, ((_sender.name, os.getpid()), index, handle, offset, int(root.nbytes), marked, block, one.slot)
+    told = handle, offset, int(root.nbytes), marked
+    return _receive, ((_sender.name, os.getpid()), index, ipc.card(index), *told, block, one.slot)
 
 
 # --- receiving
@@ -237,10 +239,10 @@ _receiver = _Receiver()
 
 
 def _receive(
-    sender: tuple[str, int], index: int, handle: bytes, offset: int, nbytes: int, marked: bytes | None, block: Any,
-    slot: int,
+    sender: tuple[str, int], index: int, card: bytes, handle: bytes, offset: int, nbytes: int, marked: bytes | None,
+    block: Any, slot: int,
 ) -> Memory:  # fmt: skip
-    """The storage of a message."""
+    """The storage of a message.  RuntimeError where `cuda:index` is another card here than it is for the sender."""
     from engine.backends.cuda import ipc
 
     make, args = block
@@ -256,6 +258,7 @@ def _receive(
     try:
         counters = _Counters(make(*args))
         counters.values[slot] = os.getpid()
+        ipc.check_card(index, card)
         with _receiver.lock:
             key = (sender, index, handle, offset, nbytes)
             root = _receiver.find(key)
@@ -267,6 +270,9 @@ def _receive(
             root = ipc.array_in(opened, offset, nbytes, _Held(opened, counters, slot))
             _receiver.add(key, root)
             return Memory.of(root)
+    except ipc.AnotherCard:
+        counters.values[slot] = RELEASED
+        raise
     except (RuntimeError, OSError) as error:
         with contextlib.suppress(NameError):
             counters.values[slot] = RELEASED

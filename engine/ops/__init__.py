@@ -44,7 +44,7 @@ def _onednn() -> None:
     from engine.ops import onednn  # noqa: F401
 
 
-def _cuda() -> bool:
+def _cuda() -> bool:  # once an op and a builder of kernels: `CudaBackend.kernel_of`
     from engine.backends.cuda import compile as compiling
     from engine.ops import cudnn  # noqa: F401
 
@@ -59,10 +59,10 @@ def _elements(record: dispatch.Op) -> object:
     return elementwise.kernel_of(record)
 
 
-def _proved(variant: object) -> object:
+def _proved(variant: object, own: object) -> object:
     from engine.ops.cuda import _routes
 
-    return _routes.proved(variant)
+    return _routes.proved(variant, own)
 
 
 def _calibrate(ops: Iterable[str] | None, progress: Callable[..., None] | None) -> object:

@@ -165,8 +165,11 @@ class CublasLt:
         if d.get("batch", 1) > 1:
             need(d["stride"] >= d["ld"] * (n - 1) + m, "results that overlap")
         epilogue = product.get(blaslt.DESC_EPILOGUE, 1)
-        need(epilogue in blaslt.EPILOGUES.values(), "an epilogue")
-        need(bool(epilogue & 4) == bool(product.get(blaslt.DESC_BIAS_POINTER)), "a bias without its epilogue, or none")
+        need(epilogue in (blaslt.EPILOGUE_DEFAULT, blaslt.EPILOGUE_BIAS), "an epilogue")
+        need(
+            (epilogue == blaslt.EPILOGUE_BIAS) == bool(product.get(blaslt.DESC_BIAS_POINTER)),
+            "a bias without its epilogue, or none",
+        )
         return product, found
 
     def _seen(self, address: int, layout: dict, batch: int) -> np.ndarray:
@@ -204,18 +207,20 @@ class CublasLt:
             self._seen(p.value, layout, batch) for p, layout in ((a, found[0]), (b, found[1]), (d, found[3]))
         )
         wide = np.float64 if product["scale"] == 1 else np.float32
-        code, turned = product[blaslt.DESC_EPILOGUE], (product[blaslt.DESC_TRANSA], product[blaslt.DESC_TRANSB])
+        biased = product[blaslt.DESC_EPILOGUE] == blaslt.EPILOGUE_BIAS
+        turned = product[blaslt.DESC_TRANSA], product[blaslt.DESC_TRANSB]
         factor, vector = alpha._obj.value, None
-        if code & 4:
+        if biased:
             vector = self._seen(product[blaslt.DESC_BIAS_POINTER], {**found[3], "cols": 1, "stride": 0}, 1)[0]
 
         def work() -> None:
             x, y = left.astype(wide), right.astype(wide)
             x = x.transpose(0, 2, 1) if turned[0] else x
             y = y.transpose(0, 2, 1) if turned[1] else y
-            out[...] = self._epilogue(factor * (x @ y), code, vector).astype(out.dtype)
+            made = factor * (x @ y)
+            out[...] = (made if vector is None else made + vector.astype(made.dtype)).astype(out.dtype)
 
-        reads = [a.value, b.value, *([product[blaslt.DESC_BIAS_POINTER]] if code & 4 else [])]
+        reads = [a.value, b.value, *([product[blaslt.DESC_BIAS_POINTER]] if biased else [])]
         self.computes.append(product["compute"])
         self.launch(reads, [d.value, *([workspace.value] if size.value else [])], work)
         return OK
@@ -226,12 +231,3 @@ class CublasLt:
     def launch(self, reads: list[int], writes: list[int], work: Any) -> None:
         """Do the work of a product that reads and writes at these addresses."""
         work()
-
-    def _epilogue(self, made: np.ndarray, code: int, vector: Any) -> np.ndarray:
-        if vector is not None:
-            made = made + vector.astype(made.dtype)
-        if code & 2:
-            made = np.maximum(made, 0)
-        if code & 32:
-            made = made / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (made + 0.044715 * made**3)))
-        return made

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends import Backend
+from engine.backends.cuda import compile as compiling
 from engine.backends.cuda.flags import can_use_efficient_attention as can_use_efficient_attention
 from engine.backends.cuda.flags import can_use_flash_attention as can_use_flash_attention
 from engine.backends.cuda.flags import cudnn_sdp_enabled as cudnn_sdp_enabled
@@ -50,6 +51,8 @@ class CudaBackend(Backend):
         super().__init__("cuda", ArrayModule(cupy, self), cupy.ndarray)
         self.cupy, self.runtime = cupy, runtime
         self._guarded: dict[Any, Any] = {}
+        self._kernels: dict[Any, Any] = {}  # of ops, under the builder of kernels that there is
+        self._generation = compiling.generation
         count = runtime.state.device_count
         self._modules = [
             ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)
@@ -95,6 +98,14 @@ class CudaBackend(Backend):
         found = self._guarded.get(function)
         if found is None:
             found = self._guarded[function] = self.runtime.on_operands_device(function)
+        return found
+
+    def kernel_of(self, record: Any) -> Any:
+        if self._generation != compiling.generation:
+            self._kernels, self._generation = {}, compiling.generation
+        found = self._kernels.get(record)
+        if found is None:
+            found = self._kernels[record] = self.kernel(record.choose("cuda"))
         return found
 
 

@@ -7,10 +7,12 @@ as one vector in torch's order and are laid where cuDNN says that each gate's ma
 from __future__ import annotations
 
 import contextlib
+import weakref
 from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+from engine.backends.cuda import runtime
 from engine.backends.cuda.cudnn import DATA, Cudnn, CudnnError, ints
 
 __all__ = ["GATES", "Network", "Plan", "plan_of"]
@@ -68,6 +70,7 @@ class Plan:
     def __init__(self, cudnn: Cudnn, network: Network) -> None:
         self.cudnn, self.network = cudnn, network
         self._made: list[tuple[str, int]] = []
+        self._last: tuple[Any, int, Any] = _NOTHING  # (weak reference to a vector, stream, the same laid out)
         n, handle = network, cudnn.handle()
         code, wide = DATA[n.type], DATA["float64" if n.type == "float64" else "float32"]
         dropout = self._create("Dropout")  # what is between layers is the engine's own: the same bits as on the CPU
@@ -156,11 +159,21 @@ class Plan:
     # --- calls; arrays are contiguous
 
     def laid(self, xp: Any, flat: Any) -> Any:
-        """Torch's vector of weights where cuDNN wants them."""
+        """Torch's vector of weights where cuDNN wants them.  The vector is a copy that nobody writes to, so that what a
+        forward laid out serves its backward, on the same stream."""
+        stream = int(runtime.library().cuda.get_current_stream().ptr)
+        vector, where, space = self._last
+        if space is not None and vector() is flat and where == stream:
+            return space
         space = xp.empty((-(-self.weights // self._item),), flat.dtype)
         for s in self.segments:
             space[s.place : s.place + s.count] = flat[s.start : s.start + s.count]
+        self._last = weakref.ref(flat, self._forget), stream, space
         return space
+
+    def _forget(self, gone: Any) -> None:
+        if self._last[0] is gone:
+            self._last = _NOTHING
 
     def taken(self, xp: Any, space: Any) -> Any:
         """The inverse of `laid`."""
@@ -207,6 +220,7 @@ class Plan:
         return to_x, to_h, to_c, to_weights
 
 
+_NOTHING = (lambda: None), 0, None
 _BASE = 1 << 20  # an address to ask with: only distances from it are used
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from engine.backends.cuda import runtime
 
-__all__ = ["Opened", "array_in", "export", "mark", "refuse_forked", "settle", "wait_for"]
+__all__ = [
+    "AnotherCard", "Opened", "array_in", "card", "check_card", "export", "mark", "refuse_forked", "settle", "wait_for",
+]  # fmt: skip
 
 _LAZY_PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the only flag there is
 
@@ -57,6 +59,36 @@ def export(array: Any) -> tuple[bytes, int]:
                 "must come from cudaMalloc; send tensor.clone() of the engine's own pool, or tensor.cpu()"
             ) from error
     return bytes(handle), pointer - base
+
+
+class AnotherCard(RuntimeError):
+    """`cuda:N` of the sender is another card than `cuda:N` here."""
+
+
+def card(index: int) -> bytes:
+    """The UUID of a GPU, which is the same in every process; b"" where CUDA does not tell."""
+    library = runtime.library()
+    found = _cards.get((id(library), index))
+    if found is None:  # asking takes a millisecond
+        uuid = library.cuda.runtime.getDeviceProperties(index).get("uuid")
+        found = _cards[id(library), index] = bytes(uuid) if isinstance(uuid, bytes) else b""
+    return found
+
+
+_cards: dict[tuple[int, int], bytes] = {}
+
+
+def check_card(index: int, wanted: bytes) -> None:
+    """Raise AnotherCard unless `cuda:index` of this process is the card of that UUID."""
+    here = range(runtime.device_count())
+    if not wanted or (index in here and card(index) in (wanted, b"")):
+        return
+    same = [f"cuda:{n}" for n in here if card(n) == wanted]
+    found = f"that card is {same[0]} in this process" if same else "this process does not see that card"
+    raise AnotherCard(
+        f"a CUDA tensor on cuda:{index} of another process cannot be opened: {found}; start both with the same "
+        "CUDA_VISIBLE_DEVICES, or send tensor.cpu()"
+    )
 
 
 def _in_main_thread() -> bool:

@@ -18,22 +18,27 @@ from engine.backends.cuda import routes
 from engine.dispatch import OPS
 
 
-def proved(variant: Any) -> Any:
-    """A kernel that answers NotImplemented while its route is off, and switches it off where it cannot be compiled."""
+def proved(variant: Any, own: Any) -> Any:
+    """A kernel that leaves to `own` what it does not serve, all while its route is off, and switches it off where it
+    cannot be compiled; None for one of another folder, or one that asks its route itself."""
     found = routes.ROUTES.get(getattr(variant, "route", None) or variant.__module__.rpartition(".")[2])
-    if found is None:  # of another folder, or one that asks its route itself
-        return variant
+    if found is None:
+        return None
     on, fail = found.on, found.fail
+    variant, unfit = getattr(variant, "served", (variant, ()))
 
-    @functools.wraps(variant)
+    @functools.wraps(own)
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
-        if not on():
-            return NotImplemented
-        try:
-            return variant(xp, *args, **kwargs)
-        except compiling.CompileError as error:
-            fail(error)
-            return NotImplemented
+        if on():
+            try:
+                result = variant(xp, *args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+            except unfit:
+                pass
+            except compiling.CompileError as error:
+                fail(error)
+        return own(xp, *args, **kwargs)
 
     return kernel
 
@@ -63,7 +68,7 @@ def _wide(a: Any) -> Any:
 
 
 def _real(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return routes.numbers(*shape, seed=seed, dtype=dtype) * dtype(2)
 
 
 def _family(name: str, tolerance: float, *cases: Callable[[], tuple[Any, ...]]) -> None:

@@ -1,4 +1,10 @@
-"""Launches of row kernels: which dims are rows, how a row is shared, one compiled kernel for operands of a kind."""
+"""Launches of row kernels: which dims are rows, how a row is shared, one compiled kernel for operands of a kind.
+
+Note [Calls once more]
+Checks of operands, geometry and numbers cost the host more than the launch that they end in, and a training loop asks
+the same thing at each step.  An op builds one key of all that its launch depends on (`signature` of its operands, its
+other arguments), asks `replay` first, and says with `keep` what a launch of it needs.  Addresses are not part of it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,7 @@ from engine.ops.cuda._launch import Unfit, built, group_of, host, identifier, on
 _built: dict[Any, Any] = {}
 _ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
 _reductions: dict[Any, tuple[Any, ...]] = {}  # by kinds of operands: (shape of the results, what a launch needs)
+_calls: dict[Any, tuple[Any, ...]] = {}  # Note [Calls once more]
 MANY = 4096  # of them, then all are forgotten
 
 FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
@@ -42,14 +49,42 @@ def run(
         if len(_ready) >= MANY:
             _ready.clear()
         ready = _ready[full] = _prepare(name, write, kinds, results, row_shape, place_shape, strides, types, key)
-    _launch(ready, arrays, numbers)
+    _launch(ready, [a.address if a.__class__ is _Moved else a for a in arrays], numbers)
     return ready
 
 
 def _launch(ready: tuple[Any, ...], arrays: Sequence[Any], numbers: Sequence[tuple[str, Any]] = ()) -> None:
     call, grid, block, told, count, wide = ready
-    given = [a.address if a.__class__ is _Moved else a for a in arrays]
-    call(grid, block, [*given, *told, *[scalar(v, t, wide) for t, v in numbers], count])
+    call(grid, block, [*arrays, *told, *[scalar(v, t, wide) for t, v in numbers], count])
+
+
+def signature(*arrays: Any) -> tuple[Any, ...]:
+    """All of operands (None: one that is not there) that a launch depends on, but their addresses."""
+    return tuple([None if a is None else (a.__class__, a.dtype, a.shape, a.strides) for a in arrays])
+
+
+def replay(xp: Any, key: Any, arrays: Sequence[Any]) -> list[Any] | None:
+    """The new arrays of a call like one that was kept; None if none was.  Note [Calls once more]."""
+    found = _calls.get(key)
+    if found is None or found[0] != compiling.generation:
+        return None
+    _, makes, call, grid, block, rest = found
+    made = [xp.empty(shape, dtype) for shape, dtype in makes]
+    call(grid, block, [*arrays, *made, *rest])
+    return made
+
+
+def keep(
+    key: Any, ready: tuple[Any, ...] | None, makes: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[str, Any]] = ()
+) -> None:  # fmt: skip
+    """Let `replay` do what `run` did: `ready` is what that returned, makes the (shape, dtype) of results."""
+    if ready is None:
+        return
+    if len(_calls) >= MANY:
+        _calls.clear()
+    call, grid, block, told, count, wide = ready
+    rest = [*told, *[scalar(v, t, wide) for t, v in numbers], count]
+    _calls[key] = compiling.generation, tuple(makes), call, grid, block, rest
 
 
 def _prepare(
@@ -80,12 +115,13 @@ def parted(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 def reduce(
     xp: Any, name: str, by: Sequence[str], code: Callable[..., Any], after: Callable[..., Any], arrays: Sequence[Any],
-    axes: Sequence[int], results: Sequence[Any], whole: bool = False, key: Any = (),
+    axes: Sequence[int], results: Sequence[Any], whole: bool = False, key: Any = (), kept: Any = None,
 ) -> list[Any]:  # fmt: skip
     """Arrays of one shape (broadcast ones with stride 0) reduced over axes: new arrays of the other dims.
 
     by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the
     dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
+    kept: (key for `replay`, shape that results have there).
     """
     kinds = tuple([(a.dtype, a.shape, a.strides) for a in arrays])
     known = compiling.generation, name, tuple(by), key, kinds, tuple(axes), tuple(results), whole
@@ -111,6 +147,8 @@ def reduce(
         if len(_reductions) >= MANY:
             _reductions.clear()
         _reductions[known] = row_shape, ready
+    if kept is not None:
+        keep(kept[0], ready, [(kept[1], d) for d in results])
     return made
 
 

@@ -1,5 +1,5 @@
-"""`linear` by cublasLt: the product adds the bias itself.  The other products reach it through the array module
-(`engine/backends/cuda/array_module.py`)."""
+"""`linear` by cublasLt: the product adds the bias itself; `mm` once more, without its checks.  The other products reach
+it through the array module (`engine/backends/cuda/array_module.py`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from engine.backends.cuda import blaslt
 from engine.backends.cuda.flags import matmul as settings
 from engine.dispatch import kernel
 from engine.ops.linalg import products
+
+
+@kernel(products.mm, "cuda")
+def _mm(xp, input, mat2):
+    found = blaslt.repeated(xp, input, mat2)  # what passed the checks of `mm` once
+    return NotImplemented if found is None else found
 
 
 @kernel(products.linear, "cuda")

@@ -89,6 +89,8 @@ class _Plan:
         self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
         self.single = True
         self._ready: tuple[Any, ...] | None = None
+        self._last: list[Any] | None = None  # numbers of a call that this recording was for; 0 and nan are not kept
+        self._told: tuple[Any, list[Any], list[Any]] | None = None  # of a launch: what all share, numbers, parameters
         self.host: Any = None  # what `engine.ops.generated` knows of it
 
     def fits(self, numbers: Sequence[Any]) -> bool:
@@ -96,7 +98,15 @@ class _Plan:
         if self.constants is not None:
             return self.constants == numbers
         code = self.code
-        return code is not None and (not code.guards or code.fits(numbers))
+        if code is None:
+            return False
+        if not code.guards or self._last == numbers:
+            return True
+        if not code.fits(numbers):
+            return False
+        if all(n and n == n for n in numbers):  # -0.0 == 0.0 and may be another case; nan is no number's equal
+            self._last = list(numbers)
+        return True
 
     def _launch(self) -> tuple[Any, ...]:
         """What every launch needs: found once for a builder of kernels."""
@@ -120,7 +130,7 @@ class _Plan:
 
     def run(self, xp: Any, given: list[Any], numbers: Sequence[Any]) -> Any:
         """Launch the kernel; the new array or arrays."""
-        if on_host(given[0]):
+        if isinstance(given[0], np.ndarray) and on_host(given[0]):
             made = self._made(xp, self.code.dtypes)  # type: ignore[union-attr]
             host.elements(self, given + made, numbers)
             return made[0] if self.single else tuple(made)
@@ -128,12 +138,16 @@ class _Plan:
         if ready is None or ready[0] != compiling.generation:
             ready = self._launch()
         _, vector, told, count, dense, dtypes, types, calls = ready
-        made = self._made(xp, dtypes)
+        made = [xp.empty(self.shape, d) for d in dtypes] if self.order is None else self._made(xp, dtypes)
         arrays = given + made
         if vector > 1:
             together = 0
-            for n in dense:
-                together |= address(arrays[n])
+            if isinstance(arrays[0], np.ndarray):
+                for n in dense:
+                    together |= address(arrays[n])
+            else:
+                for n in dense:
+                    together |= arrays[n].data.ptr
             if together & 15:  # 16 bytes cannot be loaded at once
                 vector = 1
         found = calls.get(vector)
@@ -142,7 +156,13 @@ class _Plan:
             found = calls[vector] = (call, *map_grid(self.layout.count, vector))
         call, grid, block = found
         if types:
-            told = told + [scalar(of(numbers), type) for type, of in types]
+            known = self._told
+            if known is not None and known[0] is told and known[1] == numbers:
+                told = known[2]
+            else:
+                told, common = told + [scalar(of(numbers), type) for type, of in types], told
+                if all(n and n == n for n in numbers):
+                    self._told = common, list(numbers), told
         call(grid, block, [*arrays, *told, count])
         return made[0] if self.single else tuple(made)
 

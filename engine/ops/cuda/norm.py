@@ -31,46 +31,71 @@ def _fitting(input: Any, *others: Any) -> None:
 # --- layer norm: rows are samples, places the normalized dims
 
 
-def _layer(xp: Any, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _layer(
+    xp: Any, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float, statistics: bool = True
+) -> Any:  # fmt: skip
+    """[normalized] with the statistics (*, 1, ...) in the input's dtype, if they are wanted."""
     shape = tuple(normalized_shape)
+    given = [a for a in (weight, bias) if a is not None]
+    key = "layer_norm", _rows.signature(input, weight, bias), shape, eps, statistics
+    found = _rows.replay(xp, key, [input, *given])
+    if found is None:
+        found = _new_layer(xp, input, shape, weight, bias, eps, statistics, key)
+    narrow = input.dtype
+    return [f if f.dtype is narrow else f.astype(narrow, copy=False) for f in found]
+
+
+def _new_layer(
+    xp: Any, input: Any, shape: Any, weight: Any, bias: Any, eps: float, statistics: bool, key: Any
+) -> list[Any]:  # fmt: skip
     norm.check_layer(input, shape, weight, bias)
     _fitting(input, weight, bias)
     n = len(shape)
     lead = input.shape[: input.ndim - n]
     wide = _wide(input)
-    made, mean, rstd = xp.empty(input.shape, input.dtype), xp.empty(lead, wide), xp.empty(lead, wide)
+    back = (*lead, *(1,) * n)
+    makes = [(input.shape, input.dtype), *[(back, wide)] * (2 * statistics)]
+    made = [xp.empty(*m) for m in makes]
     own = strides_of(input)
     given = [a for a in (weight, bias) if a is not None]
     zeros = (0,) * len(lead)
     strides = [(own[: len(lead)], own[len(lead) :])]
     strides += [(zeros, strides_of(a)) for a in given]
     strides += [(contiguous_strides(input.shape)[: len(lead)], contiguous_strides(shape))]
-    strides += [(contiguous_strides(lead), (0,) * n)] * 2
-    flags = weight is not None, bias is not None
-    _rows.run(
-        "layer_norm", lambda r: rows.normalized(r, *flags), [input, *given, made, mean, rstd], 3, lead, shape, strides,
-        [(wide.name, eps)], flags,
+    strides += [(contiguous_strides(lead), (0,) * n)] * (2 * statistics)
+    flags, numbers = (weight is not None, bias is not None, statistics), [(wide.name, eps)]
+    ready = _rows.run(
+        "layer_norm", lambda r: rows.normalized(r, *flags), [input, *given, *made], len(made), lead, shape, strides,
+        numbers, flags,
     )  # fmt: skip
-    back = (*lead, *(1,) * n)
-    return made, mean.reshape(back).astype(input.dtype, copy=False), rstd.reshape(back).astype(input.dtype, copy=False)
+    _rows.keep(key, ready, makes, numbers)
+    return made
 
 
 @kernel(norm.native_layer_norm, "cuda")
 @serving
 def _native_layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return _layer(xp, input, normalized_shape, weight, bias, eps)
+    return tuple(_layer(xp, input, normalized_shape, weight, bias, eps))
 
 
 @kernel(norm.layer_norm_inference, "cuda")
 @serving
 def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return _layer(xp, input, normalized_shape, weight, bias, eps)[0]
+    return _layer(xp, input, normalized_shape, weight, bias, eps, statistics=False)[0]
 
 
 @kernel(norm.native_layer_norm_backward, "cuda")
 @serving
 def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
     shape = tuple(normalized_shape)
+    given = [] if weight is None else [weight]
+    key = "layer_norm_backward", _rows.signature(grad_output, input, mean, rstd, weight), shape
+    of_sums = "layer_norm_sums", key
+    sums = _rows.replay(xp, of_sums, [grad_output, input, mean, rstd])
+    if sums is not None:
+        found = _rows.replay(xp, key, [grad_output, input, mean, rstd, *given])
+        if found is not None:
+            return found[0], *sums
     _fitting(input, grad_output, mean, rstd, weight)
     n = len(shape)
     lead = input.shape[: input.ndim - n]
@@ -79,20 +104,25 @@ def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normal
     g, x = strides_of(grad_output), strides_of(input)
     by_row = [strides_of(a.reshape(lead)) for a in (mean, rstd)]
     strides = [(g[:m], g[m:]), (x[:m], x[m:]), (by_row[0], (0,) * n), (by_row[1], (0,) * n)]
-    given = [] if weight is None else [weight]
     strides += [((0,) * m, strides_of(a)) for a in given]
     strides += [(contiguous_strides(input.shape)[:m], contiguous_strides(shape))]
-    _rows.run(
+    ready = _rows.run(
         "layer_norm_backward", lambda r: rows.normalized_backward(r, bool(given)),
         [grad_output, input, mean, rstd, *given, made], 1, lead, shape, strides, key=bool(given),
     )  # fmt: skip
     narrow = weight.dtype if weight is not None else input.dtype
     spread = [xp.broadcast_to(a.reshape(*lead, *(1,) * n), input.shape) for a in (mean, rstd)]
-    of_weight, of_bias = _parameter_gradients(xp, grad_output, input, *spread, tuple(range(m)), narrow)
+    plain = mean.flags.c_contiguous and rstd.flags.c_contiguous  # else `reshape` copied
+    kept = (of_sums, shape) if plain else None
+    of_weight, of_bias = _parameter_gradients(xp, grad_output, input, *spread, tuple(range(m)), narrow, kept)
+    if plain:
+        _rows.keep(key, ready, [(input.shape, input.dtype)])
     return made, of_weight, of_bias
 
 
-def _parameter_gradients(xp: Any, grad: Any, input: Any, mean: Any, rstd: Any, axes: Any, dtype: Any) -> Any:
+def _parameter_gradients(
+    xp: Any, grad: Any, input: Any, mean: Any, rstd: Any, axes: Any, dtype: Any, kept: Any = None
+) -> Any:  # fmt: skip
     """Sums of grad * (input - mean) * rstd and of grad over axes."""
     wide = _wide(input)
     if not axes:
@@ -104,7 +134,8 @@ def _parameter_gradients(xp: Any, grad: Any, input: Any, mean: Any, rstd: Any, a
 
     pair = lambda xp, count, first, second: (first, second)
     return _rows.reduce(
-        xp, "parameter_gradients", ["sum", "sum"], code, pair, [grad, input, mean, rstd], axes, [dtype] * 2, key=wide
+        xp, "parameter_gradients", ["sum", "sum"], code, pair, [grad, input, mean, rstd], axes, [dtype] * 2, key=wide,
+        kept=kept,
     )  # fmt: skip
 
 

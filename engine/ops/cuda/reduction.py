@@ -35,6 +35,7 @@ def serving(variant: Callable[..., Any]) -> Callable[..., Any]:
         except _FAILS:
             return NotImplemented
 
+    kernel_or_none.served = variant, _FAILS  # type: ignore[attr-defined]  # for `_routes.proved`, in one call less
     return kernel_or_none
 
 
@@ -60,11 +61,18 @@ def along(
     results: Sequence[Any], whole: bool = False, key: Any = (),
 ) -> list[Any]:  # fmt: skip
     """`_rows.reduce` of one array over torch's `dim` (None: all)."""
+    if dim.__class__ is list:
+        dim = tuple(dim)
+    call = name, input.__class__, input.dtype, input.shape, input.strides, dim, keepdim, tuple(results), whole, key
+    found = _rows.replay(xp, call, [input])
+    if found is not None:
+        return found
     known(input)
     if not input.ndim:
         raise Unfit("one element")
     axes = tuple(range(input.ndim)) if dim is None else wrap_dims(dim, input.ndim)
-    found = _rows.reduce(xp, name, by, code, after, [input], axes, results, whole, key)
+    shape = tuple([1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes])
+    found = _rows.reduce(xp, name, by, code, after, [input], axes, results, whole, key, (call, shape))
     return [shaped(f, input.shape, axes, keepdim) for f in found]
 
 
@@ -86,7 +94,7 @@ def _summed(xp: Any, input: Any, dtype: Any, by: str, dim: Any, keepdim: bool) -
         kind = dtypes.to_numpy(dtype)
     else:
         kind = np.dtype("int64") if input.dtype.kind in "iub" else input.dtype
-    if kind.kind not in "fVi" or kind.name not in KNOWN or (kind.kind == "i" and kind.itemsize < 4):
+    if kind.kind not in "fVi" or not _has_kernels(kind) or (kind.kind == "i" and kind.itemsize < 4):
         raise Unfit(kind.name)
     (found,) = along(xp, by, [by], _in_type(kind), _as_is, input, dim, keepdim, [kind], key=kind)
     return found

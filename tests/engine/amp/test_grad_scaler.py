@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import engine
@@ -119,3 +120,33 @@ def test_without_cuda_one_for_cuda_is_off() -> None:
         return
     with pytest.warns(UserWarning, match="GradScaler is enabled, but CUDA is not available.  Disabling."):
         assert not engine.cuda.amp.GradScaler().is_enabled()
+
+
+@pytest.mark.cuda
+def test_scaled_gradients_of_a_graph_are_stepped_on_outside() -> None:
+    with standin.running():
+        p, optimizer = parameter("cuda")
+        scaler = GradScaler("cuda", init_scale=8.0)
+        factor = engine.ones(2, device="cuda")
+        graph = engine.cuda.CUDAGraph()
+        with pytest.raises(RuntimeError, match="cannot hold of GradScaler the first scale"), engine.cuda.graph(graph):
+            scaler.scale((p * factor).sum())
+        scaler.scale((p * factor).sum()).backward()  # not captured
+        optimizer.zero_grad(set_to_none=False)
+        graph = engine.cuda.CUDAGraph()
+        with engine.cuda.graph(graph):
+            p.grad.zero_()
+            scaler.scale((p * factor).sum()).backward()
+        for given, wanted, scale in ((2.0, [0.0, 1.0], 8.0), (float("inf"), [0.0, 1.0], 4.0), (1.0, [-0.5, 0.5], 4.0)):
+            factor.fill_(given)
+            with np.errstate(all="ignore"):
+                graph.replay()
+            scaler.step(optimizer)
+            scaler.update()
+            assert p.tolist() == wanted and scaler.get_scale() == scale
+        for call, word in ((lambda: scaler.step(optimizer), "step"), (scaler.update, "update")):
+            with (
+                pytest.raises(RuntimeError, match=f"cannot hold of GradScaler {word}.* after each replay"),
+                engine.cuda.graph(engine.cuda.CUDAGraph()),
+            ):
+                call()

@@ -162,9 +162,9 @@ def double(tensor: Any) -> Any:
     return tensor * 2
 
 
-def produce(queue: Any, done: Any) -> None:
-    """Send one tensor; end when told."""
-    queue.put(engine.arange(4.0, device="cuda"))
+def produce(queue: Any, done: Any, index: int = 0) -> None:
+    """Send one tensor of a GPU; end when told."""
+    queue.put(engine.arange(4.0, device=f"cuda:{index}"))
     done.wait(WAIT)
 
 

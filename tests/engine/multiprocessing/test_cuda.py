@@ -16,6 +16,7 @@ import pytest
 
 import engine
 import engine.multiprocessing as mp
+from engine.backends.cuda import ipc
 from engine.multiprocessing import cuda as sharing
 from tests.engine import standin
 from tests.engine.multiprocessing import cuda_peers as peers
@@ -341,6 +342,37 @@ def test_a_sender_that_was_killed_before_its_tensor_is_received(gpu: Any) -> Non
     process.join(peers.WAIT)
     with pytest.raises(RuntimeError, match=f"process {process.pid} .which has ended. cannot be opened .*must"):
         queue.get()
+
+
+@pytest.mark.parametrize(("index", "cards", "found"), [
+    (0, [1, 0], "that card is cuda:1 in this process"), (0, [1, 2], "this process does not see that card"),
+    (0, [0, 1], None), (1, [0], "this process does not see that card"),
+], ids=["another order", "another card", "the same", "fewer cards"])  # fmt: skip
+@on_stand_in
+def test_another_card_of_the_same_number_is_refused(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, index: int, cards: list[int], found: str | None
+) -> None:
+    context = mp.get_context("spawn")
+    queue, done = context.SimpleQueue(), context.Event()
+    process = context.Process(target=peers.produce, args=(queue, done, index), daemon=True)
+    process.start()
+    wait([queue._reader, process.sentinel], peers.WAIT)
+    assert queue._reader.poll()
+    real = [ipc.card(n) for n in range(2)] + [bytes(16)]
+    assert len(set(real)) == 3
+    monkeypatch.setattr(ipc, "card", lambda n: real[cards[n]])
+    monkeypatch.setattr(ipc.runtime, "device_count", lambda: len(cards))
+    if found is None:
+        assert queue.get().tolist() == [0, 1, 2, 3]
+    else:
+        with pytest.raises(ipc.AnotherCard) as raised:
+            queue.get()
+        assert str(raised.value) == (
+            f"a CUDA tensor on cuda:{index} of another process cannot be opened: {found}; start both with the same "
+            "CUDA_VISIBLE_DEVICES, or send tensor.cpu()"
+        )
+    done.set()
+    process.join(peers.WAIT)
 
 
 SCRIPT = """

@@ -8,10 +8,15 @@ tests/engine/backends/cuda/test_cupy_api.py compares the two where a wheel is in
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import importlib
 import inspect
 import json
 import re
+import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -60,6 +65,32 @@ def is_public(name: str, found: Any) -> bool:
     return not name.startswith("_") and not isinstance(found, types.ModuleType)
 
 
+@functools.cache
+def nccl() -> types.ModuleType:
+    """What `cupy.cuda.nccl` is where libnccl (200 MB, and of no use without GPUs) is installed: the wheel's extension
+    over a library that has its symbols alone.  Needs nm and g++."""
+    import cupy_backends.cuda.libs
+
+    (extension,) = Path(cupy_backends.cuda.libs.__path__[0]).glob("nccl*.so")
+    listed = subprocess.run(["nm", "-D", "--undefined-only", extension], capture_output=True, text=True, check=True)
+    symbols = sorted(set(re.findall(r"\bnccl\w+", listed.stdout)))
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "nccl.c"), Path(folder, "libnccl.so.2")
+        source.write_text("".join(f"int {name}(void) {{ return 5; }}\n" for name in symbols))
+        options = ["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2"]
+        subprocess.run(["g++", *options, "-o", library, source], check=True)
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        return importlib.import_module("cupy_backends.cuda.libs.nccl")
+
+
+def nccl_names() -> dict[str, Any]:
+    """The names of `cupy.cuda.nccl` and of its communicator."""
+    module = nccl()
+    names = {f"cuda.nccl.{n}": entry(v) for n, v in vars(module).items() if is_public(n, v)}
+    members = {n: inspect.getattr_static(module.NcclCommunicator, n) for n in dir(module.NcclCommunicator)}
+    return names | {f"cuda.nccl.NcclCommunicator.{n}": entry(v) for n, v in members.items() if is_public(n, v)}
+
+
 def table() -> dict[str, Any]:
     """{"version": ..., "names": {"add": {...}, "ndarray.sum": [...], ...}} of the CuPy that is installed."""
     import cupy
@@ -77,6 +108,7 @@ def table() -> dict[str, Any]:
                 names[f"{where}.{name}" if where else name] = entry(found)
     for name in FLAGS:
         names[f"flags.{name}"] = None
+    names |= nccl_names()
     return {"version": cupy.__version__, "names": dict(sorted(names.items()))}
 
 

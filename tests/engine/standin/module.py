@@ -195,7 +195,7 @@ def _properties(device: int) -> dict[str, Any]:
         "warpSize": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiProcessor": 2048, "sharedMemPerBlock": 49152,
         "regsPerMultiprocessor": 65536, "l2CacheSize": 1 << 20, "integrated": 0, "isMultiGpuBoard": 0, "pciBusID": 1,
         "pciDeviceID": 0, "pciDomainID": 0, "sharedMemPerBlockOptin": 232448, "sharedMemPerMultiprocessor": 233472,
-        "clockRate": 1980000, "uuid": bytes(16),
+        "clockRate": 1980000, "uuid": bytes([*range(15), device]),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.standin import machine, module
+from tests.engine.standin import machine, make_table, module, nccl
 from tests.engine.standin.arrays import API, Array
 from tests.engine.standin.make_table import CLASSES, TABLE, table, text_of
 
@@ -24,8 +24,11 @@ def own_functions() -> list[tuple[str, Any]]:
         "ndarray": Array, "cuda.Stream": machine.Stream, "cuda.Event": machine.Event, "cuda.Graph": machine.Graph,
         "cuda.Device": module.Device, "cuda.MemoryPool": machine.MemoryPool,
         "cuda.MemoryPointer": machine.MemoryPointer,
-        "cuda.UnownedMemory": machine.UnownedMemory,
+        "cuda.UnownedMemory": machine.UnownedMemory, "cuda.nccl.NcclCommunicator": nccl.NcclCommunicator,
     }  # fmt: skip
+    for name, value in vars(nccl).items():
+        if not name.startswith("_") and callable(value) and value.__module__ == nccl.__name__:
+            found.append((f"cuda.nccl.{name}", value))
     for where, kind in classes.items():
         for name, value in vars(kind).items():
             if not name.startswith("_") and callable(value):
@@ -87,6 +90,13 @@ def test_the_table_is_that_of_the_wheel() -> None:
     assert not relied_on
 
 
+def test_the_numbers_of_nccl_are_those_of_the_wheel() -> None:
+    pytest.importorskip("cupy", reason="CuPy; make test-cuda installs it", exc_type=ImportError)
+    real = make_table.nccl()
+    own = {name: value for name, value in vars(nccl).items() if name.startswith("NCCL_")}
+    assert own == {name: getattr(real, name) for name in own} and len(own) == 15
+
+
 # what `engine/backends/cuda` itself calls, beside the array functions of the ops
 RELIED_ON = {
     "RawModule", "RawModule.get_function", "asarray", "ascontiguousarray", "cuda.Device", "cuda.Device.synchronize",
@@ -96,7 +106,13 @@ RELIED_ON = {
     "cuda.MemoryPool.set_limit", "cuda.MemoryPool.total_bytes", "cuda.MemoryPool.used_bytes", "cuda.Stream",
     "cuda.Stream.begin_capture", "cuda.Stream.end_capture", "cuda.Stream.is_capturing", "cuda.Stream.null",
     "cuda.Stream.record", "cuda.Stream.synchronize", "cuda.Stream.use", "cuda.Stream.wait_event",
-    "cuda.UnownedMemory", "cuda.alloc_pinned_memory", "cuda.get_current_stream", "cuda.get_elapsed_time",
+    "cuda.UnownedMemory", "cuda.nccl.NcclCommunicator", "cuda.nccl.NcclCommunicator.abort",
+    "cuda.nccl.NcclCommunicator.check_async_error", "cuda.nccl.NcclCommunicator.destroy",
+    "cuda.nccl.NcclCommunicator.allGather", "cuda.nccl.NcclCommunicator.allReduce",
+    "cuda.nccl.NcclCommunicator.broadcast", "cuda.nccl.NcclCommunicator.recv", "cuda.nccl.NcclCommunicator.reduce",
+    "cuda.nccl.NcclCommunicator.reduceScatter", "cuda.nccl.NcclCommunicator.send", "cuda.nccl.available",
+    "cuda.nccl.get_unique_id", "cuda.nccl.groupEnd", "cuda.nccl.groupStart",
+    "cuda.alloc_pinned_memory", "cuda.get_current_stream", "cuda.get_elapsed_time",
     "cuda.runtime.deviceCanAccessPeer", "cuda.runtime.driverGetVersion", "cuda.runtime.getDevice",
     "cuda.runtime.getDeviceCount", "cuda.runtime.getDeviceProperties", "cuda.runtime.eventDestroy",
     "cuda.runtime.eventSynchronize", "cuda.runtime.ipcCloseMemHandle", "cuda.runtime.ipcGetEventHandle",

@@ -148,8 +148,13 @@ def test_each_device_has_a_verdict_of_its_own(checked: Any) -> None:
     one = routes.route("one", check=check, fallback="none")
     assert one.on()
     with engine.cuda.device(1):
-        assert one.on()  # the same model of card: its file has the verdict
-    assert seen == [0]
+        assert one.on()  # the same model, but a card with a UUID of its own
+    assert seen == [0, 1]
+    with again():
+        assert one.on()
+        with engine.cuda.device(1):
+            assert one.on()
+    assert seen == [0, 1]  # each has its file
 
 
 def test_a_file_that_is_nonsense_is_no_verdict(checked: Any, tmp_path: Path) -> None:
