@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from engine.distributed.store import DistBackendError, DistStoreError, Store
-from engine.multiprocessing.blocks import Mapping
+from engine.multiprocessing.blocks import Bytes, Mapping
 
 __all__ = ["Mesh"]
 
@@ -218,14 +218,5 @@ class Mesh:
 
     def slab(self, rank: int, nbytes: int) -> Any:
         """The first `nbytes` bytes of a process's current slab; valid until the second `own` from now."""
-        return np.asarray(_Bytes(self._slabs[rank, self._parity], nbytes))
-
-
-class _Bytes:
-    """The first bytes of a mapping as the base of an array."""
-
-    def __init__(self, mapping: Mapping, nbytes: int) -> None:
-        self.mapping = mapping
-        self.__array_interface__ = {
-            "version": 3, "data": (mapping.address, False), "shape": (min(nbytes, mapping.length),), "typestr": "|u1",
-        }  # fmt: skip
+        mapping = self._slabs[rank, self._parity]
+        return np.asarray(Bytes(mapping.address, min(nbytes, mapping.length), mapping))

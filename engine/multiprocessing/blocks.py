@@ -35,7 +35,7 @@ import numpy as np
 from engine.multiprocessing import manager
 from engine.storage import Memory
 
-__all__ = ["Block", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
+__all__ = ["Block", "Bytes", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
 
 
 known: weakref.WeakValueDictionary[Any, Block] = weakref.WeakValueDictionary()  # by what is the same in every process
@@ -62,6 +62,14 @@ class Mapping:
         weakref.finalize(self, _libc().munmap, address, length).atexit = False
 
 
+class Bytes:
+    """`nbytes` bytes at an address, as the base of an array; `kept` live as long as it does."""
+
+    def __init__(self, address: int, nbytes: int, *kept: object) -> None:
+        self.kept = kept
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (nbytes,), "typestr": "|u1"}
+
+
 class Block(Mapping):
     """Mapped memory, the base of one root array of bytes; unmapped when no array looks at it any more."""
 
@@ -84,13 +92,31 @@ class Block(Mapping):
         return Memory.of(root)
 
     @classmethod
-    def create(cls, nbytes: int) -> Block:
-        """A new block of `nbytes` zero bytes.  OSError where there is no room or no free descriptor."""
+    def create(cls, nbytes: int, content: Any = None) -> Block:
+        """A new block of `nbytes` bytes: `content`, an array of so many uint8, or zeros.
+
+        OSError where there is no room or no free descriptor.
+        """
         raise NotImplementedError
 
     def handle(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
         """How `pickle` makes its Memory in another process."""
         raise NotImplementedError
+
+
+_AT_ONCE = 1 << 16  # bytes; a second copy of fewer costs less than a second call
+
+
+def _write(fd: int, content: Any, at: int = 0) -> None:
+    """Write all bytes of `content`.
+
+    The kernel neither zeroes the pages that a write fills nor takes a fault for each, as it would for a copy into the
+    mapping: half the time.  And where there is no room it says so, where a copy would be killed.
+    """
+    left = memoryview(content)
+    while left:
+        count = os.pwrite(fd, left, at)  # 2 GB at most
+        left, at = left[count:], at + count
 
 
 # --- on a descriptor
@@ -105,10 +131,13 @@ class Unnamed(Block):
         weakref.finalize(self, os.close, fd).atexit = False
 
     @classmethod
-    def create(cls, nbytes: int) -> Unnamed:
+    def create(cls, nbytes: int, content: Any = None) -> Unnamed:
         fd = os.memfd_create("torch", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(fd, max(nbytes, 1))
+            if content is None or not nbytes:
+                os.ftruncate(fd, max(nbytes, 1))
+            else:
+                _write(fd, content)
             return cls(fd, nbytes)
         except BaseException:
             os.close(fd)
@@ -188,18 +217,24 @@ class Named(Block):
             self._let_go_at_the_end()
 
     @classmethod
-    def create(cls, nbytes: int) -> Named:
+    def create(cls, nbytes: int, content: Any = None) -> Named:
         name, where = f"/torch_{os.getpid()}_{secrets.token_hex(8)}", _own_manager()
         _connections.enter(where)
         _tell(where, "hold", name)  # before it exists: killed in between, nothing is left that nobody knows
         fd = _open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             size = _size(nbytes)
-            if hasattr(os, "posix_fallocate"):  # a full file system is an error now, not a SIGBUS later
-                os.posix_fallocate(fd, 0, size)
+            one = manager.COUNT.pack(1)
+            if content is not None and nbytes < _AT_ONCE:
+                _write(fd, content.tobytes().ljust(size - len(one), b"\0") + one)
             else:
-                os.ftruncate(fd, size)
-            os.pwrite(fd, manager.COUNT.pack(1), size - manager.COUNT.size)
+                if content is not None:
+                    _write(fd, content)
+                elif hasattr(os, "posix_fallocate"):  # a full file system is an error now, not a SIGBUS later
+                    os.posix_fallocate(fd, 0, size)
+                else:
+                    os.ftruncate(fd, size)
+                _write(fd, one, size - len(one))
             return cls(name, where, fd, nbytes)
         except BaseException:
             _unlink(name)
