@@ -39,8 +39,11 @@ _UFUNCS: dict[ReduceOp, Any] = {
 }  # fmt: skip
 
 
+_BLOCK = 1 << 16  # elements; what is between two operations stays in the cache
+
+
 def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
-    """`out` becomes the arrays combined in their order, so that every process gets the same bits.
+    """`out` becomes the flat arrays combined in their order, so that every process gets the same bits.
 
     `out` may be one of the arrays.  RuntimeError for an operation that their dtype lacks.
     """
@@ -52,10 +55,16 @@ def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
         if out is not arrays[0]:
             out[...] = arrays[0]
         return
-    total = ufunc(arrays[0], arrays[1])
-    for array in arrays[2:]:
-        ufunc(total, array, out=total)
-    out[...] = total
+    for start in range(0, out.size, _BLOCK):
+        first, second, *more = (array[start : start + _BLOCK] for array in arrays)
+        target = out[start : start + _BLOCK]
+        if not more:
+            ufunc(first, second, out=target)
+            continue
+        total = ufunc(first, second)
+        for array in more:
+            ufunc(total, array, out=total)
+        target[...] = total
 
 
 def finish(op: ReduceOp, array: Any, count: int) -> None:

@@ -24,7 +24,7 @@ from engine.distributed.store import DistBackendError, PrefixStore, Store
 __all__ = ["SharedMemory"]
 
 SMALL = 4096  # bytes that go with the header
-CHUNK = 16 << 20  # bytes of each process that are in its slab at a time
+CHUNK = 8 << 20  # bytes of each process that are in its slab at a time
 
 
 def _call(name: str, array: Any, more: str = "") -> str:
@@ -69,14 +69,20 @@ class SharedMemory:
             combine(op, [np.frombuffer(p, array.dtype) for p in found], array)
         else:
             for part in self._chunks(array):
-                self._share(part, call)
                 edges = [part.size * r // self.size for r in range(self.size + 1)]
-                mine = slice(edges[self.me], edges[self.me + 1])
+                pieces = [part[low:high] for low, high in zip(edges, edges[1:])]
+                mine, others = slice(*edges[self.me : self.me + 2]), [r for r in range(self.size) if r != self.me]
+                own = self.mesh.own(part.nbytes).view(part.dtype)
+                for r in others:  # nobody else needs this process's own piece
+                    own[edges[r] : edges[r + 1]] = pieces[r]
+                self.mesh.exchange(call)
                 slabs = [self._slab(r, part) for r in range(self.size)]
-                combine(op, [slab[mine] for slab in slabs], slabs[self.me][mine])
+                found = [pieces[r] if r == self.me else slab[mine] for r, slab in enumerate(slabs)]
+                combine(op, found, pieces[self.me])
+                own[mine] = pieces[self.me]
                 self.mesh.exchange("all_reduce")
-                for r, slab in enumerate(slabs):
-                    part[edges[r] : edges[r + 1]] = slab[edges[r] : edges[r + 1]]
+                for r in others:
+                    pieces[r][...] = slabs[r][edges[r] : edges[r + 1]]
         finish(op, array, self.size)
 
     def _share(self, array: Any, call: str) -> None:
