@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import errno
 import importlib
+import itertools
 import mmap
 import os
 import secrets
@@ -192,6 +193,10 @@ def out_of_files() -> str:
 # --- with a name
 
 
+_NUMBERS = 16 ** (16 - manager.DIGITS)
+_number = itertools.count(secrets.randbelow(_NUMBERS))  # a process before us may have had our number
+
+
 class Named(Block):
     """A block with a name, and a count of its holders behind the data."""
 
@@ -218,7 +223,8 @@ class Named(Block):
 
     @classmethod
     def create(cls, nbytes: int, content: Any = None) -> Named:
-        name, where = f"/torch_{os.getpid()}_{secrets.token_hex(8)}", _own_manager()
+        where = _own_manager()
+        name = f"/torch_{os.getpid()}_{manager.digits(where)}{next(_number) % _NUMBERS:0{16 - manager.DIGITS}x}"
         _connections.enter(where)
         _tell(where, "hold", name)  # before it exists: killed in between, nothing is left that nobody knows
         fd = _open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -306,6 +312,7 @@ class _Connections:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.sockets: dict[str, socket.socket] = {}
+        self.joined: dict[str, int] = {}  # descriptors: Note [Groups that were killed whole]
         self.own: str | None = None
         self.blocks: Counter[str] = Counter()  # how many this process holds, by manager
 
@@ -322,6 +329,8 @@ class _Connections:
                 del self.blocks[folder]
                 if folder in self.sockets:
                     self.sockets.pop(folder).close()
+                if folder in self.joined:
+                    os.close(self.joined.pop(folder))
 
 
 _connections = _Connections()
@@ -336,11 +345,11 @@ def _own_manager() -> str:
 
 
 def _new_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="torch_shm_")
+    folder = tempfile.mkdtemp(prefix=manager.FOLDER)
     if len(folder) < 90:  # the path of a Unix socket has room for 104 bytes or a few more
         return folder
     os.rmdir(folder)
-    return tempfile.mkdtemp(prefix="torch_shm_", dir="/tmp")
+    return tempfile.mkdtemp(prefix=manager.FOLDER, dir="/tmp")
 
 
 def _tell(folder: str, word: str, name: str) -> None:
@@ -354,6 +363,8 @@ def _tell(folder: str, word: str, name: str) -> None:
             except OSError:  # it was killed
                 connection.close()
                 _connections.sockets.pop(folder, None)
+        if folder not in _connections.joined:
+            _connections.joined[folder] = manager.join(folder)
         connection = _connections.sockets[folder] = _connect(folder)
         for block in list(known.values()):
             if isinstance(block, Named) and block.manager_at == folder and block.name != name:
@@ -436,7 +447,7 @@ def _in_child() -> None:
     """A forked child is a member of its own: its parent's end must be seen although the child lives."""
     global _connections
     inherited, _connections = _connections, _Connections()
-    _connections.own = inherited.own
+    _connections.own, _connections.joined = inherited.own, inherited.joined
     for folder, connection in inherited.sockets.items():
         connection.close()
         with contextlib.suppress(OSError):
