@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ReduceOp", "combine", "finish", "reduce_op"]
+__all__ = ["ReduceOp", "combine", "describe", "differing", "finish", "reduce_op"]
 
 
 class ReduceOp(Enum):
@@ -65,6 +65,19 @@ def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
         for array in more:
             ufunc(total, array, out=total)
         target[...] = total
+
+
+def describe(name: str, array: Any, more: str = "") -> str:
+    """A call in a few words, which must be the same in all processes of a group."""
+    return f"{name} of {array.size} {array.dtype}{more}"
+
+
+def differing(their_rank: int, theirs: str, own_rank: int, own: str) -> str:
+    """What is said of two calls that do not match."""
+    return (
+        f"the processes of a group must make the same calls: rank {their_rank} called {theirs}, rank {own_rank} called "
+        f"{own}"
+    )
 
 
 def finish(op: ReduceOp, array: Any, count: int) -> None:
