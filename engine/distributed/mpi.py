@@ -67,6 +67,7 @@ class Mpi:
         self.mpi, self.communicator, self.timeout = _mpi(), communicator, timeout
         self.me: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
+        self._here: tuple[Any, list[Any]]
         self.checks = os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "OFF"
         self.threads: bool = self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE
 
@@ -84,9 +85,35 @@ class Mpi:
         deadline, pause = time.monotonic() + self.timeout, 0.0
         while not request.Test():
             if time.monotonic() > deadline:
-                raise DistBackendError(f"{call}: not all processes took part within {self.timeout:.0f} s")
+                raise self._late(call)
             time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
+
+    def _late(self, call: str) -> DistBackendError:
+        """The error for a call that does not end: all whose time is up tell the others; who is not heard is named."""
+        mpi, tag = self.mpi, self.mpi.COMM_WORLD.Get_attr(self.mpi.TAG_UB)  # a tag that no message has
+        silent = set(range(self.size)) - {self.me}
+        self._here = np.zeros(1, np.uint8), []  # as long as this: a message to a process that has not come stays
+        self._here[1].extend(self.communicator.Isend(self._here[0], rank, tag) for rank in silent)
+        end = time.monotonic() + min(1.0, self.timeout / 2)
+        while silent and time.monotonic() < end:
+            status = mpi.Status()
+            message = self.communicator.Improbe(mpi.ANY_SOURCE, tag, status)
+            if message is None:
+                time.sleep(1e-3)
+                continue
+            message.Recv(np.empty(1, np.uint8))
+            silent.discard(status.Get_source())
+        who = f"rank(s) {sorted(self._global(*silent))}" if silent else "not all processes"
+        return DistBackendError(
+            f"{call}: {who} {'did not take' if silent else 'took'} part within {self.timeout:.0f} s"
+        )
+
+    def _global(self, *ranks: int) -> list[int]:
+        """The ranks among all processes of ranks of this group."""
+        world = self.mpi.COMM_WORLD.Get_group()
+        found: list[int] = self.communicator.Get_group().Translate_ranks(list(ranks), world)
+        return list(found)
 
     def _agree(self, call: str) -> None:
         """DistBackendError unless all make the same call: MPI itself would give wrong numbers, or end the processes.
@@ -102,12 +129,12 @@ class Mpi:
         if found[0] == -found[1]:
             return
         everybody = np.empty((self.size, _WORDS), np.uint8)
-        own = np.frombuffer(said.ljust(_WORDS), np.uint8)
-        self._wait(self.communicator.Iallgather(own, everybody), call.split(" ")[0])
+        mine = np.frombuffer(said.ljust(_WORDS), np.uint8)
+        self._wait(self.communicator.Iallgather(mine, everybody), call.split(" ")[0])
         words = [row.tobytes().rstrip() for row in everybody]
         other = next(r for r, one in enumerate(words) if one != said)
-        ranks = self.communicator.Get_group().Translate_ranks([other, self.me], self.mpi.COMM_WORLD.Get_group())
-        raise DistBackendError(differing(ranks[0], words[other].decode(errors="replace"), ranks[1], call))
+        theirs, own = self._global(other, self.me)
+        raise DistBackendError(differing(theirs, words[other].decode(errors="replace"), own, call))
 
     def _op(self, op: ReduceOp, array: Any) -> Any:
         mpi = self.mpi

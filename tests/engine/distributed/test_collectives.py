@@ -9,7 +9,7 @@ import pytest
 import engine
 import engine.distributed as dist
 
-from .jobs import TRANSPORTS, job, well
+from .jobs import TRANSPORTS, WITH_MPI, job, well
 
 CALLS = """
     def values(n, dtype, scale=1):
@@ -193,6 +193,32 @@ def test_a_rank_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
         "barrier: rank 1 did not take part within 2 s",
         "recv: nothing came from rank 1 within 2 s",
     ]
+
+
+@WITH_MPI
+def test_a_rank_that_does_not_come_is_named_under_mpirun(tmp_path: Path) -> None:
+    body = """
+        dist.barrier()
+        pair = dist.new_group([1, 3])
+        if rank == 3:
+            time.sleep(9)
+            os._exit(0)
+        for call in (dist.barrier, lambda: dist.all_reduce(engine.ones(1), group=pair)):
+            try:
+                if rank == 1 or call is dist.barrier:
+                    call()
+            except dist.DistBackendError as error:
+                print(f"{error}\\n", end="", flush=True)
+        time.sleep(5)
+        os._exit(0)  # MPI's own end waits for all
+    """
+    [ended] = job(body, 4, tmp_path, timeout=2, transport="mpi")
+    assert sorted(ended.out.splitlines()) == sorted(
+        [
+            *["barrier: rank(s) [3] did not take part within 2 s"] * 3,
+            "all_reduce: rank(s) [3] did not take part within 2 s",
+        ]
+    ), ended.err
 
 
 def test_calls_before_init() -> None:
