@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
+.PHONY: demo test test-scaling test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a ma
 
 test-onnx: $(VENV)/.onnx  ## what is exported, in ONNX's checker and in onnxruntime
 	$(BIN)/python -m pytest tests/engine/onnx/in_onnxruntime.py -n auto --dist worksteal -rs -q
+
+test-scaling: $(VENV)/.scaling  ## the recipes of docs/scaling.md: mpirun, Ray, and Slurm where Debian's slurmctld, slurmd and munge are
+	REQUIRE_RAY=1 $(BIN)/python -m pytest tests/engine/distributed/test_recipes.py -n 2 -rs -q
 
 test-processors: $(VENV)/.jit  ## the engine's tests as on processors without AVX-512 and without AVX, and with generated code, VARIANTS="sse41 jit ..."
 	$(BIN)/python scripts/processors.py $(VARIANTS)

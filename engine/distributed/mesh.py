@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.distributed.reducing import differing
 from engine.distributed.store import DistBackendError, DistStoreError, Store
-from engine.multiprocessing.blocks import Mapping
+from engine.multiprocessing.blocks import Bytes, Mapping
 
 __all__ = ["Mesh"]
 
@@ -175,7 +176,7 @@ class Mesh:
             self._fresh.discard(parity)
             if parity in self._fds:
                 os.close(self._fds.pop(parity))
-            differing = None
+            found_differing = None
             for rank in sorted(self.peers):
                 peer = self.peers[rank]
                 data, came = self._read(peer, _HEADER.size, rank)
@@ -186,14 +187,14 @@ class Mesh:
                     finally:
                         os.close(fd)
                 payloads[rank] = self._read(peer, length, rank)[0]
-                if other != described and differing is None:
-                    differing = rank, other.decode(errors="replace").rstrip()
+                if other != described and found_differing is None:
+                    found_differing = rank, other.decode(errors="replace").rstrip()
         except (OSError, EOFError) as error:
             raise self.lost(rank, call.split(" ")[0], error) from error
-        if differing is not None:
+        if found_differing is not None:
+            own_call = described.decode(errors="replace").rstrip()
             raise DistBackendError(
-                f"the processes of a group must make the same calls: rank {self.ranks[differing[0]]} called "
-                f"{differing[1]}, rank {self.ranks[self.me]} called {described.decode(errors='replace').rstrip()}"
+                differing(self.ranks[found_differing[0]], found_differing[1], self.ranks[self.me], own_call)
             )
         return payloads
 
@@ -218,14 +219,5 @@ class Mesh:
 
     def slab(self, rank: int, nbytes: int) -> Any:
         """The first `nbytes` bytes of a process's current slab; valid until the second `own` from now."""
-        return np.asarray(_Bytes(self._slabs[rank, self._parity], nbytes))
-
-
-class _Bytes:
-    """The first bytes of a mapping as the base of an array."""
-
-    def __init__(self, mapping: Mapping, nbytes: int) -> None:
-        self.mapping = mapping
-        self.__array_interface__ = {
-            "version": 3, "data": (mapping.address, False), "shape": (min(nbytes, mapping.length),), "typestr": "|u1",
-        }  # fmt: skip
+        mapping = self._slabs[rank, self._parity]
+        return np.asarray(Bytes(mapping.address, min(nbytes, mapping.length), mapping))

@@ -18,8 +18,9 @@ from typing import Any
 
 from engine import dtypes
 from engine.backends.cuda import runtime
-from engine.distributed.reducing import ReduceOp
+from engine.distributed.reducing import ReduceOp, describe
 from engine.distributed.store import DistBackendError, Store
+from engine.distributed.watching import Watch
 
 __all__ = ["Nccl", "available"]
 
@@ -57,14 +58,20 @@ class Nccl:
         self._stream: Any = None
         self._device = -1
         self._met = 0
+        self._watch: Watch | None = None
+        self._what = "a call"  # the one that is being queued
 
     def close(self) -> None:
         """Leave the group."""
-        if self._communicator is not None:
-            with runtime.on_device(self._device):
-                self._stream.synchronize()
-                self._communicator.destroy()
-            self._communicator = None
+        try:
+            self.check("destroy_process_group")
+        finally:
+            if self._watch is not None:
+                self._watch.end()
+            if self._communicator is not None:
+                with runtime.on_device(self._device):
+                    self._communicator.destroy()
+                self._communicator = None
 
     # --- who is there
 
@@ -93,6 +100,7 @@ class Nccl:
                 self._communicator = self._nccl.NcclCommunicator(self.size, key, self.me)
                 self._stream = cuda.Stream(non_blocking=True)
             self._device = index
+            self._watch = Watch(self.store, self.ranks, self.me, self.timeout, self._abort, self._broken)
         elif index != self._device:
             raise RuntimeError(
                 f"the group uses cuda:{self._device} in this process, the tensor is on cuda:{index}: one GPU a process "
@@ -100,8 +108,25 @@ class Nccl:
             )
         return self._communicator
 
+    def _abort(self) -> None:
+        """End what is queued; its numbers are lost."""
+        communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            communicator.abort()
+
+    def _broken(self) -> None:
+        communicator = self._communicator
+        if communicator is not None:
+            communicator.check_async_error()
+
+    def _failed(self) -> None:
+        """Raise what the watch has found."""
+        if self._watch is not None and self._watch.error is not None:
+            raise self._watch.error
+
     def enqueue(self, arrays: Sequence[Any], do: Callable[[], None]) -> Callable[[], None]:
         """Queue what `do()` asks of NCCL, on `arrays`; calling the answer makes the current stream wait for it."""
+        self._failed()
         index = arrays[0].data.device_id if arrays else max(self._device, 0)
         self._on(index)
         cuda = runtime.library().cuda
@@ -113,6 +138,8 @@ class Nccl:
                 end = self._stream.record(cuda.Event(disable_timing=True))
             for array in arrays:
                 runtime.record_stream(array, self._stream)
+            if not self._stream.is_capturing() and self._watch is not None:
+                self._watch.note(self._what, end)
 
         def join() -> None:
             with runtime.on_device(index):
@@ -121,22 +148,33 @@ class Nccl:
         return join
 
     def check(self, what: str) -> None:
-        """Wait on the host until everything queued is done.  DistBackendError after the timeout."""
+        """Wait on the host until all that is queued is done.  DistBackendError if it does not end: Note [Watching]."""
+        self._failed()
         if self._communicator is None:
             return
-        deadline, pause = time.monotonic() + self.timeout, 1e-5
-        while not self._stream.done:
-            self._communicator.check_async_error()
-            if time.monotonic() > deadline:
-                self._communicator.abort()
-                self._communicator = None
-                raise DistBackendError(f"{what}: not all processes took part within {self.timeout:.0f} s")
-            time.sleep(pause)
-            pause = min(pause * 2, 1e-3)
+        with self._waiting():
+            pause = 1e-5
+            while not self._stream.done:
+                self._failed()
+                time.sleep(pause)
+                pause = min(pause * 2, 1e-3)
+            self._failed()  # an aborted stream is done, too
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The host waits in a call that raises what the watch finds."""
+        if self._watch is not None:
+            self._watch.waiting = True
+        try:
+            yield
+        finally:
+            if self._watch is not None:
+                self._watch.waiting = False
 
     def barrier(self) -> None:
         """Return when all have called it and what was queued is done."""
-        self._meet("barrier")
+        with self._waiting():
+            self._meet("barrier")
         self.check("barrier")
 
     # --- calls
@@ -165,23 +203,27 @@ class Nccl:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> None:
         """`array` becomes the combination of all."""
+        self._what = describe("all_reduce", array)
         kind, count = self._type(array)
         number, at = self._op(op, array), array.data.ptr
         self._communicator.allReduce(at, at, count, kind, number, self._stream.ptr)
 
     def reduce(self, array: Any, root: int, op: ReduceOp) -> None:
         """`array` of `root` becomes the combination of all; that of the others stays."""
+        self._what = describe("reduce", array)
         kind, count = self._type(array)
         number, at = self._op(op, array), array.data.ptr
         self._communicator.reduce(at, at, count, kind, number, root, self._stream.ptr)
 
     def broadcast(self, array: Any, root: int) -> None:
         """`array` becomes that of `root`."""
+        self._what = describe("broadcast", array)
         at, count, kind = self._bytes(array)
         self._communicator.broadcast(at, at, count, kind, root, self._stream.ptr)
 
     def all_gather(self, outputs: Sequence[Any], array: Any) -> None:
         """`outputs[r]` becomes the array of rank r."""
+        self._what = describe("all_gather", array)
         whole = runtime.library().empty((self.size, *array.shape), array.dtype)
         at, count, kind = self._bytes(array)
         self._communicator.allGather(at, whole.data.ptr, count, kind, self._stream.ptr)
@@ -190,6 +232,7 @@ class Nccl:
 
     def reduce_scatter(self, output: Any, pieces: Sequence[Any], op: ReduceOp) -> None:
         """`output` of rank r becomes the combination of everybody's `pieces[r]`, which are of one size."""
+        self._what = describe("reduce_scatter", output)
         if any(p.size != output.size for p in pieces):
             raise RuntimeError(f"reduce_scatter: all inputs must have the output's {output.size} elements with NCCL")
         kind, count = self._type(output)
@@ -213,6 +256,7 @@ class Nccl:
 
     def gather(self, outputs: Sequence[Any] | None, array: Any, root: int) -> None:
         """`outputs[r]` of `root` becomes the array of rank r."""
+        self._what = describe("gather", array)
         with self.grouped():
             for r, output in enumerate(outputs or ()):
                 if r != root:
@@ -224,6 +268,7 @@ class Nccl:
 
     def scatter(self, output: Any, pieces: Sequence[Any] | None, root: int) -> None:
         """`output` of rank r becomes `pieces[r]` of `root`."""
+        self._what = describe("scatter", output)
         with self.grouped():
             for r, piece in enumerate(pieces or ()):
                 if r != root:
@@ -235,6 +280,7 @@ class Nccl:
 
     def all_to_all(self, outputs: Sequence[Any], pieces: Sequence[Any]) -> None:
         """`outputs[r]` of rank q becomes `pieces[q]` of rank r."""
+        self._what = f"all_to_all of {len(pieces)} pieces"
         with self.grouped():
             for r in range(self.size):
                 if r != self.me:
@@ -244,10 +290,12 @@ class Nccl:
 
     def send(self, array: Any, to: int, tag: int) -> None:
         """Send `array`; NCCL has no tags: messages between two processes come in the order they were sent."""
+        self._what = describe("send", array)
         self._send(array, to)
 
     def recv(self, array: Any, source: int | None, tag: int) -> int:
         """Fill `array` with what `source` sent."""
+        self._what = describe("recv", array)
         if source is None:
             raise ValueError("NCCL cannot receive from any rank: name the source")
         self._recv(array, source)

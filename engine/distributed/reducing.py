@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ReduceOp", "combine", "finish", "reduce_op"]
+__all__ = ["ReduceOp", "combine", "describe", "differing", "finish", "reduce_op"]
 
 
 class ReduceOp(Enum):
@@ -39,8 +39,11 @@ _UFUNCS: dict[ReduceOp, Any] = {
 }  # fmt: skip
 
 
+_BLOCK = 1 << 16  # elements; what is between two operations stays in the cache
+
+
 def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
-    """`out` becomes the arrays combined in their order, so that every process gets the same bits.
+    """`out` becomes the flat arrays combined in their order, so that every process gets the same bits.
 
     `out` may be one of the arrays.  RuntimeError for an operation that their dtype lacks.
     """
@@ -52,10 +55,29 @@ def combine(op: ReduceOp, arrays: Sequence[Any], out: Any) -> None:
         if out is not arrays[0]:
             out[...] = arrays[0]
         return
-    total = ufunc(arrays[0], arrays[1])
-    for array in arrays[2:]:
-        ufunc(total, array, out=total)
-    out[...] = total
+    for start in range(0, out.size, _BLOCK):
+        first, second, *more = (array[start : start + _BLOCK] for array in arrays)
+        target = out[start : start + _BLOCK]
+        if not more:
+            ufunc(first, second, out=target)
+            continue
+        total = ufunc(first, second)
+        for array in more:
+            ufunc(total, array, out=total)
+        target[...] = total
+
+
+def describe(name: str, array: Any, more: str = "") -> str:
+    """A call in a few words, which must be the same in all processes of a group."""
+    return f"{name} of {array.size} {array.dtype}{more}"
+
+
+def differing(their_rank: int, theirs: str, own_rank: int, own: str) -> str:
+    """What is said of two calls that do not match."""
+    return (
+        f"the processes of a group must make the same calls: rank {their_rank} called {theirs}, rank {own_rank} called "
+        f"{own}"
+    )
 
 
 def finish(op: ReduceOp, array: Any, count: int) -> None:

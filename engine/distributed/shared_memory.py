@@ -6,6 +6,7 @@ Every function takes flat arrays of one dtype and ranks within the group, and is
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import socket
 import struct
@@ -18,17 +19,13 @@ from typing import Any
 import numpy as np
 
 from engine.distributed.mesh import Mesh
-from engine.distributed.reducing import ReduceOp, combine, finish
+from engine.distributed.reducing import ReduceOp, combine, describe, finish
 from engine.distributed.store import DistBackendError, PrefixStore, Store
 
 __all__ = ["SharedMemory"]
 
 SMALL = 4096  # bytes that go with the header
-CHUNK = 16 << 20  # bytes of each process that are in its slab at a time
-
-
-def _call(name: str, array: Any, more: str = "") -> str:
-    return f"{name} of {array.size} {array.dtype}{more}"
+CHUNK = 8 << 20  # bytes of each process that are in its slab at a time
 
 
 def _flat_bytes(array: Any) -> Any:
@@ -63,20 +60,26 @@ class SharedMemory:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> None:
         """`array` becomes the combination of all."""
-        call = _call("all_reduce", array, f" {op.name}")
+        call = describe("all_reduce", array, f" {op.name}")
         if array.nbytes <= SMALL:
             found = self.mesh.exchange(call, array.tobytes())
             combine(op, [np.frombuffer(p, array.dtype) for p in found], array)
         else:
             for part in self._chunks(array):
-                self._share(part, call)
                 edges = [part.size * r // self.size for r in range(self.size + 1)]
-                mine = slice(edges[self.me], edges[self.me + 1])
+                pieces = [part[low:high] for low, high in itertools.pairwise(edges)]
+                mine, others = slice(*edges[self.me : self.me + 2]), [r for r in range(self.size) if r != self.me]
+                own = self.mesh.own(part.nbytes).view(part.dtype)
+                for r in others:  # nobody else needs this process's own piece
+                    own[edges[r] : edges[r + 1]] = pieces[r]
+                self.mesh.exchange(call)
                 slabs = [self._slab(r, part) for r in range(self.size)]
-                combine(op, [slab[mine] for slab in slabs], slabs[self.me][mine])
+                found = [pieces[r] if r == self.me else slab[mine] for r, slab in enumerate(slabs)]
+                combine(op, found, pieces[self.me])
+                own[mine] = pieces[self.me]
                 self.mesh.exchange("all_reduce")
-                for r, slab in enumerate(slabs):
-                    part[edges[r] : edges[r + 1]] = slab[edges[r] : edges[r + 1]]
+                for r in others:
+                    pieces[r][...] = slabs[r][edges[r] : edges[r + 1]]
         finish(op, array, self.size)
 
     def _share(self, array: Any, call: str) -> None:
@@ -89,7 +92,7 @@ class SharedMemory:
 
     def reduce(self, array: Any, root: int, op: ReduceOp) -> None:
         """`array` of `root` becomes the combination of all; that of the others stays."""
-        call = _call("reduce", array, f" {op.name} to {root}")
+        call = describe("reduce", array, f" {op.name} to {root}")
         for part in self._chunks(array):
             self._share(part, call)
             if self.me == root:
@@ -99,7 +102,7 @@ class SharedMemory:
 
     def broadcast(self, array: Any, root: int) -> None:
         """`array` becomes that of `root`."""
-        call = _call("broadcast", array, f" from {root}")
+        call = describe("broadcast", array, f" from {root}")
         for part in self._chunks(array):
             if self.me == root:
                 self._share(part, call)
@@ -110,7 +113,7 @@ class SharedMemory:
 
     def all_gather(self, outputs: Sequence[Any], array: Any) -> None:
         """`outputs[r]` becomes the array of rank r."""
-        call = _call("all_gather", array)
+        call = describe("all_gather", array)
         step = max(1, CHUNK // array.itemsize)
         for start, part in enumerate(self._chunks(array)):
             self._share(part, call)
@@ -119,7 +122,7 @@ class SharedMemory:
 
     def gather(self, outputs: Sequence[Any] | None, array: Any, root: int) -> None:
         """`outputs[r]` of `root` becomes the array of rank r."""
-        call = _call("gather", array, f" to {root}")
+        call = describe("gather", array, f" to {root}")
         step = max(1, CHUNK // array.itemsize)
         for start, part in enumerate(self._chunks(array)):
             self._share(part, call)
@@ -145,7 +148,7 @@ class SharedMemory:
 
     def scatter(self, output: Any, pieces: Sequence[Any] | None, root: int) -> None:
         """`output` of rank r becomes `pieces[r]` of `root`."""
-        sizes = self._share_pieces(pieces or (), _call("scatter", output, f" from {root}"))[root]
+        sizes = self._share_pieces(pieces or (), describe("scatter", output, f" from {root}"))[root]
         output[...] = self._piece(root, sizes, self.me, output.dtype)
 
     def reduce_scatter(self, output: Any, pieces: Sequence[Any], op: ReduceOp) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import errno
 import importlib
+import itertools
 import mmap
 import os
 import secrets
@@ -35,7 +36,7 @@ import numpy as np
 from engine.multiprocessing import manager
 from engine.storage import Memory
 
-__all__ = ["Block", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
+__all__ = ["Block", "Bytes", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
 
 
 known: weakref.WeakValueDictionary[Any, Block] = weakref.WeakValueDictionary()  # by what is the same in every process
@@ -62,6 +63,14 @@ class Mapping:
         weakref.finalize(self, _libc().munmap, address, length).atexit = False
 
 
+class Bytes:
+    """`nbytes` bytes at an address, as the base of an array; `kept` live as long as it does."""
+
+    def __init__(self, address: int, nbytes: int, *kept: object) -> None:
+        self.kept = kept
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (nbytes,), "typestr": "|u1"}
+
+
 class Block(Mapping):
     """Mapped memory, the base of one root array of bytes; unmapped when no array looks at it any more."""
 
@@ -84,13 +93,31 @@ class Block(Mapping):
         return Memory.of(root)
 
     @classmethod
-    def create(cls, nbytes: int) -> Block:
-        """A new block of `nbytes` zero bytes.  OSError where there is no room or no free descriptor."""
+    def create(cls, nbytes: int, content: Any = None) -> Block:
+        """A new block of `nbytes` bytes: `content`, an array of so many uint8, or zeros.
+
+        OSError where there is no room or no free descriptor.
+        """
         raise NotImplementedError
 
     def handle(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
         """How `pickle` makes its Memory in another process."""
         raise NotImplementedError
+
+
+_AT_ONCE = 1 << 16  # bytes; a second copy of fewer costs less than a second call
+
+
+def _write(fd: int, content: Any, at: int = 0) -> None:
+    """Write all bytes of `content`.
+
+    The kernel neither zeroes the pages that a write fills nor takes a fault for each, as it would for a copy into the
+    mapping: half the time.  And where there is no room it says so, where a copy would be killed.
+    """
+    left = memoryview(content)
+    while left:
+        count = os.pwrite(fd, left, at)  # 2 GB at most
+        left, at = left[count:], at + count
 
 
 # --- on a descriptor
@@ -105,10 +132,13 @@ class Unnamed(Block):
         weakref.finalize(self, os.close, fd).atexit = False
 
     @classmethod
-    def create(cls, nbytes: int) -> Unnamed:
+    def create(cls, nbytes: int, content: Any = None) -> Unnamed:
         fd = os.memfd_create("torch", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(fd, max(nbytes, 1))
+            if content is None or not nbytes:
+                os.ftruncate(fd, max(nbytes, 1))
+            else:
+                _write(fd, content)
             return cls(fd, nbytes)
         except BaseException:
             os.close(fd)
@@ -163,6 +193,10 @@ def out_of_files() -> str:
 # --- with a name
 
 
+_NUMBERS = 16 ** (16 - manager.DIGITS)
+_number = itertools.count(secrets.randbelow(_NUMBERS))  # a process before us may have had our number
+
+
 class Named(Block):
     """A block with a name, and a count of its holders behind the data."""
 
@@ -188,18 +222,25 @@ class Named(Block):
             self._let_go_at_the_end()
 
     @classmethod
-    def create(cls, nbytes: int) -> Named:
-        name, where = f"/torch_{os.getpid()}_{secrets.token_hex(8)}", _own_manager()
+    def create(cls, nbytes: int, content: Any = None) -> Named:
+        where = _own_manager()
+        name = f"/torch_{os.getpid()}_{manager.digits(where)}{next(_number) % _NUMBERS:0{16 - manager.DIGITS}x}"
         _connections.enter(where)
         _tell(where, "hold", name)  # before it exists: killed in between, nothing is left that nobody knows
         fd = _open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             size = _size(nbytes)
-            if hasattr(os, "posix_fallocate"):  # a full file system is an error now, not a SIGBUS later
-                os.posix_fallocate(fd, 0, size)
+            one = manager.COUNT.pack(1)
+            if content is not None and nbytes < _AT_ONCE:
+                _write(fd, content.tobytes().ljust(size - len(one), b"\0") + one)
             else:
-                os.ftruncate(fd, size)
-            os.pwrite(fd, manager.COUNT.pack(1), size - manager.COUNT.size)
+                if content is not None:
+                    _write(fd, content)
+                elif hasattr(os, "posix_fallocate"):  # a full file system is an error now, not a SIGBUS later
+                    os.posix_fallocate(fd, 0, size)
+                else:
+                    os.ftruncate(fd, size)
+                _write(fd, one, size - len(one))
             return cls(name, where, fd, nbytes)
         except BaseException:
             _unlink(name)
@@ -271,6 +312,7 @@ class _Connections:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.sockets: dict[str, socket.socket] = {}
+        self.joined: dict[str, int] = {}  # descriptors: Note [Groups that were killed whole]
         self.own: str | None = None
         self.blocks: Counter[str] = Counter()  # how many this process holds, by manager
 
@@ -287,6 +329,8 @@ class _Connections:
                 del self.blocks[folder]
                 if folder in self.sockets:
                     self.sockets.pop(folder).close()
+                if folder in self.joined:
+                    os.close(self.joined.pop(folder))
 
 
 _connections = _Connections()
@@ -301,11 +345,11 @@ def _own_manager() -> str:
 
 
 def _new_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="torch_shm_")
+    folder = tempfile.mkdtemp(prefix=manager.FOLDER)
     if len(folder) < 90:  # the path of a Unix socket has room for 104 bytes or a few more
         return folder
     os.rmdir(folder)
-    return tempfile.mkdtemp(prefix="torch_shm_", dir="/tmp")
+    return tempfile.mkdtemp(prefix=manager.FOLDER, dir="/tmp")
 
 
 def _tell(folder: str, word: str, name: str) -> None:
@@ -319,6 +363,8 @@ def _tell(folder: str, word: str, name: str) -> None:
             except OSError:  # it was killed
                 connection.close()
                 _connections.sockets.pop(folder, None)
+        if folder not in _connections.joined:
+            _connections.joined[folder] = manager.join(folder)
         connection = _connections.sockets[folder] = _connect(folder)
         for block in list(known.values()):
             if isinstance(block, Named) and block.manager_at == folder and block.name != name:
@@ -401,7 +447,7 @@ def _in_child() -> None:
     """A forked child is a member of its own: its parent's end must be seen although the child lives."""
     global _connections
     inherited, _connections = _connections, _Connections()
-    _connections.own = inherited.own
+    _connections.own, _connections.joined = inherited.own, inherited.joined
     for folder, connection in inherited.sockets.items():
         connection.close()
         with contextlib.suppress(OSError):

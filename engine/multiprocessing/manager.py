@@ -10,11 +10,18 @@ A manager that was killed is started again, on the same path, by the next proces
 
 Names are "/torch_<pid>_<16 hexadecimal digits>"; the manager touches no other.  The count of a block's holders is the
 last 8 bytes of the block, changed under a file lock.
+
+Note [Groups that were killed whole]
+When the manager is killed too, nobody is left to unlink.  So the first 6 digits are the group's, and as long as a
+process of the group lives, its manager or a client, it holds a shared lock on the group's mark, the empty block
+"/torchshm_<6 digits>"; the kernel lets go of it however the process ends.  A manager that starts looks at this user's
+names: a group whose mark it can lock alone is dead, and its names and its folder are removed under that lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import selectors
@@ -23,13 +30,16 @@ import struct
 import sys
 import time
 
-__all__ = ["COUNT", "GRACE", "WELCOME", "add", "serve"]
+__all__ = ["COUNT", "DIGITS", "FOLDER", "GRACE", "WELCOME", "add", "digits", "join", "leave", "serve", "sweep"]
 
 COUNT = struct.Struct("q")
 GRACE = 2.0  # seconds; a handle may be under way to a process that is not connected yet
 PAUSE = 0.002  # seconds between two looks, so that not every line of a busy client wakes this process
 WELCOME = b"."
 _NAME = re.compile(rb"/torch_\d{1,20}_[0-9a-f]{16}")
+_SHM = "/dev/shm"  # where Linux lists the names; elsewhere they cannot be listed
+FOLDER = "torch_shm_"  # how the name of a manager's folder begins
+DIGITS = 6  # of a name, which are its group's
 _LINE = 256  # bytes; no client of ours says more
 
 
@@ -59,6 +69,103 @@ def add(name: str, change: int) -> int:
 def _unlink(name: bytes) -> None:
     with contextlib.suppress(OSError):
         _posix().shm_unlink(name.decode())  # type: ignore[attr-defined]
+
+
+def digits(folder: str) -> str:
+    """What the names of the group whose manager is at `folder` have in common."""
+    return hashlib.sha256(os.fsencode(folder)).hexdigest()[:DIGITS]
+
+
+def _mark(group: str) -> str:
+    return f"/torchshm_{group}"
+
+
+def _lock_mark(group: str, how: int) -> int:
+    """A descriptor that locks the mark of a group, which is made if it is not there."""
+    import fcntl
+
+    while True:
+        fd: int = _posix().shm_open(_mark(group), os.O_RDWR | os.O_CREAT, mode=0o600)  # type: ignore[attr-defined]
+        try:
+            fcntl.flock(fd, how)
+            now: int = _posix().shm_open(_mark(group), os.O_RDWR, mode=0o600)  # type: ignore[attr-defined]
+            try:
+                if os.path.samestat(os.fstat(fd), os.fstat(now)):  # else somebody has just removed it
+                    return fd
+            finally:
+                os.close(now)
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def join(folder: str) -> int:
+    """Be a process of the group at `folder` until the descriptor that this gives is closed."""
+    import fcntl
+
+    return _lock_mark(digits(folder), fcntl.LOCK_SH)
+
+
+def leave(folder: str, joined: int) -> None:
+    """Be none any more; the last one removes the mark."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(joined, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _unlink(_mark(digits(folder)).encode())
+    os.close(joined)
+
+
+def _remove_folder(folder: str) -> None:
+    for left in ("socket", "lock"):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, left))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def _this_users(folder: str, beginning: str) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(beginning) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    found.append(entry.name)
+    return found
+
+
+def sweep(folder: str) -> None:
+    """Remove what groups left that were killed whole: names, and folders beside `folder`."""
+    import fcntl
+
+    names: dict[str, list[bytes]] = {}
+    folders: dict[str, list[str]] = {}
+    for name in _this_users(_SHM, "torch"):
+        encoded = f"/{name}".encode(errors="replace")
+        if _NAME.fullmatch(encoded):
+            names.setdefault(name.rpartition("_")[2][:DIGITS], []).append(encoded)
+        elif re.fullmatch(r"torchshm_[0-9a-f]{6}", name):
+            names.setdefault(name.rpartition("_")[2], [])
+    beside = os.path.dirname(folder)
+    for name in _this_users(beside, FOLDER):
+        path = os.path.join(beside, name)
+        folders.setdefault(digits(path), []).append(path)
+    for group in names.keys() | folders.keys():
+        if group == digits(folder):
+            continue
+        with contextlib.suppress(OSError):  # BlockingIOError: somebody lives
+            fd = _lock_mark(group, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                for left in names.get(group, ()):
+                    _unlink(left)
+                for path in folders.get(group, ()):
+                    _remove_folder(path)
+                _unlink(_mark(group).encode())
+            finally:
+                os.close(fd)
 
 
 class _Group:
@@ -169,13 +276,12 @@ def _main() -> None:
         os._exit(0)  # the manager is nobody's child
     os.setsid()
     os.chdir("/")
+    joined = join(folder)
     with socket.socket(fileno=listener) as server:
+        sweep(folder)
         serve(server, lock)
-        for left in ("socket", "lock"):
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(folder, left))
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)
+        _remove_folder(folder)
+        leave(folder, joined)
 
 
 if __name__ == "__main__":

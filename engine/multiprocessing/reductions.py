@@ -13,7 +13,6 @@ Where there is neither (Windows), tensors reach other processes by value and `sh
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import importlib.util
 import os
@@ -28,7 +27,7 @@ import numpy as np
 from engine import backends
 from engine.layouts import over_buffer
 from engine.multiprocessing import cuda
-from engine.multiprocessing.blocks import Block, Named, Unnamed, out_of_files
+from engine.multiprocessing.blocks import Block, Bytes, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter
 from engine.storage import Memory, begin_following, follow, following, relocate, tensors_over
 from engine.tensor import Tensor, wrap
@@ -87,7 +86,7 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
     low, high = np.lib.array_utils.byte_bounds(root) if root.size else (0, 0)
     kind: type[Block] = Unnamed if _strategy[0] == "file_descriptor" else Named
     try:
-        block = kind.create(high - low)
+        block = kind.create(high - low, np.asarray(Bytes(low, high - low)))
     except OSError as error:
         if error.errno == errno.EMFILE and kind is Unnamed:
             raise RuntimeError(out_of_files()) from error
@@ -95,7 +94,6 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
         raise RuntimeError(
             f"unable to share {high - low} bytes by the {_strategy[0]} strategy: {error.strerror} ({name})"
         ) from error
-    ctypes.memmove(block.address, low, high - low)
     if tensor is not None and _holders(tensor, memory) in _holders_of_one():
         over = [tensor]
     else:

@@ -9,7 +9,7 @@ import pytest
 import engine
 import engine.distributed as dist
 
-from .jobs import TRANSPORTS, job, well
+from .jobs import TRANSPORTS, WITH_MPI, job, well
 
 CALLS = """
     def values(n, dtype, scale=1):
@@ -124,16 +124,31 @@ def test_wrong_arguments_leave_the_group_in_step(transport: str, tmp_path: Path)
     assert "".join(well(job(WRONG, 2, tmp_path, transport=transport))).count("fine") == 2
 
 
-def test_calls_and_shapes_that_differ_are_named(tmp_path: Path) -> None:
-    body = """
+DIFFERING = """
+    def said(do):
         try:
-            dist.all_reduce(engine.ones(3 + rank)) if rank else dist.all_reduce(engine.ones(3))
+            do()
         except dist.DistBackendError as error:
-            print(error)
-    """
-    for rank, out in enumerate(well(job(body, 2, tmp_path))):
-        assert f"rank {1 - rank} called all_reduce of {4 - rank} float32" in out
-        assert f"rank {rank} called all_reduce of {3 + rank} float32" in out
+            return str(error)
+    def called(other, own):
+        return f"rank {1 - rank} called {other}, rank {rank} called {own}"
+    one, two = "all_reduce of %d float32 SUM" % (4 - rank), "all_reduce of %d float32 SUM" % (3 + rank)
+    assert called(one, two) in said(lambda: dist.all_reduce(engine.ones(3 + rank)))
+    kinds = ["float32", "float64"]
+    words = said(lambda: dist.all_reduce(engine.ones(9000, dtype=getattr(engine, kinds[rank]))))
+    assert called(f"all_reduce of 9000 {kinds[1 - rank]} SUM", f"all_reduce of 9000 {kinds[rank]} SUM") in words, words
+    words = said(lambda: dist.broadcast(engine.ones(5), 0) if rank else dist.all_reduce(engine.ones(5)))
+    assert "called broadcast of 5 float32 from 0" in words and "called all_reduce of 5 float32 SUM" in words, words
+    assert "from 0" in said(lambda: dist.broadcast(engine.ones(5), rank))
+    assert "all_gather of" in said(lambda: dist.all_gather([engine.ones(2 + rank)] * 2, engine.ones(2 + rank)))
+    t = engine.ones(1); dist.all_reduce(t); assert t.item() == 2  # nobody is a call behind
+    print("named")
+"""
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_calls_and_shapes_that_differ_are_named(transport: str, tmp_path: Path) -> None:
+    assert "".join(well(job(DIFFERING, 2, tmp_path, transport=transport))).count("named") == 2
 
 
 @pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)"])
@@ -178,6 +193,30 @@ def test_a_rank_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
         "barrier: rank 1 did not take part within 2 s",
         "recv: nothing came from rank 1 within 2 s",
     ]
+
+
+@WITH_MPI
+def test_a_rank_that_does_not_come_is_named_under_mpirun(tmp_path: Path) -> None:
+    body = """
+        dist.barrier()
+        pair = dist.new_group([1, 3])
+        if rank == 3:
+            time.sleep(7)
+        for call in (dist.barrier, lambda: dist.all_reduce(engine.ones(1), group=pair)):
+            try:
+                if rank in (1, 3) or call is dist.barrier:
+                    call()
+            except dist.DistBackendError as error:
+                if rank != 3:
+                    print(f"{error}\\n", end="", flush=True)
+    """
+    [ended] = job(body, 4, tmp_path, timeout=2, transport="mpi")
+    assert sorted(ended.out.splitlines()) == sorted(
+        [
+            *["barrier: rank(s) [3] did not take part within 2 s"] * 3,
+            "all_reduce: rank(s) [3] did not take part within 2 s",
+        ]
+    ), ended.err
 
 
 def test_calls_before_init() -> None:

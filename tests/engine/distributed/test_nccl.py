@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -179,6 +180,38 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
             print("named")
     """
     assert _job(body, 2, tmp_path, timeout=2)[0].out == "named\n"
+
+
+@pytest.mark.parametrize("patience", ["60", "0.5"])
+def test_a_rank_that_dies_within_a_call_is_named(
+    patience: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host waits for a number that never comes: the process ends with the reason, as torch's watchdog does."""
+    monkeypatch.setenv("STANDIN_NCCL_PATIENCE", patience)  # how long the stand-in's kernel waits before it hangs
+    gone = (
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)" if patience == "60" else "time.sleep(22); sys.exit()"
+    )
+    body = f"""
+        t = engine.ones(3000, device=there); dist.all_reduce(t); assert t[0].item() == 3
+        dist.barrier()
+        if rank == 1:
+            {gone}
+        begun = time.monotonic()
+        dist.all_reduce(t)
+        if rank == 0:
+            print(t[0].item())  # waits for the GPU
+        else:
+            raises(dist.DistBackendError, "all_reduce of 3000 float32: rank(s) [1] ", 
+                   lambda: dist.group.WORLD.of_gpus.check("a test"))
+            raises(dist.DistBackendError, "all_reduce of 3000 float32: rank(s) [1] ", lambda: dist.all_reduce(t))
+            assert time.monotonic() - begun < 10 + 5  # on a busy machine
+            print("raised")
+    """
+    first, _, third = _job(body, 3, tmp_path, timeout=10)
+    how = "have ended or do not answer" if patience == "60" else "did not take part within 10 s"
+    assert first.code == -signal.SIGABRT and first.out == "", first.err
+    assert f"rank 0: all_reduce of 3000 float32: rank(s) [1] {how}" in first.err
+    assert third.out == "raised\n", third.err
 
 
 def test_gloo_says_that_it_has_no_gpus(tmp_path: Path) -> None:

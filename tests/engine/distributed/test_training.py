@@ -28,8 +28,9 @@ NETS = """
 """
 
 
+@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_ddp_and_sync_batch_norm_equal_one_process(transport: str, tmp_path: Path) -> None:
+def test_ddp_and_sync_batch_norm_equal_one_process(transport: str, size: int, tmp_path: Path) -> None:
     body = (
         NETS
         + """
@@ -49,10 +50,11 @@ def test_ddp_and_sync_batch_norm_equal_one_process(transport: str, tmp_path: Pat
     print("equal")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("equal") == 2
+    assert "".join(well(job(body, size, tmp_path, transport=transport))).count("equal") == size
 
 
-def test_no_sync_unused_parameters_and_ignored_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_no_sync_unused_parameters_and_ignored_ones(transport: str, tmp_path: Path) -> None:
     body = (
         NETS
         + """
@@ -86,7 +88,7 @@ def test_no_sync_unused_parameters_and_ignored_ones(tmp_path: Path) -> None:
         print("told")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path))).count("told") == 2
+    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("told") == 2
 
 
 def test_modules_that_differ_are_refused(tmp_path: Path) -> None:

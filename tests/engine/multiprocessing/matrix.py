@@ -261,7 +261,7 @@ def sender_first(group: Group, strategy: str, how: int) -> None:
 def received_late(group: Group, strategy: str) -> None:
     group.ask("send")
     group.answer()
-    time.sleep(0.2)  # its queue's thread has written
+    assert group.channels["Queue"]._reader.poll(60)  # its queue's thread has written
     _kill(group, signal.SIGKILL)
     try:
         got = group.channels["Queue"].get()

@@ -186,7 +186,8 @@ def test_the_manager_sweeps_after_a_killed_group_and_ends() -> None:
     [manager] = _managers(holder.folder)
     assert os.getsid(manager) == manager  # a session of its own: Ctrl-C does not reach it
     kinds = {os.readlink(p).split(":")[0] for p in Path(f"/proc/{manager}/fd").iterdir()}
-    assert kinds <= {"socket", "anon_inode", "/dev/null", holder.folder + "/lock"}
+    mark = "/dev/shm" + manager_module._mark(manager_module.digits(holder.folder))
+    assert kinds <= {"socket", "anon_inode", "/dev/null", holder.folder + "/lock", mark}
     holder.end(kill=True)
     assert _gone(holder.process.pid)
     assert _within(10, lambda: not _managers(holder.folder) and not Path(holder.folder).exists())
@@ -234,6 +235,27 @@ def test_a_killed_manager_and_an_orderly_end_leave_nothing() -> None:
     holder.end()
     assert _gone(holder.process.pid)
     assert _within(10, lambda: not Path(holder.folder).exists())
+
+
+def test_what_a_group_left_that_was_killed_whole_goes_with_the_next_manager() -> None:
+    lives, dead = _Holder(), _Holder()
+    for holder in (lives, dead):  # one keeps its memory although its manager is gone
+        [manager] = _managers(holder.folder)
+        os.kill(manager, 9)
+        assert _within(5, lambda folder=holder.folder: not _managers(folder))  # type: ignore[misc]
+    dead.end(kill=True)
+    third = _Holder()
+    try:
+        assert _gone(dead.process.pid)
+        assert _within(5, lambda: not Path(dead.folder).exists())
+        assert len(list(SHM.glob(f"torch_{lives.process.pid}_*"))) == 1 and Path(lives.folder).exists()
+        lives.do("assert tensor.sum() == 1000; more = engine.ones(5).share_memory_()")
+    finally:
+        third.end()
+        lives.end(kill=True)
+    assert _gone(lives.process.pid)
+    marks = [SHM / manager_module._mark(manager_module.digits(h.folder))[1:] for h in (lives, dead, third)]
+    assert _within(10, lambda: not any(mark.exists() for mark in marks))
 
 
 def test_nothing_grows_while_a_tensor_goes_to_and_fro() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +25,16 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def group() -> Iterator[tuple[manager._Group, socket.socket]]:
+    alive = manager._lock_mark("0" * manager.DIGITS, fcntl.LOCK_SH)  # the group of the names below
     ours, theirs = socket.socketpair()
     with ours, theirs:
         found = manager._Group()
         found.join(ours)
         yield found, ours
+    with contextlib.suppress(OSError):  # of several such tests at a time the last one removes the mark
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        blocks._unlink(manager._mark("0" * manager.DIGITS))
+    os.close(alive)
 
 
 def _name(digit: int) -> str:
@@ -85,7 +92,7 @@ def test_what_is_no_line_of_a_client_is_refused(group: tuple[manager._Group, soc
     assert not known.known
 
 
-def test_a_block_without_a_size_counts_nothing() -> None:
+def test_a_block_without_a_size_counts_nothing(group: tuple[manager._Group, socket.socket]) -> None:
     name = _name(5)
     os.close(blocks._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     assert manager.add(name, -1) == 0
@@ -122,3 +129,56 @@ def test_a_second_user_is_not_served(tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(OSError):
             folder.chmod(0o700)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="names of shared memory cannot be listed here")
+def test_the_sweep_takes_dead_groups_and_nothing_else(tmp_path: Path) -> None:
+    folders = {who: str(tmp_path / (manager.FOLDER + who)) for who in ("dead", "alive", "own", "foreign")}
+    names = {who: f"/torch_{os.getpid()}_{manager.digits(folder)}0000000001" for who, folder in folders.items()}
+    for folder in folders.values():
+        os.mkdir(folder, 0o700)
+        Path(folder, "socket").touch()
+        Path(folder, "lock").touch()
+    joined = manager.join(folders["alive"])
+    os.close(manager.join(folders["dead"]))  # what remains of a process that was killed
+    for name in names.values():
+        _make(name, 1)
+    kept = {"alive", "own"}
+    if os.getuid() == 0:
+        os.chown(Path("/dev/shm") / names["foreign"][1:], 65534, 65534)
+        os.chown(folders["foreign"], 65534, 65534)
+        kept.add("foreign")
+    strange = [f"/torch_{os.getpid()}_{manager.digits(folders['dead'])}0_1", f"/other_{os.getpid()}"]
+    for name in strange:
+        _make(name, 1)
+    try:
+        manager.sweep(folders["own"])
+        assert {who for who, name in names.items() if _exists(name)} == kept
+        assert {who for who, folder in folders.items() if os.path.isdir(folder)} == kept
+        assert all(map(_exists, strange))
+        assert _exists(manager._mark(manager.digits(folders["alive"])))
+        assert not _exists(manager._mark(manager.digits(folders["dead"])))
+        manager.leave(folders["alive"], joined)
+        assert not _exists(manager._mark(manager.digits(folders["alive"])))
+    finally:
+        for name in [*names.values(), *strange]:
+            blocks._unlink(name)
+
+
+def test_who_joins_while_a_mark_is_removed_has_a_new_one(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    first = manager.join(folder)
+    waiting: list[int] = []
+    alone = manager._lock_mark  # as a sweep that has the mark alone
+    manager.leave(folder, first)
+    fd = alone(manager.digits(folder), fcntl.LOCK_EX)
+    thread = threading.Thread(target=lambda: waiting.append(manager.join(folder)))
+    thread.start()
+    blocks._unlink(manager._mark(manager.digits(folder)))
+    os.close(fd)
+    thread.join(30)
+    assert _exists(manager._mark(manager.digits(folder)))
+    with pytest.raises(BlockingIOError):
+        alone(manager.digits(folder), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    manager.leave(folder, waiting[0])
+    assert not _exists(manager._mark(manager.digits(folder)))

@@ -70,6 +70,7 @@ class Stream:
         self.key = -1 - self.device if null else self.ptr
         self.captured: list[Callable[[], None]] | None = None
         self.saved: dict[int, tuple[Chunk, np.ndarray | None]] = {}
+        self.hangs: threading.Event | None = None  # a collective call on it lacks a process, until this is set
         self.later: list[Callable[[], None]] = []  # copies to the host that nobody has waited for
         self._outer: list[Stream] = []
         here.streams.add(self)
@@ -93,10 +94,12 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        return not self.later
+        return not self.later and (self.hangs is None or self.hangs.is_set())
 
     def synchronize(self) -> None:
         no_capture("cudaStreamSynchronize")
+        if self.hangs is not None:
+            self.hangs.wait()
         for copy in self.later:
             copy()
         self.later.clear()
@@ -109,6 +112,7 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         self.merge(event.clock)
+        self.hangs = self.hangs or event.hangs
 
     def begin_capture(self, mode: int | None = None) -> None:
         if self.ptr == 0:
@@ -138,12 +142,14 @@ class Event:
         self.clock: dict[int, int] = {}
         self.timed, self.at = not disable_timing, -1.0
         self.stream: Stream | None = None
+        self.hangs: threading.Event | None = None
         self.interprocess, self.shared = interprocess, None  # where others read it: `ipc.publish`
         Machine.events[self.ptr] = self
 
     def record(self, stream: Stream | None = None) -> None:
         stream = current_stream() if stream is None else stream
         self.clock, self.at, self.stream = dict(stream.clock), time.perf_counter(), stream
+        self.hangs = stream.hangs
         if self.shared is not None:
             self._publish()
 
@@ -160,13 +166,15 @@ class Event:
 
     @property
     def done(self) -> bool:
-        found = self.stream is None or self.stream.done
+        found = (self.stream is None or not self.stream.later) and (self.hangs is None or self.hangs.is_set())
         if found:  # the host has seen it
             here.host_waits(self.clock)
         return found
 
     def synchronize(self) -> None:
         no_capture("cudaEventSynchronize")
+        if self.hangs is not None:
+            self.hangs.wait()
         if self.stream is not None:
             for copy in self.stream.later:
                 copy()

@@ -7,6 +7,7 @@ meet in a folder whose path is in the unique id.
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import numpy as np
 
 from engine.distributed.reducing import ReduceOp
 from engine.distributed.shared_memory import SharedMemory
-from engine.distributed.store import FileStore
+from engine.distributed.store import DistBackendError, FileStore
 from tests.engine.standin import machine
 
 available = True
@@ -69,7 +70,8 @@ class NcclCommunicator:
         if not 0 <= rank < ndev:
             raise NcclError("NCCL_ERROR_INVALID_ARGUMENT: invalid argument")
         store = FileStore(commId.rstrip(b"\0").decode() + "/store", ndev)
-        self._group = SharedMemory(store, range(ndev), rank, 60)
+        self._group = SharedMemory(store, range(ndev), rank, float(os.environ.get("STANDIN_NCCL_PATIENCE", "60")))
+        self._aborted = threading.Event()
         self._device = machine.here.device
 
     def size(self) -> int:
@@ -85,6 +87,7 @@ class NcclCommunicator:
         pass
 
     def abort(self) -> None:
+        self._aborted.set()
         self._group.close()
 
     destroy = abort
@@ -96,10 +99,20 @@ class NcclCommunicator:
             raise NcclError("the stand-in accounts for the current stream alone")
         calls.append(name)
         machine.launch([_chunk(a) for a in reads], [_chunk(a) for a in writes])
+        on = machine.current_stream()
+
+        def attempt() -> None:
+            try:
+                do()
+            except DistBackendError as error:  # NCCL's kernel would wait for the other; until somebody aborts it
+                if "same calls" in str(error):
+                    raise
+                on.hangs = self._aborted
+
         if _grouped is None:
-            do()
+            attempt()
         else:
-            _grouped.append(do)
+            _grouped.append(attempt)
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
         source, target = _at(sendbuf, count, datatype), _at(recvbuf, count, datatype)

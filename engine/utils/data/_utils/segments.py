@@ -25,23 +25,13 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.multiprocessing.blocks import Mapping
+from engine.multiprocessing.blocks import Bytes, Mapping
 from engine.storage import Memory
 
 __all__ = ["Receiver", "Sender"]
 
 SMALL = 4096  # bytes; smaller arrays are pickled with the rest
 _LINE = 64  # bytes; where the arrays of a batch begin
-
-
-class _Bytes:
-    """Some bytes of a mapping as the base of an array; the mapping, and `lease`, live as long as it does."""
-
-    def __init__(self, mapping: Mapping, offset: int, nbytes: int, lease: object = None) -> None:
-        self.mapping, self.lease = mapping, lease
-        self.__array_interface__ = {
-            "version": 3, "data": (mapping.address + offset, False), "shape": (nbytes,), "typestr": "|u1",
-        }  # fmt: skip
 
 
 def _memory(data: Any) -> Memory:
@@ -104,7 +94,7 @@ class Sender:
             except OSError:  # no room, or no descriptor
                 packed = _pickled(message, None)
             else:
-                whole = np.asarray(_Bytes(mapping, 0, mapping.length))
+                whole = np.asarray(Bytes(mapping.address, mapping.length, mapping))
                 for (offset, size), data in zip(places, buffers):
                     whole[offset : offset + size] = data
                 where = number, mapping.length, places
@@ -173,7 +163,9 @@ class Receiver:
                 return pickle.loads(packed)
             number, _, places = where
             mapping, lease = self.segments[number], _Lease(number, self._freed)
-            return pickle.loads(packed, buffers=[np.asarray(_Bytes(mapping, at, n, lease)) for at, n in places])
+            return pickle.loads(
+                packed, buffers=[np.asarray(Bytes(mapping.address + at, n, mapping, lease)) for at, n in places]
+            )
 
     def _map(self, number: int, length: int, others: list[int]) -> None:
         """A new segment comes; of the old ones only `others` are left."""
