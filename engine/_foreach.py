@@ -91,3 +91,21 @@ def _foreach_max(self: Sequence[Tensor]) -> list[Tensor]:
 def _foreach_norm(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> list[Tensor]:
     """The vector norm of each tensor; a list of ()."""
     return [engine.linalg.vector_norm(tensor, ord, dtype=dtype) for tensor in self]
+
+
+def _group_tensors_by_device_and_dtype(
+    tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
+) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
+    """The lists by device and dtype of the first one's tensors: {(device, dtype): (lists, places in the first)}.
+
+    The places are there with `with_indices`, else the list of them is empty.
+    """
+    found: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
+    for at, first in enumerate(tensorlistlist[0]):
+        lists, places = found.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+        for kept, given in zip(lists, tensorlistlist):
+            if given:
+                kept.append(given[at])
+        if with_indices:
+            places.append(at)
+    return found

@@ -80,8 +80,8 @@ def follow(tensor: Any, array: Any) -> None:
 
 def follow_both(made: Any, source: Any) -> None:
     """Let the root know two tensors over the same memory."""
-    follow(made, made._array)
-    follow(source, source._array)
+    follow(made, made.__dict__.get("_array"))  # not by name: an uninitialised one refuses to be read
+    follow(source, source.__dict__.get("_array"))
 
 
 def begin_following(kind: type) -> None:

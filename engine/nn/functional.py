@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import engine
 from engine.nn import _reduction as _Reduction  # noqa: F401
@@ -234,14 +234,3 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
 
 def _no_grad_embedding_renorm_(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     engine.embedding_renorm_(weight.detach(), input, max_norm, norm_type)
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """What copies of torch's own functions ask before they begin."""
-        if name == "handle_torch_function" or name.startswith("has_torch_function"):
-            from engine.torch_names import overrides
-
-            return getattr(overrides, name)
-        raise AttributeError(f"module 'torch.nn.functional' has no attribute '{name}'")

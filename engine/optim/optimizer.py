@@ -168,7 +168,7 @@ class Optimizer:
     @staticmethod
     def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
         """`torch.utils._foreach_utils`' function."""
-        from engine.utils._foreach_utils import _group_tensors_by_device_and_dtype
+        from engine._foreach import _group_tensors_by_device_and_dtype
 
         return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 

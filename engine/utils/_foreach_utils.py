@@ -5,27 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from engine._foreach import _group_tensors_by_device_and_dtype  # noqa: F401
 from engine.tensor import Tensor
 
 __all__: list[str] = []
-
-
-def _group_tensors_by_device_and_dtype(
-    tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
-) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
-    """The lists by device and dtype of the first one's tensors: {(device, dtype): (lists, places in the first)}.
-
-    The places are there with `with_indices`, else the list of them is empty.
-    """
-    found: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
-    for at, first in enumerate(tensorlistlist[0]):
-        lists, places = found.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
-        for kept, given in zip(lists, tensorlistlist):
-            if given:
-                kept.append(given[at])
-        if with_indices:
-            places.append(at)
-    return found
 
 
 def _get_foreach_kernels_supported_devices() -> list[str]:

@@ -154,14 +154,14 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
 
     def _times(self, number: int, repeat: int = 1) -> list[float]:
-        from engine.torch_names import _top_level as threads
+        import engine
 
-        before = threads.get_num_threads()
-        threads.set_num_threads(self._task_spec.num_threads)
+        before = engine.get_num_threads()
+        engine.set_num_threads(self._task_spec.num_threads)
         try:
             return [self._timer.timeit(number) for _ in range(repeat)]
         finally:
-            threads.set_num_threads(before)
+            engine.set_num_threads(before)
 
     def timeit(self, number: int = 1000000) -> Measurement:
         """The time of `number` runs in a row, after a hundredth of them to get warm."""

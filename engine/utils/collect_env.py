@@ -21,7 +21,8 @@ def get_pretty_env_info() -> str:
     """Lines of versions: the engine, Python, the system, the processor, CUDA, and the libraries that compute."""
     import numpy as np
 
-    from engine import __config__, cuda, version
+    import engine
+    from engine import cuda, version
 
     rows: list[tuple[str, Any]] = [
         ("PyTorch version", version.__version__),
@@ -41,7 +42,7 @@ def get_pretty_env_info() -> str:
             lines.append(f"[pip3] {name}=={metadata.version(name)}")
         except metadata.PackageNotFoundError:
             continue
-    return "\n".join([*lines, "", __config__.show()])
+    return "\n".join([*lines, "", engine.__config__.show()])
 
 
 def get_nvidia_driver_version(run_lambda: Any = run) -> str | None:

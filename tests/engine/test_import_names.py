@@ -58,7 +58,7 @@ Type _check_is_size torch_version.TorchVersion utils._contextlib._DecoratorConte
 autograd.grad_mode._DecoratorContextManager autograd.grad_mode.set_multithreading_enabled autograd._is_checkpoint_valid
 autograd.kineto_available autograd.Variable._execution_engine.queue_callback ByteStorage.from_buffer cpu.amp.autocast
 _C._jit_set_autocast_mode _C._jit_set_bailout_depth _C._is_tracing _jit_internal._copy_to_script_wrapper
-_utils.is_compiling nn.functional.has_torch_function nn.functional.handle_torch_function onnx.TensorProtoDataType
+_utils.is_compiling onnx.TensorProtoDataType
 optim.Optimizer._group_tensors_by_device_and_dtype profiler._default_schedule_fn serialization.MAP_LOCATION
 serialization._is_zipfile serialization._open_file_like sparse.FloatTensor sparse.DoubleTensor storage.TypedStorage
 utils.benchmark.Timer utils.collect_env.get_pretty_env_info utils.cpp_extension.BuildExtension.with_options xpu.init

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends import Backend
-from engine.backends.cuda import compile as compiling
+from engine.backends.cuda import compile as _compiling
 from engine.backends.cuda.flags import can_use_efficient_attention as can_use_efficient_attention
 from engine.backends.cuda.flags import can_use_flash_attention as can_use_flash_attention
 from engine.backends.cuda.flags import cudnn_sdp_enabled as cudnn_sdp_enabled
@@ -52,7 +52,7 @@ class CudaBackend(Backend):
         self.cupy, self.runtime = cupy, runtime
         self._guarded: dict[Any, Any] = {}
         self._kernels: dict[Any, Any] = {}  # of ops, under the builder of kernels that there is
-        self._generation = compiling.generation
+        self._generation, self._choose = _compiling.generation, None
         count = runtime.state.device_count
         self._modules = [
             ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)
@@ -101,8 +101,9 @@ class CudaBackend(Backend):
         return found
 
     def kernel_of(self, record: Any) -> Any:
-        if self._generation != compiling.generation:
-            self._kernels, self._generation = {}, compiling.generation
+        choose = record.__class__.choose  # another one while a profile is on
+        if self._generation != _compiling.generation or choose is not self._choose:
+            self._kernels, self._generation, self._choose = {}, _compiling.generation, choose
         found = self._kernels.get(record)
         if found is None:
             found = self._kernels[record] = self.kernel(record.choose("cuda"))

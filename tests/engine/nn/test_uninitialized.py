@@ -7,7 +7,7 @@ import copy
 import pytest
 
 import engine as torch
-from engine import nn
+from engine import nn, storage
 
 pytestmark = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
 
@@ -65,3 +65,9 @@ def test_the_first_forward_makes_them_ordinary(dtype):
     other = nn.LazyLinear(3)
     other.load_state_dict(nn.Linear(4, 3).state_dict())
     assert other.weight.shape == (3, 4)
+
+
+def test_in_a_process_that_has_shared_memory() -> None:
+    """From the first share on, a storage is told of its tensors as they are made, and reads nothing of this one."""
+    storage.begin_following(engine.Tensor)
+    assert nn.parameter.is_lazy(nn.LazyLinear(3).weight)

@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 import engine
-from engine.torch_names import _top_level
 from engine.utils.benchmark import Compare, Measurement, TaskSpec, Timer, select_unit
 
 
@@ -35,7 +34,7 @@ def test_blocks_go_on_until_the_time_is_over() -> None:
 
 
 def test_the_setup_and_threads() -> None:
-    before = _top_level.get_num_threads()
+    before = engine.get_num_threads()
     seen: list = []
     Timer("seen.append((x.sum().item(), torch.get_num_threads()))", "x = torch.ones(3)", globals={"seen": seen}).timeit(
         1

@@ -13,7 +13,7 @@ import pytest
 
 import engine
 from engine import tensor
-from engine.ops.nn import activation as F
+from engine.nn import functional as F
 from engine.ops.nn.softmax import softmin
 
 X = tensor([-4.0, -3.0, -1.0, 0.0, 0.5, 3.0, 30.0])
