@@ -69,5 +69,5 @@ def test_the_first_forward_makes_them_ordinary(dtype):
 
 def test_in_a_process_that_has_shared_memory() -> None:
     """From the first share on, a storage is told of its tensors as they are made, and reads nothing of this one."""
-    storage.begin_following(engine.Tensor)
+    storage.begin_following(torch.Tensor)
     assert nn.parameter.is_lazy(nn.LazyLinear(3).weight)
