@@ -29,7 +29,7 @@ class _DecoratorContextManager(_GradContext):
 class _NoParamDecoratorContextManager(_DecoratorContextManager):
     """One without arguments, which also decorates without parentheses."""
 
-    def __new__(cls, orig_func: Callable | None = None) -> Any:
+    def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
         return object.__new__(cls) if orig_func is None else cls()(orig_func)
 
 
