@@ -116,7 +116,10 @@ class Side:
             busy = busy_seconds()
             assert self.process.stdin and self.process.stdout
             print(seconds, file=self.process.stdin, flush=True)
-            answer = json.loads(self.process.stdout.readline())
+            line = self.process.stdout.readline()
+            if not line:
+                raise EOFError(f"its process ended with status {self.process.wait()}")
+            answer = json.loads(line)
             others = max(0.0, busy_seconds() - busy - answer["cpu"]) / answer["wall"]
             found = others, statistics.median(answer["times"])
             best = found if best is None or found < best else best
@@ -220,7 +223,13 @@ def run(workload: str, names: list[str], pythons: Pythons, options: argparse.Nam
         for i in range(options.rounds):
             order = sides if i % 2 == 0 else sides[::-1]
             for side in order:
-                side.measure(options.seconds, options.foreign, options.tries)
+                try:
+                    side.measure(options.seconds, options.foreign, options.tries)
+                except (EOFError, BrokenPipeError) as error:
+                    if side.name.startswith("engine"):
+                        raise
+                    print(f"   {side.name}: not measured ({error})")
+                    sides = [one for one in sides if one is not side]
         for side in sides:
             side.close()
     return {s.name: {"ms": [t * 1e3 for t in s.medians], "peak": s.peak, "rejected": s.rejected} for s in sides}
