@@ -51,6 +51,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(convolution, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(cpu, "always", lambda: False)  # nor is anything taken without a proof
     monkeypatch.setenv("ENGINE_ROUTES", "static")
     yield
 
