@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubcli import settings, trust
-from hubcli.cache import records, store
+from hubcli.cache import records, store, trees
 from hubcli.errors import OfflineError
 from hubcli.spec import RepoSpec
 
@@ -82,7 +82,7 @@ def _remote(spec: RepoSpec, option: str | None) -> Preview:
         db = Path(folder) / "db.git"
         git.create(db)
         remote.fetch(db, f"+{resolved.source}:{git.OBJECTS}/seen", "--depth=1", f"--filter=blob:limit={SMALL}")
-        listing = list(git.entries(db, resolved.commit))
+        listing = [entry for entry in git.entries(db, resolved.commit) if entry.mode != trees.SUBMODULE]
         here = {entry.path: entry.size for entry in listing if 0 <= entry.size <= SMALL}
         large = [entry for entry in listing if entry.path not in here]
         ids = git.blobs(db, resolved.commit)

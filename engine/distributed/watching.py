@@ -5,6 +5,7 @@ NCCL's calls run on a stream; where a process has died, the others' streams neve
 its numbers waits for ever.  So each process of an NCCL group has a thread that looks at the oldest call under way.
 Shortly before the group's timeout it asks by the group's store who is there: the threads of living processes answer
 with the number of calls that theirs have made.  Who does not answer has ended; whose number is lower has not come.
+The first that knows writes it into the store, so that nobody takes a process for lost that has ended for this reason.
 To abort the communicator would end the streams, but with numbers that are wrong.  So that is done only where the host
 waits in a call that then raises the error; else the thread says why and ends the process (SIGABRT), as torch's does.
 """
@@ -88,6 +89,8 @@ class Watch:
     def _look(self, call: tuple[str, Any, float, int], late: bool) -> str | None:
         """What is wrong with a call, once it is late or the library says so."""
         what, event, begun, number = call
+        if said := self._said():
+            return f"{what}: {said}"
         known = ""
         try:
             self._broken()
@@ -103,6 +106,8 @@ class Watch:
             self._answer()
         if event.done:
             return None
+        if said := self._said():
+            return f"{what}: {said}"
         silent, behind = [], []
         for place, rank in enumerate(self.ranks):
             key = f"answer/{asked}/{place}"
@@ -116,7 +121,13 @@ class Watch:
         if behind:
             words.append(f"rank(s) {behind} did not take part within {self.timeout:.0f} s")
         spent = time.monotonic() - begun
-        return f"{what}: " + ("; ".join(words) or f"it has not ended within {spent:.0f} s, all ranks take part") + known
+        reason = ("; ".join(words) or f"it has not ended within {spent:.0f} s, all ranks take part") + known
+        self.store.set("reason", reason)
+        return f"{what}: {reason}"
+
+    def _said(self) -> str:
+        """Why the group's calls do not end, as another process has found."""
+        return self.store.get("reason").decode() if self.store.check(["reason"]) else ""
 
     def _fail(self, reason: str) -> None:
         self.error = DistBackendError(reason)
@@ -128,4 +139,7 @@ class Watch:
             file=sys.stderr,
             flush=True,
         )
+        self._ended.wait(
+            2 * self._pause
+        )  # the others read the reason, perhaps from a store that ends with this process
         os.abort()

@@ -107,17 +107,19 @@ class DistributedDataParallel(Module):
             parameter.register_post_accumulate_grad_hook(self._accumulated)
 
     def _check_shapes(self) -> None:
-        """RuntimeError where another process has another module."""
+        """RuntimeError in every process where one has another module: one that went on would wait for the others."""
         sizes = [[len(self._named)]] + [[p.numel(), *p.shape] for _, p in self._named]
         numbers = [hash(tuple(map(tuple, sizes))) % (1 << 40), len(self._named)]
         own = engine.tensor(numbers, dtype=engine.int64, device=self._named[0][1].device)
         first = own.clone()
         registered.broadcast_(first, self.process_group)
-        if not bool((first == own).all()):
+        others = (first != own).any().to(engine.int64).reshape(1)
+        registered.sum_(others, self.process_group, False)
+        if int(others):
             raise RuntimeError(
-                "DistributedDataParallel expects the same module in every process: the first has "
-                f"{int(first[1])} parameters that require a gradient, this one {len(self._named)}, or their shapes "
-                "differ"
+                f"DistributedDataParallel expects the same module in every process: {int(others)} of them differ from "
+                "the first in shapes or in the number of parameters that require a gradient, "
+                f"{int(first[1])} in the first, {len(self._named)} in this one"
             )
 
     def _from_first(self, tensor: Tensor) -> None:

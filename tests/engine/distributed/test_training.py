@@ -9,7 +9,7 @@ import pytest
 import engine.distributed as dist
 from engine import nn
 
-from .jobs import TRANSPORTS, job, well
+from .jobs import TRANSPORTS, WITH_MPI, job, well
 
 NETS = """
     from engine.nn.parallel import DistributedDataParallel as DDP
@@ -91,7 +91,8 @@ def test_no_sync_unused_parameters_and_ignored_ones(transport: str, tmp_path: Pa
     assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("told") == 2
 
 
-def test_modules_that_differ_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_modules_that_differ_are_refused(transport: str, tmp_path: Path) -> None:
     body = (
         NETS
         + """
@@ -101,10 +102,12 @@ def test_modules_that_differ_are_refused(tmp_path: Path) -> None:
         print("differ" in str(error))
     """
     )
-    assert well(job(body, 2, tmp_path))[1] == "True\n"
+    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("True") == 2
 
 
-def test_zero_redundancy_optimizer_equals_its_optimizer(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "size"), [("shared memory", 2), pytest.param("mpi", 2, marks=WITH_MPI),
+                                                   pytest.param("mpi", 4, marks=WITH_MPI)])  # fmt: skip
+def test_zero_redundancy_optimizer_equals_its_optimizer(transport: str, size: int, tmp_path: Path) -> None:
     body = (
         NETS
         + """
@@ -134,10 +137,11 @@ def test_zero_redundancy_optimizer_equals_its_optimizer(tmp_path: Path) -> None:
     print("equal")
     """
     )
-    assert "".join(well(job(body, 2, tmp_path))).count("equal") == 2
+    assert "".join(well(job(body, size, tmp_path, transport=transport))).count("equal") == size
 
 
-def test_gradients_go_through_collective_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_gradients_go_through_collective_calls(transport: str, tmp_path: Path) -> None:
     body = """
         from engine.distributed.nn import functional as C
         x = engine.full((2,), rank + 1.0, requires_grad=True)
@@ -148,10 +152,11 @@ def test_gradients_go_through_collective_calls(tmp_path: Path) -> None:
         assert x.grad.tolist() == [2.0 * 10**rank] * 2
         print("right")
     """
-    assert "".join(well(job(body, 2, tmp_path))).count("right") == 2
+    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("right") == 2
 
 
-def test_samplers_share_the_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_samplers_share_the_data(transport: str, tmp_path: Path) -> None:
     body = """
         from engine.utils.data.distributed import DistributedSampler
         found = [None] * size
@@ -159,7 +164,7 @@ def test_samplers_share_the_data(tmp_path: Path) -> None:
         assert sorted(i for part in found for i in part) == list(range(10))
         print("shared")
     """
-    assert "".join(well(job(body, 2, tmp_path))).count("shared") == 2
+    assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("shared") == 2
 
 
 def test_before_init() -> None:
