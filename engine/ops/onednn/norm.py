@@ -49,34 +49,31 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     return made, mean, 1 / np.sqrt(var + np.float32(eps)), var
 
 
-@kernel(norm.batch_norm_backward, "onednn")
-def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
-    if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
-        return NotImplemented
+def _batch_gradients(grad_output, input, mean, var, weight, eps, given):
+    """The gradients of batch norm; `given`: mean and var are numbers from elsewhere and not those of the input."""
     channels = input.shape[1]
     x = dense(input)
     g = alike(grad_output, x)
     made = like(x)
     of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
-    var = 1 / (rstd * rstd) - np.float32(eps)
-    if not arrays.batch_norm_backward(g, x, mean, var, _ones(weight, channels), made, of_weight, of_bias, eps):
+    if not arrays.batch_norm_backward(g, x, mean, var, _ones(weight, channels), made, of_weight, of_bias, eps, given):
         return NotImplemented
     return made, of_weight, of_bias
+
+
+@kernel(norm.batch_norm_backward, "onednn")
+def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
+    if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
+        return NotImplemented
+    return _batch_gradients(grad_output, input, mean, 1 / (rstd * rstd) - np.float32(eps), weight, eps, False)
 
 
 @kernel(norm.batch_norm_eval_backward, "onednn")
 def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
     if not _norm_input(input) or not usable(grad_output, weight, mean, var):
         return NotImplemented
-    channels = input.shape[1]
-    x = dense(input)
-    g = alike(grad_output, x)
-    made = like(x)
-    of_weight, of_bias = np.empty(channels, "float32"), np.empty(channels, "float32")
     m, v = np.ascontiguousarray(mean), np.ascontiguousarray(var)
-    if not arrays.batch_norm_backward(g, x, m, v, _ones(weight, channels), made, of_weight, of_bias, eps, True):
-        return NotImplemented
-    return made, of_weight, of_bias
+    return _batch_gradients(grad_output, input, m, v, weight, eps, True)
 
 
 @kernel(norm.batch_norm_eval, "onednn")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import copy
 import importlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.engine.func.programs import flat
+from tests.engine.func.programs import record
 
 FILE = Path(__file__).with_name("tutorials.json")
 
@@ -233,13 +232,5 @@ def programs(lib: Any) -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def main() -> None:
-    import torch
-
-    found = {name: flat(run(), torch.Tensor) for name, run in programs(torch).items()}
-    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
-    FILE.write_text("{\n" + lines + "\n}\n", "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    record(programs, FILE)
