@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,13 @@ def large_kernel(record: Op) -> Any:
     """
     blocks: Any = None
     least, plain = record.large if generated(record) else 0, np.ndarray
-    by = [record.params.index(name) for name in record.large_by] or [0]
 
     def present(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal blocks
         row = measured.get(record.name)  # Note [Measured routes] in engine/backends/routes.py
         route = None
         if row is not None and args[0].__class__ is plain:
-            route = routes.route(row, prod([args[i].size for i in by]))
+            route = routes.route(row, args[0].size)
             if route == "numpy":
                 return record.kernel(xp, *args, **kwargs)
         if route is None and least and args[0].__class__ is plain and args[0].size < least:

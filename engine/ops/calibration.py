@@ -1,8 +1,8 @@
 """Times the kernels of ops that have several, on this machine: what `engine.backends.calibrate()` runs.
 
 Note [Measured routes] in `engine/backends/routes.py` says what becomes of it.  Arrays are random numbers of fixed
-seeds, never the user's; kernels are called as ops call them.  A case is an op and its operands at a number of elements
-(multiplications, for products); where an op has two shapes of that size, the geometric mean of both decides.
+seeds, never the user's; kernels are called as ops call them.  A case is an op and its operands at a number of elements;
+where an op has two shapes of that size, the geometric mean of both decides.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ LEFT = {
     "avg_pool2d_values": "the window decides",
     "avg_pool3d_values": "the window decides",
     "avg_pool_backward": "the window decides",
-    "attention": "made of products, which are measured",
-    "attention_backward": "made of products, which are measured",
-    "lstm_layer": "made of products, which are measured",
-    "lstm_layer_backward": "made of products, which are measured",
+    "attention": "made of products",
+    "attention_backward": "made of products",
+    "lstm_layer": "made of products",
+    "lstm_layer_backward": "made of products",
     "lstm_inference": "oneDNN does all steps in one call",
-    "gru_layer": "made of products, which are measured",
-    "gru_layer_backward": "made of products, which are measured",
+    "gru_layer": "made of products",
+    "gru_layer_backward": "made of products",
     "gru_inference": "oneDNN does all steps in one call",
-    "rnn_layer": "made of products, which are measured",
-    "rnn_layer_backward": "made of products, which are measured",
+    "rnn_layer": "made of products",
+    "rnn_layer_backward": "made of products",
+    **dict.fromkeys(
+        ("mm", "addmm", "linear", "bmm", "batched", "linear_each"),
+        "alone numpy's BLAS may win, but its threads spin when they have worked and take the processors of oneDNN's: "
+        "a step of an LSTM that mixed both took 2.7 times as long (two cores of Zen 4)",
+    ),
     "softmax_nll_maps": "as softmax_nll_rows, whose routes it does not share",
     "softmax_nll_smoothed": "as softmax_nll_maps",
-    "linear_each": "as batched",
 }
 
 
@@ -107,11 +111,6 @@ def _channels(n: int, count: int) -> list[Any]:
     return [np.abs(_floats(i, _maps(n)[1])) + np.float32(0.5) for i in range(count)]
 
 
-def _square(n: int) -> int:
-    """The side of two matrices whose sizes, multiplied, are n or so."""
-    return max(2, round(n**0.25))
-
-
 def _groups(n: int) -> tuple[int, int, int]:
     return 2, 16, max(1, n // 32)
 
@@ -144,7 +143,6 @@ def _loss_backward(n: int, width: int) -> tuple[Any, ...]:
 
 
 ELEMENTS = range(3, 11)  # 64 to 4 million
-PRODUCTS = range(7, 19)  # sides of 11 to 608
 
 CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     **{name: (ELEMENTS, _elements(arrays=2)) for name in ("add", "sub", "mul")},
@@ -183,19 +181,6 @@ CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     "native_group_norm_backward": (ELEMENTS, _grouped_backward),
     "sum": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 0))),
     "sum_to_size": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), (w,)))),
-    "mm": (PRODUCTS, lambda n: [(_floats(0, k := _square(n), k), _floats(1, k, k))]),
-    "addmm": (PRODUCTS, lambda n: [(_floats(2, k := _square(n)), _floats(0, k, k), _floats(1, k, k))]),
-    "linear": (
-        PRODUCTS,
-        lambda n: [
-            (_floats(0, k := _square(n), k), _floats(1, k, k), _floats(2, k)),
-            (_floats(0, max(1, k // 4), k), _floats(1, 4 * k, k), _floats(2, 4 * k)),
-        ],
-    ),
-    **{
-        name: (PRODUCTS, lambda n: [(_floats(0, 8, k := max(2, _square(n) // 3), k), _floats(1, 8, k, k))])
-        for name in ("bmm", "batched")
-    },
 }  # fmt: skip
 
 
@@ -257,9 +242,8 @@ def _calls(name: str, args: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
     """The routes that serve these operands."""
     record = OPS[name]
     found: dict[str, Callable[[], Any]] = {"numpy": lambda: record.kernel(np, *args)}
-    if not record.large_by or args[0].size >= type(record).large:
-        blocks = providers["blocks"](record)
-        found["blocks"] = lambda: blocks(np, *args)
+    blocks = providers["blocks"](record)
+    found["blocks"] = lambda: blocks(np, *args)
     variant = record.kernels.get("onednn") if choosing.onednn_kernels() else None
     if variant is not None and variant(np, *args) is not NotImplemented:
         found["onednn"] = lambda: variant(np, *args)
@@ -268,21 +252,12 @@ def _calls(name: str, args: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
 
 def _measured(name: str, cases: list[tuple[Any, ...]]) -> dict[str, float]:
     """Seconds of each route: the least of interleaved rounds, the geometric mean over the cases."""
-    each = [_least(_calls(name, args), _wakes(name)) for args in cases]
+    each = [_least(_calls(name, args)) for args in cases]
     alike = [to for to in ROUTES if all(to in one for one in each)]
     return {to: math.exp(sum(math.log(one[to]) for one in each) / len(each)) for to in alike}
 
 
-def _wakes(name: str) -> Callable[[], Any] | None:
-    """What comes after a product, in time that counts: BLAS's threads, which spin when they have worked, take the
-    processors of oneDNN's.  None where no such meeting is."""
-    if not OPS[name].large_by or not choosing.onednn_kernels():
-        return None
-    x = _floats(0, 1 << 16)
-    return lambda: OPS["gelu"].kernels["onednn"](np, x)
-
-
-def _least(calls: dict[str, Callable[[], Any]], after: Callable[[], Any] | None) -> dict[str, float]:
+def _least(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     best = dict.fromkeys(calls, math.inf)
     now = time.perf_counter
     ended = now() + ENOUGH * len(calls)
@@ -290,8 +265,6 @@ def _least(calls: dict[str, Callable[[], Any]], after: Callable[[], Any] | None)
         for to, call in calls.items():
             began = now()
             call()
-            if after is not None:
-                after()
             best[to] = min(best[to], now() - began)
         if n + 1 >= ROUNDS or (n >= 2 and now() > ended):
             return best

@@ -187,7 +187,7 @@ def write(
     commit, tree = git.identify(db, name)
     listing = list(git.entries(db, commit))
     trees.refuse_bad_names(spec, listing)
-    if not any(entry.path == "hubconf.py" for entry in listing):
+    if not any(entry.path == "hubconf.py" and entry.mode != trees.SUBMODULE for entry in listing):
         raise HubconfNotFoundError(
             f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
             hint="a repository for hub has a hubconf.py at its top",

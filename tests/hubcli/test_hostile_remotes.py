@@ -192,6 +192,15 @@ class TestContent:
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output
         assert published(hub_root) == []
 
+    def test_a_submodule_is_no_hubconf(self, repo: Repository, server: Served, hub_root: Path) -> None:
+        repo.git("rm", "-q", "hubconf.py")
+        repo.git("update-index", "--add", "--cacheinfo", f"160000,{repo.git('rev-parse', 'HEAD')},hubconf.py")
+        repo.git("commit", "-q", "-m", "submodule")
+        repo.push()
+        result = run("--json", "list", "o/r")
+        assert code(result) == "not_found" and "no hubconf.py in o/r" in result.stdout, result.output
+        assert published(hub_root) == []
+
     def test_a_bomb_is_refused_before_it_unfolds(self, repo: Repository, server: Served, hub_root: Path) -> None:
         repo.commit({"zeros.bin": bytes(6_000_000)})
         result = run("--json", "pull", "o/r", "--size-limit", "1MB")
