@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +54,17 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     with settings.overriding():
         yield home
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """Every test draws the same numbers in every run, whichever ran before it; TEST_SEED=N tries others."""
+    seed = zlib.crc32(f"{os.environ.get('TEST_SEED', '')}{request.node.nodeid}".encode())
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    if "engine" in sys.modules:  # the tests of the hub run without it
+        sys.modules["engine"].manual_seed(seed)
 
 
 @pytest.fixture

@@ -33,11 +33,6 @@ def kernels(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    engine.manual_seed(11)
-
-
 def settled(module: nn.Module) -> nn.Module:
     """In eval mode, with running statistics that are not 0 and 1."""
     for m in module.modules():

@@ -20,11 +20,6 @@ from engine.fx.training.program import compiled
 from engine.nn import functional as F
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    engine.manual_seed(5)
-
-
 class Block(nn.Module):
     """A residual block as ResNet-18's."""
 

@@ -19,11 +19,6 @@ from engine.ops.generated import launch
 generated = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    engine.manual_seed(5)
-
-
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans without chains, and no op that changes to a generated kernel between two steps."""
