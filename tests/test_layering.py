@@ -179,6 +179,16 @@ def all_imports() -> tuple[Import, ...]:
 
 
 @cache
+def engine_imports() -> dict[str, list[str]]:
+    """What each module of the engine imports of the engine when it runs."""
+    found: dict[str, list[str]] = {}
+    for one in all_imports():
+        if one.where != "typing" and is_within(one.imported, "engine"):
+            found.setdefault(one.importer, []).append(one.imported)
+    return found
+
+
+@cache
 def listed_rank(name: str) -> int | None:
     while name:
         if name in RANKS and (name != "engine"):
@@ -194,14 +204,8 @@ def rank(name: str, seen: frozenset[str] = frozenset()) -> int:
     listed = listed_rank(name)
     if listed is not None:
         return listed
-    below = [
-        rank(found.imported, seen | {name})
-        for found in all_imports()
-        if found.importer == name
-        and found.where != "typing"
-        and is_within(found.imported, "engine")
-        and found.imported not in seen | {name}
-    ]
+    seen = seen | {name}
+    below = [rank(imported, seen) for imported in engine_imports().get(name, ()) if imported not in seen]
     return max(below, default=0)
 
 

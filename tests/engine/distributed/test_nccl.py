@@ -189,7 +189,7 @@ def test_a_rank_that_dies_within_a_call_is_named(
     """The host waits for a number that never comes: the process ends with the reason, as torch's watchdog does."""
     monkeypatch.setenv("STANDIN_NCCL_PATIENCE", patience)  # how long the stand-in's kernel waits before it hangs
     gone = (
-        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)" if patience == "60" else "time.sleep(22); sys.exit()"
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)" if patience == "60" else "time.sleep(17); sys.exit()"
     )
     body = f"""
         t = engine.ones(3000, device=there); dist.all_reduce(t); assert t[0].item() == 3
