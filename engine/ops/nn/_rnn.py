@@ -7,7 +7,27 @@ sequence's final one, in both directions.  The input's share of the gates of all
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
+
+GENERATED: Any = object()  # as `cell`: the generated step, where there is one
+
+
+@functools.cache
+def _available() -> bool:
+    from engine.kernels import cpu
+
+    return cpu.available()
+
+
+def _cell(xp: Any, given: Any, name: str, gates: Any, size: int) -> Callable[..., None] | None:
+    """What does the part of a step that is no product; None: numpy's functions."""
+    if given is not GENERATED or not hasattr(xp, "share") or not _available():
+        return None if given is GENERATED else given
+    from engine.ops.generated import recurrent
+
+    return recurrent.step(name, gates.dtype, size, gates.shape[0])
 
 
 def steps(batch_sizes: Any, reverse: bool) -> list[tuple[int, int]]:
@@ -28,19 +48,27 @@ def previous(xp: Any, h0: Any, output: Any, order: Any) -> Any:
     return result
 
 
-def _accumulate(xp: Any) -> Any:
-    """`add(a, b, out)`: out += a @ b, the product in memory of its own that is used again."""
+def _product(xp: Any) -> Any:
+    """`product(a, b, out, beta=0)`: out = a @ b + beta out; what is added to is in memory of its own, used again."""
     scratch: list[Any] = []
 
-    def add(a: Any, b: Any, out: Any) -> None:
+    def product(a: Any, b: Any, out: Any, beta: float = 0.0) -> None:
+        if not beta:
+            xp.matmul(a, b, out=out)
+            return
         if not scratch or scratch[0].shape[0] < out.shape[0]:
             scratch[:] = [xp.empty(out.shape, out.dtype)]
         share = scratch[0][: out.shape[0]]
         xp.matmul(a, b, out=share)
         out += share
 
-    return add
+    return product
 
+
+# Note [A step of a layer]
+# A step is a product and what is done to its result element by element: for numpy a dozen calls on a few thousand
+# elements, which cost more than the work.  `cell`, the generated form of `engine/kernels/recurrent.py`, is one call.
+# Without it the gradient's factors that do not depend on later steps are made for all steps at once (`_slopes`).
 
 # Note [Gates at once]
 # sigmoid(x) is (tanh(x / 2) + 1) / 2.  With the sigmoid gates' share of input and weight halved beforehand, which
@@ -56,34 +84,44 @@ def _halves(xp: Any, size: int, count: int, plain: int, dtype: Any) -> tuple[Any
 
 
 def lstm_forward(
-    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool, add: Any = None
+    xp: Any, gates: Any, h0: Any, c0: Any, w: Any, w_out: Any, batch_sizes: Any, reverse: bool, product: Any = None,
+    cell: Any = GENERATED,
 ) -> Any:  # fmt: skip
     """gates (rows, 4H), h0 (N, P), c0 (N, H), w (4H, P), w_out (P, H) or None -> output, h, c, activations, cells.
 
-    `add(a, b, out)`: out += a @ b, the backend's own.
+    `product`: the backend's own `_product`.  cell: Note [A step of a layer].
     """
-    size = c0.shape[1]
-    add = add or _accumulate(xp)
+    size, rows = c0.shape[1], gates.shape[0]
+    product = product or _product(xp)
+    cell = _cell(xp, cell, "lstm_cell", gates, size) if w_out is None else None
+    cells = xp.empty((rows, size), gates.dtype)
+    output = xp.empty((rows, h0.shape[1]), gates.dtype)
+    h, c = h0.copy(), c0.copy()
+    if cell is not None:
+        gates, turned, act = xp.ascontiguousarray(gates), xp.ascontiguousarray(w.T), xp.empty(gates.shape, gates.dtype)
+        shares = xp.empty((len(h0), 4 * size), gates.dtype)
+        for start, n in steps(batch_sizes, reverse):
+            step = slice(start, start + n)
+            product(h[:n], turned, shares[:n])
+            cell(n, gates[step], shares, c, act[step], cells[step], h, output[step])
+        return output, h, c, act, cells
     factor, summand = _halves(xp, size, 4, 2, gates.dtype)
     act = gates * factor
-    cells = xp.empty((gates.shape[0], size), gates.dtype)
-    output = xp.empty((gates.shape[0], h0.shape[1]), gates.dtype)
-    h, c = h0.copy(), c0.copy()
     turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
     turned_out = None if w_out is None else xp.ascontiguousarray(w_out.T)
     scratch = xp.empty(c0.shape, gates.dtype)
     for start, n in steps(batch_sizes, reverse):
-        a, hidden, cell, t = act[start : start + n], h[:n], c[:n], scratch[:n]
-        add(hidden, turned, a)
+        a, hidden, state, t = act[start : start + n], h[:n], c[:n], scratch[:n]
+        product(hidden, turned, a, 1.0)
         xp.tanh(a, out=a)
         a *= factor
         a += summand
-        cell *= a[:, size : 2 * size]
+        state *= a[:, size : 2 * size]
         xp.multiply(a[:, :size], a[:, 2 * size : 3 * size], out=t)
         o = a[:, 3 * size :]
-        cell += t
-        cells[start : start + n] = cell
-        xp.tanh(cell, out=t)
+        state += t
+        cells[start : start + n] = state
+        xp.tanh(state, out=t)
         if turned_out is None:
             xp.multiply(t, o, out=hidden)
         else:
@@ -147,52 +185,75 @@ def _added(incoming: Any, carried: Any) -> Any:
     return carried
 
 
+def _slopes(xp: Any, act: Any, cells: Any, before: Any, out: Any) -> Any:
+    """What the gradients of a step's gates are multiples of, into out (rows, 4H): o's of the state's, the others' of
+    the cell's.  -> (rows, H), that of the cell by way of the state."""
+    through = xp.empty(cells.shape, act.dtype)
+    size = cells.shape[1]
+
+    def work(rows: slice) -> None:
+        a, t, s = act[rows], out[rows], through[rows]
+        i, _, new, o = (a[:, k * size : (k + 1) * size] for k in range(4))
+        t_i, t_f, t_new, t_o = (t[:, k * size : (k + 1) * size] for k in range(4))
+        # of a sigmoid x - x^2, of tanh 1 - x^2
+        xp.multiply(a, a, out=t)
+        xp.subtract(a[:, : 2 * size], t[:, : 2 * size], out=t[:, : 2 * size])
+        xp.subtract(1, t_new, out=t_new)
+        xp.subtract(o, t_o, out=t_o)
+        xp.tanh(cells[rows], out=s)
+        t_i *= new
+        t_f *= before[rows]
+        t_new *= i
+        t_o *= s
+        s *= s
+        xp.subtract(1, s, out=s)
+        s *= o
+
+    if hasattr(xp, "share"):
+        xp.share(work, len(act), act.size)
+    else:
+        work(slice(None))
+    return through
+
+
 def lstm_backward(
     xp: Any, g_out: Any, g_h: Any, g_c: Any, h0: Any, c0: Any, w: Any, w_out: Any, output: Any, act: Any, cells: Any,
-    batch_sizes: Any, reverse: bool, product: Any = None,
+    batch_sizes: Any, reverse: bool, product: Any = None, cell: Any = GENERATED,
 ) -> Any:  # fmt: skip
-    """The gradients of gates, h0, c0, w, w_out (None without projection).  `product(a, b, out)`: out = a @ b."""
+    """The gradients of gates, h0, c0, w, w_out (None without projection).  `product`: the backend's own `_product`."""
     size = c0.shape[1]
-    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
+    product = product or _product(xp)
+    cell = _cell(xp, cell, "lstm_cell_backward", act, size) if w_out is None else None
     order = steps(batch_sizes, reverse)
     before = previous(xp, c0, cells, order)
     of_gates = xp.empty_like(act)
     dtype = act.dtype
-    dh = xp.zeros(h0.shape, dtype) if g_h is None else g_h.astype(dtype)
-    dc = xp.zeros(c0.shape, dtype) if g_c is None else g_c.astype(dtype)
+    dh, dc = (xp.zeros(s.shape, dtype) if g is None else g.astype(dtype, order="C") for g, s in ((g_h, h0), (g_c, c0)))
+    if cell is not None:
+        g_out, act, cells = (a if a is None else xp.ascontiguousarray(a) for a in (g_out, act, cells))
     hidden_grads = None if w_out is None else xp.empty((act.shape[0], h0.shape[1]), dtype)
-    squashed, through = xp.empty(c0.shape, dtype), xp.empty(c0.shape, dtype)
+    scratch = xp.zeros(c0.shape, dtype)
+    through = None if cell is not None else _slopes(xp, act, cells, before, of_gates)
     for start, n in reversed(order):
         rows = slice(start, start + n)
-        a, target, cell, s = act[rows], of_gates[rows], dc[:n], squashed[:n]
-        carried = _added(None if g_out is None else g_out[rows], dh[:n])
-        d = carried
-        if w_out is not None:
+        target, carried, of_cell, d = of_gates[rows], dh[:n], dc[:n], scratch[:n]
+        if cell is not None:
+            incoming = d if g_out is None else g_out[rows]
+            cell(n, act[rows], cells[rows], before[rows], incoming, carried, of_cell, target)
+            product(target, w, carried)
+            continue
+        carried = _added(None if g_out is None else g_out[rows], carried)
+        if w_out is None:
+            d = carried
+        else:
             hidden_grads[rows] = carried
-            d = through[:n]
             product(carried, w_out, d)
-        i, f, new, o = (a[:, k * size : (k + 1) * size] for k in range(4))
-        t_i, t_f, t_new, t_o = (target[:, k * size : (k + 1) * size] for k in range(4))
-        # slopes: of a sigmoid x - x^2, of tanh 1 - x^2
-        xp.multiply(a, a, out=target)
-        xp.subtract(a[:, : 2 * size], target[:, : 2 * size], out=target[:, : 2 * size])
-        xp.subtract(1, t_new, out=t_new)
-        xp.subtract(o, t_o, out=t_o)
-        xp.tanh(cells[rows], out=s)
-        t_o *= s
-        t_o *= d
-        s *= s
-        xp.subtract(1, s, out=s)
-        s *= o
-        s *= d
-        cell += s
-        t_i *= new
-        t_i *= cell
-        t_f *= before[rows]
-        t_f *= cell
-        t_new *= i
-        t_new *= cell
-        cell *= f
+        target[:, 3 * size :] *= d
+        through[rows] *= d
+        of_cell += through[rows]
+        gates = target[:, : 3 * size].reshape(n, 3, size)
+        gates *= of_cell[:, None]
+        of_cell *= act[rows, size : 2 * size]
         product(target, w, carried)
     of_w = xp.empty(w.shape, dtype)
     product(of_gates.T, previous(xp, h0, output, order), of_w)
@@ -203,23 +264,33 @@ def lstm_backward(
 
 
 def gru_forward(
-    xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, reverse: bool, product: Any = None
+    xp: Any, gates: Any, h0: Any, w: Any, bias: Any, batch_sizes: Any, reverse: bool, product: Any = None,
+    cell: Any = GENERATED,
 ) -> Any:  # fmt: skip
     """gates (rows, 3H): r, z, n; h0 (N, H), w (3H, H), bias (3H) or None -> output, h, activations, inner n.
 
-    `product(a, b, out)`: out = a @ b, the backend's own.
+    `product`: the backend's own `_product`.  cell: Note [A step of a layer].
     """
     size = h0.shape[1]
-    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
-    factor, _ = _halves(xp, size, 3, 2, gates.dtype)
-    act = gates * factor
+    product = product or _product(xp)
+    cell = _cell(xp, cell, "gru_cell", gates, size)
     inner = xp.empty((gates.shape[0], size), gates.dtype)  # W_hn h + b_hn
     output = xp.empty_like(inner)
     h = h0.copy()
+    shares = xp.empty((h0.shape[0], 3 * size), gates.dtype)
+    if cell is not None:
+        gates, turned, act = xp.ascontiguousarray(gates), xp.ascontiguousarray(w.T), xp.empty(gates.shape, gates.dtype)
+        bias = xp.zeros((3 * size,), gates.dtype) if bias is None else xp.ascontiguousarray(bias)
+        for start, n in steps(batch_sizes, reverse):
+            step = slice(start, start + n)
+            product(h[:n], turned, shares[:n])
+            cell(n, gates[step], shares, bias, h, act[step], inner[step], output[step])
+        return output, h, act, inner
+    factor, _ = _halves(xp, size, 3, 2, gates.dtype)
+    act = gates * factor
     turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
     if bias is not None:
         bias = bias * factor
-    shares = xp.empty((h0.shape[0], 3 * size), gates.dtype)
     for start, n in steps(batch_sizes, reverse):
         a, share, state = act[start : start + n], shares[:n], h[:n]
         product(state, turned, share)
@@ -243,24 +314,33 @@ def gru_forward(
 
 def gru_backward(
     xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, act: Any, inner: Any, batch_sizes: Any,
-    reverse: bool, product: Any = None,
+    reverse: bool, product: Any = None, cell: Any = GENERATED,
 ) -> Any:  # fmt: skip
-    """The gradients of gates, h0, w and bias.  `product(a, b, out)`: out = a @ b."""
+    """The gradients of gates, h0, w and bias.  `product`: the backend's own `_product`."""
     size = h0.shape[1]
-    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
+    product = product or _product(xp)
+    cell = _cell(xp, cell, "gru_cell_backward", act, size)
     order = steps(batch_sizes, reverse)
     before = previous(xp, h0, output, order)
     of_gates, of_share = xp.empty_like(act), xp.empty_like(act)
     dtype = act.dtype
-    dh = xp.zeros(h0.shape, dtype) if g_h is None else g_h.astype(dtype)
-    kept, through = xp.empty(h0.shape, dtype), xp.empty(h0.shape, dtype)
+    dh = xp.zeros(h0.shape, dtype) if g_h is None else g_h.astype(dtype, order="C")
+    if cell is not None:
+        g_out, act, inner = (a if a is None else xp.ascontiguousarray(a) for a in (g_out, act, inner))
+    kept, through = xp.empty(h0.shape, dtype), xp.zeros(h0.shape, dtype)
     for start, n in reversed(order):
         rows = slice(start, start + n)
         a, target, share = act[rows], of_gates[rows], of_share[rows]
+        keep, s = kept[:n], through[:n]
+        if cell is not None:
+            d = dh[:n]
+            cell(n, a, inner[rows], before[rows], s if g_out is None else g_out[rows], d, target, share, keep)
+            product(share, w, d)
+            d += keep
+            continue
         d = _added(None if g_out is None else g_out[rows], dh[:n])
         r, z, new = (a[:, k * size : (k + 1) * size] for k in range(3))
         t_r, t_z, t_new = (target[:, k * size : (k + 1) * size] for k in range(3))
-        keep, s = kept[:n], through[:n]
         # slopes: of a sigmoid x - x^2, of tanh 1 - x^2
         xp.multiply(a, a, out=target)
         xp.subtract(a[:, : 2 * size], target[:, : 2 * size], out=target[:, : 2 * size])
@@ -283,16 +363,16 @@ def gru_backward(
 
 
 def simple(
-    xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool, add: Any = None
+    xp: Any, gates: Any, h0: Any, w: Any, relu: bool, batch_sizes: Any, reverse: bool, product: Any = None
 ) -> Any:  # fmt: skip
-    """gates (rows, H), h0 (N, H), w (H, H) -> output, h.  `add(a, b, out)`: out += a @ b."""
-    add = add or _accumulate(xp)
+    """gates (rows, H), h0 (N, H), w (H, H) -> output, h.  `product`: the backend's own `_product`."""
+    product = product or _product(xp)
     output = gates.copy()
     h = h0.copy()
     turned = xp.ascontiguousarray(w.T)
     for start, n in steps(batch_sizes, reverse):
         a = output[start : start + n]
-        add(h[:n], turned, a)
+        product(h[:n], turned, a, 1.0)
         if relu:
             xp.maximum(a, 0, out=a)
         else:
@@ -305,8 +385,8 @@ def simple_backward(
     xp: Any, g_out: Any, g_h: Any, h0: Any, w: Any, output: Any, relu: bool, batch_sizes: Any, reverse: bool,
     product: Any = None,
 ) -> Any:  # fmt: skip
-    """The gradients of gates, h0 and w.  `product(a, b, out)`: out = a @ b."""
-    product = product or (lambda a, b, out: xp.matmul(a, b, out=out))
+    """The gradients of gates, h0 and w.  `product`: the backend's own `_product`."""
+    product = product or _product(xp)
     order = steps(batch_sizes, reverse)
     of_gates = xp.empty_like(output)
     dh = xp.zeros(h0.shape, output.dtype) if g_h is None else g_h.astype(output.dtype)

@@ -15,13 +15,13 @@ from engine.layouts import in_torch_order
 from engine.ops.nn import _rnn, rnn
 
 
-def _gemm(beta: float) -> Any:
-    """`gemm(a, b, out)`: out = a @ b + beta out.  Of many calls with one `b`, its address is taken once."""
+def _product() -> Any:
+    """`_rnn._product`.  Of many calls with one `b`, its address is taken once."""
     ready()
     call, address_of = library.state.library.dnnl_sgemm, library.state.ffi.from_buffer
     held: list[Any] = [None, None]
 
-    def gemm(a: Any, b: Any, out: Any) -> None:
+    def product(a: Any, b: Any, out: Any, beta: float = 0.0) -> None:
         if not (a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous):
             if not arrays.sgemm(a, b, out, 1.0, beta):
                 found = np.matmul(a, b)
@@ -32,14 +32,14 @@ def _gemm(beta: float) -> Any:
         (n, k), m = a.shape, out.shape[1]
         call(b"N", b"N", n, m, k, 1.0, address_of(a), k, held[1], m, beta, address_of(out), m)
 
-    return gemm
+    return product
 
 
 @kernel(rnn.lstm_layer, "onednn")
 def _lstm(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reverse=False):
     if not usable(gates, h0, c0, weight, projection):
         return NotImplemented
-    return _rnn.lstm_forward(fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _gemm(1.0))
+    return _rnn.lstm_forward(fast, gates, h0, c0, weight, projection, batch_sizes, reverse, _product())
 
 
 def _states(rows, length, *states):
@@ -82,7 +82,7 @@ def _gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=Non
     if recurrent.gru(x, *states, weight_ih, weight_hh, b, d, made, *last, reverse):
         return out, *last
     gates, sizes = _share(rows, weight_ih, b), (len(h0),) * length
-    return _rnn.gru_forward(fast, gates, h0, in_torch_order(weight_hh), d, sizes, reverse, _gemm(0.0))[:2]
+    return _rnn.gru_forward(fast, gates, h0, in_torch_order(weight_hh), d, sizes, reverse, _product())[:2]
 
 
 @kernel(rnn.lstm_layer_backward, "onednn")
@@ -94,7 +94,7 @@ def _lstm_backward(
         return NotImplemented
     found = _rnn.lstm_backward(
         fast, grad_output, grad_h, grad_c, h0, c0, weight, projection, output, activations, cells, batch_sizes,
-        reverse, _gemm(0.0),
+        reverse, _product(),
     )  # fmt: skip
     return found if projection is not None else (*found[:4], np.zeros((0,), np.float32))
 
@@ -103,7 +103,7 @@ def _lstm_backward(
 def _gru(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     if not usable(gates, h0, weight, bias):
         return NotImplemented
-    return _rnn.gru_forward(fast, gates, h0, weight, bias, batch_sizes, reverse, _gemm(0.0))
+    return _rnn.gru_forward(fast, gates, h0, weight, bias, batch_sizes, reverse, _product())
 
 
 @kernel(rnn.gru_layer_backward, "onednn")
@@ -124,7 +124,7 @@ def _gru_backward(
         inner,
         batch_sizes,
         reverse,
-        _gemm(0.0),
+        _product(),
     )
 
 
@@ -132,7 +132,7 @@ def _gru_backward(
 def _simple(xp, gates, h0, weight, how, batch_sizes, reverse):
     if not usable(gates, h0, weight):
         return NotImplemented
-    return _rnn.simple(fast, gates, h0, weight, how == "relu", batch_sizes, reverse, _gemm(1.0))
+    return _rnn.simple(fast, gates, h0, weight, how == "relu", batch_sizes, reverse, _product())
 
 
 @kernel(rnn.rnn_layer_backward, "onednn")
@@ -149,5 +149,5 @@ def _simple_backward(xp, grad_output, grad_h, gates, h0, weight, output, how, ba
         how == "relu",
         batch_sizes,
         reverse,
-        _gemm(0.0),
+        _product(),
     )

@@ -1,0 +1,123 @@
+"""Cells of recurrent layers in the source form: what one step does to the gates of N sequences, and its gradient.
+
+The formulas are those of `torch.nn.LSTM` and `torch.nn.GRU`
+(https://docs.pytorch.org/docs/2.13/nn.html#recurrent-layers).  Rows are sequences, places along a row the H units; the
+gates of a row lie one after the other.  What goes into a gate is the sum of two shares: the input's, made for all steps
+at once, and the state's, made for each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.kernels.form import Array, Kernel, Value, call
+
+CELLS: dict[str, Callable[[str], Kernel]] = {}
+
+
+def _cell(write: Callable[[Kernel, Callable[[str, bool], Array], Value], None]) -> Callable[[str], Kernel]:
+    """`write` as a function of the type of all arrays, listed by its name."""
+
+    def made(type: str) -> Kernel:
+        k = Kernel(write.__name__, "rows")
+        write(k, lambda name, written=False: k.array(name, type, written), k.index)
+        return k
+
+    CELLS[write.__name__] = made
+    return made
+
+
+def _sigmoid(x: Value) -> Value:
+    return 1 / (call("exp", -x) + 1)
+
+
+@_cell
+def lstm_cell(k, array, row):  # type: ignore[no-untyped-def]
+    """inputs and share (N, 4H): i, f, g, o; cell (N, H), read and written -> gates (N, 4H) after their functions.
+
+    kept (N, H): the cell once more, for the gradient; hidden and output (N, H): both the new state.
+    """
+    inputs, share, cell = array("inputs"), array("share"), array("cell", True)
+    gates, kept, hidden, output = (array(name, True) for name in ("gates", "kept", "hidden", "output"))
+    size = k.scalar("size", "index")
+    base, start = row * size, row * size * 4
+    with k.each(size) as j:
+        places = [start + size * n + j for n in range(4)]
+        i, f, g, o = (k.load(inputs, p) + k.load(share, p) for p in places)
+        i, f, g, o = _sigmoid(i), _sigmoid(f), call("tanh", g), _sigmoid(o)
+        c = k.load(cell, base + j) * f + i * g
+        h = call("tanh", c) * o
+        for p, value in zip(places, (i, f, g, o)):
+            k.store(gates, p, value)
+        for target, value in ((cell, c), (kept, c), (hidden, h), (output, h)):
+            k.store(target, base + j, value)
+
+
+@_cell
+def lstm_cell_backward(k, array, row):  # type: ignore[no-untyped-def]
+    """gates (N, 4H) after their functions, cells (N, H) after and before the step, the gradients of the output, of the
+    hidden state and of the cell (N, H) -> the gradient of the gates (N, 4H); that of the cell becomes the one before.
+    """
+    gates, cells, before = array("gates"), array("cells"), array("before")
+    of_output, of_hidden, of_cell = array("of_output"), array("of_hidden"), array("of_cell", True)
+    out, size = array("out", True), k.scalar("size", "index")
+    base, start = row * size, row * size * 4
+    with k.each(size) as j:
+        places = [start + size * n + j for n in range(4)]
+        i, f, g, o = (k.load(gates, p) for p in places)
+        d = k.load(of_output, base + j) + k.load(of_hidden, base + j)
+        t = call("tanh", k.load(cells, base + j))
+        dc = k.load(of_cell, base + j) + (1 - t * t) * o * d
+        found = (
+            (i - i * i) * g * dc, (f - f * f) * k.load(before, base + j) * dc, (1 - g * g) * i * dc,
+            (o - o * o) * t * d,
+        )  # fmt: skip
+        for p, value in zip(places, found):
+            k.store(out, p, value)
+        k.store(of_cell, base + j, dc * f)
+
+
+@_cell
+def gru_cell(k, array, row):  # type: ignore[no-untyped-def]
+    """inputs and share (N, 3H): r, z, n, the share without its bias (3H); state (N, H), read and written -> gates
+    (N, 3H) after their functions; inner (N, H), the state's share of n; output (N, H), the state.
+    """
+    inputs, share, bias, state = array("inputs"), array("share"), array("bias"), array("state", True)
+    gates, inner, output = (array(name, True) for name in ("gates", "inner", "output"))
+    size = k.scalar("size", "index")
+    base, start = row * size, row * size * 3
+    with k.each(size) as j:
+        offsets = [size * n + j for n in range(3)]
+        own = [k.load(share, start + p) + k.load(bias, p) for p in offsets]
+        r, z, n = (k.load(inputs, start + p) for p in offsets)
+        r, z = _sigmoid(r + own[0]), _sigmoid(z + own[1])
+        n = call("tanh", n + r * own[2])
+        h = (k.load(state, base + j) - n) * z + n
+        for p, value in zip(offsets, (r, z, n)):
+            k.store(gates, start + p, value)
+        for target, value in ((inner, own[2]), (state, h), (output, h)):
+            k.store(target, base + j, value)
+
+
+@_cell
+def gru_cell_backward(k, array, row):  # type: ignore[no-untyped-def]
+    """gates (N, 3H) after their functions, inner and the state before (N, H), the gradients of output and state (N, H)
+    -> the gradients of the input's and the state's shares (N, 3H), and what goes to the state before past the gates.
+    """
+    gates, inner, before = array("gates"), array("inner"), array("before")
+    of_output, of_state = array("of_output"), array("of_state")
+    of_input, of_share, past = (array(name, True) for name in ("of_input", "of_share", "past"))
+    size = k.scalar("size", "index")
+    base, start = row * size, row * size * 3
+    with k.each(size) as j:
+        places = [start + size * n + j for n in range(3)]
+        r, z, n = (k.load(gates, p) for p in places)
+        d = k.load(of_output, base + j) + k.load(of_state, base + j)
+        keep = d * z
+        dn = (1 - n * n) * (d - keep)
+        dz = (z - z * z) * (k.load(before, base + j) - n) * d
+        dr = (r - r * r) * k.load(inner, base + j) * dn
+        for p, mine, theirs in zip(places, (dr, dz, dn), (dr, dz, dn * r)):
+            k.store(of_input, p, mine)
+            k.store(of_share, p, theirs)
+        k.store(past, base + j, keep)
