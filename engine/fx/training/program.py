@@ -16,6 +16,7 @@ from typing import Any
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
 from engine.fx.node import Node, map_arg
+from engine.fx.training.exchange import pool_first
 from engine.fx.training.fusing import fuse
 from engine.fx.training.memory import of_results, overwrite
 from engine.fx.training.recording import StepTrace, accumulate_grad
@@ -100,6 +101,7 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
     graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.meta.get("effect", False))
     _without_copies(graph)
     of_results(graph)
+    pool_first(graph)
     fuse(graph)
     overwrite(graph)
     for node in graph.nodes:

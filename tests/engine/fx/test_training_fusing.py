@@ -61,6 +61,21 @@ class Pictures(nn.Module):
         return F.relu(self.second(self.again(y)) * 2 + y).mean((2, 3))
 
 
+class Pooled(nn.Module):
+    """Rectifiers before maximum pooling: in place, in windows that overlap, and one that is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)
+        self.pool, self.relu = nn.MaxPool2d(2), nn.ReLU(inplace=True)
+
+    def forward(self, x: Any) -> Any:
+        y = self.pool(F.relu(self.a(x)))
+        y = F.max_pool2d(self.relu(self.b(y)), 3, 2, 1, ceil_mode=True)
+        z = F.relu(self.c(y))
+        return self.pool(z).sum((2, 3)) + z.mean((2, 3))
+
+
 def losses(model: nn.Module, x: Any, compiled: bool, steps: int = 6) -> tuple[list[float], list[Any], Any]:
     """The losses of some steps, the parameters after them, and the step."""
     model = copy.deepcopy(model)
@@ -177,3 +192,50 @@ def test_a_chain_does_not_move_past_a_write_to_its_operand() -> None:
     for turn in range(6):
         np.testing.assert_allclose(run(x).numpy(), x.numpy() * (turn + 2), 1e-5, 1e-5)
     assert not isinstance(run.plans[0], str) and "mul+add" not in targets(run)
+
+
+@pytest.mark.usefixtures("plain")
+def test_rectifiers_go_below_pooling() -> None:
+    """Two of three change places with their pooling, forward and backward; what nan and infinities give is the same."""
+    model, x = Pooled(), engine.randn(4, 3, 30, 26)
+    for special in (0.0, float("nan"), float("inf"), -float("inf")):
+        x[1, 0, 3, 4] = special
+        want, parameters, _ = losses(model, x, False, 3)
+        got, others, run = losses(model, x, True, 3)
+        np.testing.assert_array_equal(got, want)
+        for a, b in zip(others, parameters):
+            np.testing.assert_array_equal(a, b)
+        (program,) = run.plans
+        nodes = [n for n in program.graph.nodes if n.op == "call_function"]
+        read = [n.args[0].target.op.name for n in nodes if getattr(n.target, "__name__", "") == "max_pool2d_values"]
+        assert read == ["convolution", "convolution", "relu"]
+        given = [n.args[0].target.op.name for n in nodes if getattr(n.target, "__name__", "") == "max_pool_gradient"]
+        assert given.count("threshold_backward") == 2
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_pooled_module_whose_backward_is_called_by_the_user() -> None:
+    """The program is cut in two; the rectifier's result that is also returned stays where it is."""
+
+    class Net(nn.Module):
+        def __init__(self, both: bool) -> None:
+            super().__init__()
+            self.conv, self.both = nn.Conv2d(3, 4, 3), both
+
+        def forward(self, x: Any) -> Any:
+            y = F.relu(self.conv(x))
+            z = F.max_pool2d(y, 2)
+            return (y, z) if self.both else z
+
+    for both in (False, True):
+        plain = Net(both)
+        made, x = engine.compile(copy.deepcopy(plain)), engine.randn(2, 3, 10, 10)
+        for _ in range(4):
+            grads = []
+            for model in (plain, made):
+                model.zero_grad()
+                found = model(x)
+                (sum(f.square().sum() for f in found) if both else found.square().sum()).backward()
+                grads.append([p.grad.numpy().copy() for p in model.parameters()])
+            for a, b in zip(*grads, strict=True):
+                np.testing.assert_array_equal(a, b)
