@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.cpu import empty
 from engine.backends.cpu.fast import fast
 from engine.backends.onednn import arrays, library, recurrent
-from engine.backends.onednn.primitives import ready, usable
+from engine.backends.onednn.primitives import address, ready, usable
 from engine.dispatch import kernel
 from engine.layouts import in_torch_order
 from engine.ops.nn import _rnn, rnn
@@ -19,7 +19,7 @@ def _product() -> Any:
     """`_rnn._product`.  Of many calls with one `b`, its address is taken once."""
     ready()
     call, address_of = library.state.library.dnnl_sgemm, library.state.ffi.from_buffer
-    held: list[Any] = [None, None]
+    held: list[Any] = [None, None, None, 0]
 
     def product(a: Any, b: Any, out: Any, beta: float = 0.0) -> None:
         if not (a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous):
@@ -28,9 +28,10 @@ def _product() -> Any:
                 out[...] = found + out if beta else found
             return
         if held[0] is not b:
-            held[:] = b, address_of(b)
+            rows = arrays.apart(b, a.shape[0])
+            held[:] = b, rows, address(rows), rows.strides[0] // 4
         (n, k), m = a.shape, out.shape[1]
-        call(b"N", b"N", n, m, k, 1.0, address_of(a), k, held[1], m, beta, address_of(out), m)
+        call(b"N", b"N", n, m, k, 1.0, address_of(a), k, held[2], held[3], beta, address_of(out), m)
 
     return product
 

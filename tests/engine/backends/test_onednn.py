@@ -388,3 +388,36 @@ def test_a_transposed_operand_with_rows_a_page_apart(wide: bool, monkeypatch: py
         assert arrays.sgemm(a, b, out, 1.0, 1.0)
         np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
     assert spread == ([] if wide else [(1024, 96), (2048, 64)])
+
+
+@needs_library
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_right_operand_with_rows_half_a_page_apart(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few rows, not of many: a copy whose rows lie further apart gives the same; steps of layers take it once."""
+    from engine.backends.onednn import arrays
+    from engine.ops.onednn import rnn
+
+    spread = []
+    monkeypatch.setattr(arrays, "_wide", lambda: wide)
+    plain = arrays._spread
+    monkeypatch.setattr(arrays, "_spread", lambda a: spread.append(a.shape) or plain(a))
+    draw = np.random.default_rng(4)
+
+    def case(n: int, k: int, m: int, product: Any, times: int = 1) -> None:
+        a, b = draw.standard_normal((n, k), np.float32), draw.standard_normal((k, m), np.float32)
+        for _ in range(times):
+            out = draw.standard_normal((n, m), np.float32)
+            wanted = a.astype(np.float64) @ b + out
+            product(a, b, out)
+            np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+
+    def sgemm(a: Any, b: Any, out: Any) -> None:
+        assert arrays.sgemm(a, b, out, 1.0, 1.0)
+
+    for n, k, m in ((16, 64, 512), (128, 100, 1024), (15, 64, 512), (400, 64, 512), (128, 64, 640), (128, 8, 512)):
+        case(n, k, m, sgemm)
+    assert spread == ([] if wide else [(512, 64), (1024, 100)])
+    spread.clear()
+    step = rnn._product()
+    case(16, 128, 512, lambda a, b, out: step(a, b, out, 1.0), 3)
+    assert spread == ([] if wide else [(512, 128)])
