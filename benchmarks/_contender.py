@@ -18,6 +18,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PICTURES = {"resnet18": "ResNet18", "mobilenet_v2": "MobileNetV2"}
+NETWORKS = {**PICTURES, "minilm": "MiniLM"}
 
 
 def torch_steps(name: str, workload: str, threads: int) -> Any:
@@ -31,7 +32,7 @@ def torch_steps(name: str, workload: str, threads: int) -> Any:
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    return layers_step(torch, name, workload) or small_step(torch, workload)
+    return layers_step(torch, name, workload) or small_step(torch, name, workload)
 
 
 def layers_step(torch: Any, name: str, workload: str) -> Any:
@@ -43,8 +44,8 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
     made = nets(torch)
     F = torch.nn.functional
     if kind == "forward":
-        model = getattr(made, PICTURES[task])().eval()
-        x = torch.randn(int(batch), 3, 224, 224)
+        model = getattr(made, NETWORKS[task])().eval()
+        x = torch.randn(int(batch), 3, 224, 224) if task in PICTURES else torch.randint(30522, (int(batch), 128))
         if name.endswith("channels_last"):
             model, x = (
                 model.to(memory_format=torch.channels_last),
@@ -52,6 +53,8 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
             )
         if name.startswith("engine plan"):  # "engine plan int8": in that type
             model = torch.compile(model, dtype=getattr(torch, name.split()[2])) if name[11:] else torch.compile(model)
+        if name.startswith("torch compile"):
+            model = torch.compile(model)
 
         def step() -> None:
             with torch.no_grad():
@@ -95,15 +98,21 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
     return train
 
 
-def small_step(torch: Any, workload: str) -> Any:
+def small_step(torch: Any, name: str, workload: str) -> Any:
     """Steps without a network: the tiny graph, and element-wise ops on large arrays."""
     if workload.startswith("tiny"):
         x, w = torch.randn(8, 8), torch.randn(8, 8, requires_grad=True)
         b, c = torch.randn(8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
 
+        def one() -> None:
+            (torch.tanh(x @ w + b) * c).sum().backward()
+
+        if name == "engine plan":
+            one = torch.compile(one)
+
         def fresh() -> None:
             for _ in range(100):
-                (torch.tanh(x @ w + b) * c).sum().backward()
+                one()
 
         def chain() -> None:
             y = x
@@ -157,6 +166,8 @@ def corpus_step(name: str, workload: str, threads: int) -> Any:
 
     for one in modules(model):
         one.eval()
+        if name == "engine plan":
+            one.compile()
     inputs = module.inputs()
 
     def step() -> None:
@@ -170,7 +181,12 @@ def onnx_step(name: str, workload: str, threads: int, model: str) -> Any:
     """A forward pass of the exported network."""
     import numpy as np
 
-    x = np.random.default_rng(0).standard_normal((int(workload.split()[2]), 3, 224, 224), np.float32)
+    task, _, batch = workload.split()
+    draw = np.random.default_rng(0)
+    if task in PICTURES:
+        x = draw.standard_normal((int(batch), 3, 224, 224), np.float32)
+    else:
+        x = draw.integers(30522, size=(int(batch), 128))
     if name == "onnxruntime":
         import onnxruntime
 
@@ -332,8 +348,8 @@ def export(workload: str, target: str) -> None:
     from _nets import nets
 
     task, _, batch = workload.split()
-    model = getattr(nets(torch), PICTURES[task])().eval()
-    x = torch.randn(int(batch), 3, 224, 224)
+    model = getattr(nets(torch), NETWORKS[task])().eval()
+    x = torch.randn(int(batch), 3, 224, 224) if task in PICTURES else torch.randint(30522, (int(batch), 128))
     torch.onnx.export(model, (x,), target, dynamo=False, opset_version=17)
 
 

@@ -151,5 +151,34 @@ def nets(torch: Any) -> SimpleNamespace:
         def forward(self, x: Any) -> Any:
             return self.head(self.lstm(x)[0][:, -1])
 
-    return SimpleNamespace(ResNet18=ResNet18, MobileNetV2=MobileNetV2, SmallCNN=SmallCNN, MLP=MLP,
+    class Encoded(nn.Module):
+        """One layer of BERT (Devlin et al. 2018, arXiv:1810.04805), width 384, 12 heads: (N, L, 384) -> same."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value, self.dense = (nn.Linear(384, 384) for _ in range(4))
+            self.inner, self.outer = nn.Linear(384, 1536), nn.Linear(1536, 384)
+            self.norm1, self.norm2 = nn.LayerNorm(384, eps=1e-12), nn.LayerNorm(384, eps=1e-12)
+
+        def forward(self, x: Any) -> Any:
+            heads = [
+                p(x).view(x.size(0), x.size(1), 12, 32).transpose(1, 2) for p in (self.query, self.key, self.value)
+            ]
+            found = nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(x.shape)
+            x = self.norm1(x + self.dense(found))
+            return self.norm2(x + self.outer(nn.functional.gelu(self.inner(x))))
+
+    class MiniLM(nn.Module):
+        """The shape of all-MiniLM-L6: six layers of BERT on 128 tokens, (N, 128) -> the mean over tokens, (N, 384)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places, self.norm = nn.Embedding(30522, 384), nn.Embedding(512, 384), nn.LayerNorm(384)
+            self.layers = nn.Sequential(*[Encoded() for _ in range(6)])
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.words(tokens) + self.places(torch.arange(tokens.size(1), device=tokens.device))
+            return self.layers(self.norm(x)).mean(1)
+
+    return SimpleNamespace(MiniLM=MiniLM, ResNet18=ResNet18, MobileNetV2=MobileNetV2, SmallCNN=SmallCNN, MLP=MLP,
                            Transformer=Transformer, LSTM=LSTM)  # fmt: skip
