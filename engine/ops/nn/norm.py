@@ -476,7 +476,16 @@ def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):
     return grad * _per_channel(scale, n).to(grad.dtype), None, None
 
 
-FEW = 1 << 12  # elements up to which two passes by numpy cost less than a call of oneDNN
+def scale_and_shift(xp, mean, var, weight, bias, eps):
+    """The factor and the summand of each channel that batch norm by given statistics amounts to.  All (C)."""
+    scale = xp.add(_wide(var), eps)
+    xp.sqrt(scale, out=scale)
+    scale = xp.divide(1 if weight is None else _wide(weight), scale)
+    shift = xp.multiply(_wide(mean), scale)
+    return scale, xp.negative(shift) if bias is None else xp.subtract(_wide(bias), shift)
+
+
+FEW = 1 << 14  # elements up to which two passes by numpy cost less than a call of oneDNN
 FEW_ROWS = 1 << 15  # the same of (N, C)
 
 
@@ -491,17 +500,14 @@ FEW_ROWS = 1 << 15  # the same of (N, C)
 def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
     """Each channel normalized by given statistics.  input (N, C, *), the others (C) -> (N, C, *)."""
     x = _wide(input)
-    scale = 1 / xp.sqrt(_wide(running_var) + eps)
-    if weight is not None:
-        scale = scale * _wide(weight)
-    shift = -_wide(running_mean) * scale
-    if bias is not None:
-        shift = shift + _wide(bias)
+    scale, shift = scale_and_shift(xp, running_mean, running_var, weight, bias, eps)
     if (x.size <= FEW or (x.ndim == 2 and x.size <= FEW_ROWS)) and x.dtype == scale.dtype == shift.dtype:
-        each = (-1, *(1,) * (x.ndim - 2))
-        out = x * scale.reshape(each)
-        out += shift.reshape(each)
-        return out.astype(input.dtype, copy=False)
+        if x.ndim > 2:
+            each = (-1, *(1,) * (x.ndim - 2))
+            scale, shift = scale.reshape(each), shift.reshape(each)
+        out = xp.multiply(x, scale)
+        xp.add(out, shift, out=out)
+        return out if out.dtype == input.dtype else out.astype(input.dtype)
     out = xp.empty_like(x)
     many = x.shape[0] > 1 and x.ndim > 2 and x.flags.c_contiguous  # (N C, 1, *): small samples share a block
     shape = (-1, 1, *x.shape[2:]) if many else x.shape

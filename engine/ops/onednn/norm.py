@@ -85,6 +85,11 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
     channels = input.shape[1]
     x = dense(input)
     made = like(x)
+    if x.ndim > 2 and x.flags.c_contiguous:  # its batch norm has no vector code for planes
+        maps, scaled = x.reshape(*x.shape[:2], -1), made.reshape(*x.shape[:2], -1)
+        by = norm.scale_and_shift(np, running_mean, running_var, weight, bias, eps)
+        if arrays.by_channel(maps, *by, scaled):
+            return made
     mean, var = np.ascontiguousarray(running_mean), np.ascontiguousarray(running_var)
     served = arrays.batch_norm(x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True)
     return made if served else NotImplemented

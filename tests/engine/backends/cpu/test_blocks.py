@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.backends.cpu import blocks, fast, reduce, threads
+from engine.backends.cpu import blocks, reduce, select, threads
 from engine.ops import blocks as kernels
 from engine.ops.generated import launch
 from tests.engine.samples import Case, cases, mapped
@@ -28,7 +28,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduce, "LARGE", 1)
     monkeypatch.setattr(reduce, "_PIECE", 2)
     monkeypatch.setattr(reduce, "_ROWS", 2)
-    monkeypatch.setattr(fast, "_FEW", 1)
+    monkeypatch.setattr(select, "_FEW", 1)
     monkeypatch.setattr(threads, "_count", 2)
 
 
@@ -171,8 +171,20 @@ def test_where_is_numpys(dtype: str, tiny: None) -> None:
         (x[0], y),
         (x, 2),
     ):
-        found, wanted = fast.where(mask, a, b), np.where(mask, a, b)
+        found, wanted = select.where(mask, a, b), np.where(mask, a, b)
         assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("limit", [0.0, -0.0, 0.5, np.inf])
+def test_outside_is_what_comparisons_give(dtype: str, limit: float) -> None:
+    x = np.random.default_rng(0).standard_normal((7, 30)).astype(dtype)
+    edge = np.array(limit, dtype)
+    x[0, :8] = np.nan, np.inf, -np.inf, -0.0, edge, -edge, np.nextafter(edge, 9), np.nextafter(-edge, -9)
+    for values in (x, -x):
+        wanted = np.where((x >= -edge) & (x <= edge), x.dtype.type(0), values)
+        assert select.outside(values, x, limit).tobytes() == wanted.tobytes()
+        assert select.outside(values.T, x.T, limit, np.empty_like(x).T).tobytes() == wanted.T.tobytes()
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
