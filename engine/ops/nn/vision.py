@@ -77,7 +77,7 @@ _LONG_ROWS = 6  # width of a kernel from which sums of rows first pay for their 
 
 @functools.lru_cache(256)
 def _folding(size, kernel, dilation, padding, stride):
-    """Elements of the kernel, blocks along each dim, the padded size, and whether blocks neither meet nor leave gaps."""
+    """Elements of the kernel, blocks by dim, the padded size, and whether blocks neither meet nor leave gaps."""
     out = _blocks(size, kernel, dilation, padding, stride)
     apart = kernel == stride and size == tuple([n * s for n, s in zip(out, stride)])
     apart = apart and not any(padding) and builtins.max(dilation) == 1
