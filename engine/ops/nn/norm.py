@@ -8,6 +8,8 @@ from __future__ import annotations
 import builtins
 from math import prod
 
+import numpy as np
+
 from engine import dtypes
 from engine.autograd.versions import guard
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
@@ -342,7 +344,7 @@ def batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-
         target = of_input[block]
         xp.subtract(x[block], m, out=target)
         products += _channel_dot(xp, g[block], target)
-        sums += g[block].sum(axis=2).sum(axis=0)
+        sums += _channel_sum(xp, g[block])
     size = builtins.max(1, count * length)
     of_weight = products * r
     scale = r if weight is None else r * _wide(weight)
@@ -358,6 +360,16 @@ def batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-
         follow(xp, of_input.reshape(shape).astype(input.dtype, copy=False), input),
         of_weight.astype(like, copy=False), sums.astype(like, copy=False),
     )  # fmt: skip
+
+
+_SHORT = 1 << 12  # numbers that einsum, which does not sum pairwise, adds up
+
+
+def _channel_sum(xp, a):
+    """Sums over all but channels: (N, C, L) -> (C)."""
+    if 32 <= a.shape[2] <= _SHORT and isinstance(a, np.ndarray):
+        return np.einsum("ncl->nc", a).sum(axis=0)  # half of the time of numpy's sum
+    return a.sum(axis=2).sum(axis=0)
 
 
 def _channel_dot(xp, a, b):
@@ -396,7 +408,7 @@ def batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     blocks = _blocks(count, channels * length)
     mean = xp.zeros(channels, x.dtype)
     for block in blocks:
-        mean += x[block].sum(axis=2).sum(axis=0)
+        mean += _channel_sum(xp, x[block])
     mean /= builtins.max(1, size)
     out = xp.empty((count, channels, length), x.dtype)
     var = xp.zeros(channels, x.dtype)
@@ -458,7 +470,7 @@ def batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps
         target = of_input[block]
         xp.subtract(x[block], m, out=target)
         products += _channel_dot(xp, g[block], target)
-        sums += g[block].sum(axis=2).sum(axis=0)
+        sums += _channel_sum(xp, g[block])
         xp.multiply(g[block], scale, out=target)
     like = input.dtype if weight is None else weight.dtype
     return (
@@ -561,10 +573,8 @@ def update_running(running, value, factor, momentum, seen=False):
     seen: the version shows it; else only what looks for `.data` that was set does.
     """
     array, found = running._array, value._array
-    if factor != 1:
-        found = found * factor
     array *= 1 - momentum
-    array += (found * momentum).astype(array.dtype, copy=False)
+    array += (found * (factor * momentum)).astype(array.dtype, copy=False)
     if seen:
         running._vc[0] += 1
     else:
