@@ -15,7 +15,7 @@ from engine._checks import wrap_dim
 from engine.backends.cpu import empty, halves
 from engine.backends.onednn import _abi, arrays, library
 from engine.backends.onednn.primitives import usable
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.layouts import ChannelsLast, empty_channels_last, lies_channels_last, to_channels_last
 from engine.ops.nn import activation, dropout, softmax
 from engine.ops.onednn.reduction import finite, flat
@@ -202,7 +202,9 @@ def _by_slopes(input: Any, weight: Any) -> Any:
 
 @kernel(activation.prelu_kernel, "onednn")
 def _prelu(xp, input, weight):
-    if not usable(input, weight) or (weight.size == 1 and input.size < _ONE_SLOPE):
+    if weight.size == 1 and input.size < _ONE_SLOPE:
+        return OPS["prelu_kernel"].kernel(np, input, weight)
+    if not usable(input, weight):
         return NotImplemented
     found = _by_slopes(input, weight)
     if found is None:
