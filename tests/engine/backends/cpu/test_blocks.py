@@ -153,40 +153,6 @@ def test_outer_shapes_and_errors(tiny: None) -> None:
         kernels.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"])
-def test_where_is_numpys(dtype: str, tiny: None) -> None:
-    rng = np.random.default_rng(0)
-    mask = rng.random((7, 30)) < 0.5
-    x, y = (rng.standard_normal((2, 7, 30)) * 9).astype(dtype)
-    if dtype.startswith("float"):
-        x[0, 0], y[0, 1], x[1, 1] = np.nan, np.inf, -0.0
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    for a, b in (
-        (x, y),
-        (zero, y),
-        (x, zero),
-        (x, one),
-        (one, y),
-        (x.T.copy().T, y),
-        (x[0], y),
-        (x, 2),
-    ):
-        found, wanted = select.where(mask, a, b), np.where(mask, a, b)
-        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("limit", [0.0, -0.0, 0.5, np.inf])
-def test_outside_is_what_comparisons_give(dtype: str, limit: float) -> None:
-    x = np.random.default_rng(0).standard_normal((7, 30)).astype(dtype)
-    edge = np.array(limit, dtype)
-    x[0, :8] = np.nan, np.inf, -np.inf, -0.0, edge, -edge, np.nextafter(edge, 9), np.nextafter(-edge, -9)
-    for values in (x, -x):
-        wanted = np.where((x >= -edge) & (x <= edge), x.dtype.type(0), values)
-        assert select.outside(values, x, limit).tobytes() == wanted.tobytes()
-        assert select.outside(values.T, x.T, limit, np.empty_like(x).T).tobytes() == wanted.T.tobytes()
-
-
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("PAYS", "CALLS"):  # no op changes to generated code on the way
         monkeypatch.setattr(launch, limit, 1 << 60)
