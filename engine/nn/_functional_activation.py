@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -27,6 +28,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return _op("glu")(input, dim)
 
 
+@functools.cache
 def _op(name: str) -> Any:
     """An op that may not be public, such as torch._C._nn's."""
     from engine.dispatch import COMPOSITES, OPS
@@ -36,6 +38,7 @@ def _op(name: str) -> Any:
     return COMPOSITES[name] if found is None else found.function
 
 
+@functools.cache
 def _op_(name: str) -> Any:
     """Its in-place twin."""
     from engine.dispatch import COMPOSITES, OPS

@@ -134,6 +134,10 @@ def _batch_backward(n: int) -> list[tuple[Any, ...]]:
     return [(_floats(1, *x.shape), x, mean, rstd, _channels(n, 1)[0], 1e-5)]
 
 
+def _slopes(n: int) -> Any:
+    return _floats(2, 1, _maps(n)[1], 1, 1)
+
+
 def _labels(n: int, classes: int) -> Any:
     return np.random.default_rng(3).integers(0, classes, n)
 
@@ -160,6 +164,8 @@ CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     "elu_backward": (ELEMENTS, _elements(1.0, 1.0, 1.0, arrays=2)),
     "softplus_backward": (ELEMENTS, _elements(1.0, 20.0, arrays=2)),
     "inside_backward": (ELEMENTS, _elements(-1.0, 1.0, 1.0, arrays=2)),
+    "prelu_kernel": (ELEMENTS, lambda n: [(_floats(0, *_maps(n)), _slopes(n))]),
+    "prelu_backward": (ELEMENTS, lambda n: [(_floats(1, *_maps(n)), _floats(0, *_maps(n)), _slopes(n))]),
     "softmax": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 1))),
     "log_softmax": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 1))),
     "softmax_backward": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), _softmax_of(n, w), 1))),

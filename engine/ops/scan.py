@@ -6,10 +6,13 @@ import builtins
 import math
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
-from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.backends.cpu.scan import FEW, running_sums
+from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -36,6 +39,14 @@ def _scan_samples(t: Any) -> list[Any]:
             (t(3), 0, {"dtype": dtypes.float64})]  # fmt: skip
 
 
+def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """Running sums of many floats; NotImplemented for the rest."""
+    if dtype is not None or input.__class__ is not np.ndarray or input.size < FEW or not input.ndim:
+        return NotImplemented
+    found = running_sums(input, wrap_dim(dim, input.ndim))
+    return NotImplemented if found is None else found
+
+
 @op(inplace=True, aliases={"axis": "dim"}, blocks="rows")
 @derivative(
     input=lambda grad, input_dtype, dim: cast_back(
@@ -45,7 +56,11 @@ def _scan_samples(t: Any) -> list[Any]:
 @samples(_scan_samples)
 def cumsum(xp, input, dim: int, *, dtype=None):
     """Running sums along `dim`; integers in int64.  input (*) -> (*)."""
-    return _accumulate(xp, "cumsum", input, dim, dtype)
+    found = _many(xp, input, dim, dtype=dtype)
+    return _accumulate(xp, "cumsum", input, dim, dtype) if found is NotImplemented else found
+
+
+kernel(cumsum, "blocks")(_many)
 
 
 def _after(x: Tensor, dim: int) -> Tensor:

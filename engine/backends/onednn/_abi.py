@@ -76,6 +76,10 @@ int dnnl_matmul_primitive_desc_create(void **pd, void *engine, const void *src, 
     const void *bias, const void *dst, const void *attr);
 int dnnl_binary_primitive_desc_create(void **pd, void *engine, int alg, const void *src0, const void *src1,
     const void *dst, const void *attr);
+int dnnl_prelu_forward_primitive_desc_create(void **pd, void *engine, int prop, const void *src, const void *weights,
+    const void *dst, const void *attr);
+int dnnl_prelu_backward_primitive_desc_create(void **pd, void *engine, const void *src, const void *weights,
+    const void *diff_src, const void *diff_weights, const void *diff_dst, const void *hint, const void *attr);
 int dnnl_reorder_primitive_desc_create(void **pd, const void *src, void *src_engine, const void *dst,
     void *dst_engine, const void *attr);
 int dnnl_concat_primitive_desc_create(void **pd, void *engine, const void *dst, int n, int dim,

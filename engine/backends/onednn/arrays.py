@@ -179,13 +179,18 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | Non
 # --- norms
 
 
-_PLAIN_FEW = 1 << 13  # elements up to which oneDNN's batch norm of planes costs less than numpy's calls
+_PLAIN_FEW = 1 << 12  # elements up to which oneDNN's batch norm of planes costs less than numpy's calls
 _PLAIN_THREADS = 4  # up to which numpy, on one, is faster on more: 2 to 5 times, measured
 
 
+def slow_planes(x: np.ndarray) -> bool:
+    """Whether numpy is faster: oneDNN has no vector code for batch norm of (N, C, *size) that is not channels-last."""
+    return x.ndim > 2 and x.size > _PLAIN_FEW and x.flags.c_contiguous and library.thread_count() <= _PLAIN_THREADS
+
+
 def _refuse_plain(plan: PrimitiveDesc, x: np.ndarray) -> None:
-    """Raises Unsupported where oneDNN has no vector code: batch norm of (N, C, *size) that is not channels-last."""
-    if plan.implementation.startswith("ncsp") and x.size > _PLAIN_FEW and library.thread_count() <= _PLAIN_THREADS:
+    """Raises Unsupported where oneDNN would take its code for planes, and that is slow."""
+    if plan.implementation.startswith("ncsp") and slow_planes(x):
         raise Unsupported(f"oneDNN: {plan.implementation} is slower than numpy")
 
 
@@ -494,6 +499,42 @@ def eltwise_backward(
     return True
 
 
+def prelu(x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> bool:
+    """out = x where positive, else weight * x; x and out of one rank and layout, weight contiguous with sizes 1."""
+    key = ("prelu", x.shape, x.strides, weight.shape)
+
+    def make() -> Primitive:
+        source, factors = activation_desc(x), _desc(weight)
+        plan = PrimitiveDesc("prelu_forward", _abi.INFERENCE, source, factors, source, attributes())
+        return Primitive(plan, {_abi.SRC: source, _abi.WEIGHTS: factors, _abi.DST: source})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(weight), address(out))
+    return True
+
+
+def prelu_backward(
+    grad: np.ndarray, x: np.ndarray, weight: np.ndarray, of_x: np.ndarray, of_weight: np.ndarray
+) -> bool:  # fmt: skip
+    """The gradients of `prelu`, each in an array that lies as what it is the gradient of; grad lies as x."""
+    key = ("prelu_backward", x.shape, x.strides, weight.shape)
+
+    def make() -> Primitive:
+        source, factors = activation_desc(x), _desc(weight)
+        hint = PrimitiveDesc("prelu_forward", _abi.TRAINING, source, factors, source, attributes(), hint=True)
+        plan = PrimitiveDesc("prelu_backward", source, factors, source, factors, source, hint, attributes())
+        descs = {_abi.SRC: source, _abi.WEIGHTS: factors, _abi.DIFF_DST: source}
+        return Primitive(plan, descs | {_abi.DIFF_SRC: source, _abi.DIFF_WEIGHTS: factors})
+
+    found = primitive(key, make)
+    if found is None:
+        return False
+    found(address(x), address(weight), address(grad), address(of_x), address(of_weight))
+    return True
+
+
 def binary(a: np.ndarray, b: np.ndarray, out: np.ndarray, algorithm: int) -> bool:
     """out = a + b, a - b or a * b for dense arrays that lie alike; out may be a."""
     key = ("binary", a.size, algorithm, a.dtype.str)
@@ -585,6 +626,6 @@ def concat(arrays: list[np.ndarray], out: np.ndarray, dim: int) -> bool:
 
 __all__ = [
     "batch_norm", "batch_norm_backward", "binary", "by_channel", "column_sums", "concat", "eltwise", "eltwise_backward",
-    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "reorder", "scale",
-    "sgemm", "softmax", "softmax_backward",
+    "layer_norm", "layer_norm_backward", "matmul", "multiply_add", "pooling", "pooling_backward", "prelu",
+    "prelu_backward", "reorder", "scale", "sgemm", "softmax", "softmax_backward",
 ]  # fmt: skip

@@ -11,7 +11,9 @@ import numpy as np
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.backends.cpu.select import outside, where
 from engine.dispatch import array_derivative, composite, derivative, joint_derivative, op, samples
+from engine.grad_mode import mode
 from engine.layouts import ChannelsLast
 from engine.ops._vjp import WHY, vjp
 from engine.ops.copying import number_for
@@ -68,6 +70,7 @@ def sigmoid_backward(xp, grad_output, output):
     return xp.multiply(grad_output, xp.multiply(output, xp.subtract(1, output)))
 
 
+_SOME = 1 << 11  # elements from which what has no branches is faster than numpy's where
 _FEW = 4096  # elements below which numpy's maximum is faster than its clip
 # numpy's clip is three times as fast as its maximum, but np.clip takes longer to begin than a small array to do; where
 # a later numpy has moved the ufunc, that is what is left.
@@ -78,6 +81,13 @@ _NATIVE = frozenset(map(np.dtype, ("float32", "float64")))
 @functools.lru_cache(256)
 def _bound(value: float, dtype: Any) -> Any:
     return np.full((), value, dtype)  # beside an array this is faster than a number
+
+
+def select(xp, mask, x, y):
+    """xp.where; of many floats of numpy's by their bits, without branches."""
+    if xp is np and mask.size >= _SOME:
+        return where(mask, x, y)
+    return xp.where(mask, x, y)
 
 
 def logistic(xp, input):
@@ -135,7 +145,7 @@ def under(xp, x):
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0), (t(), t.constant(t()), 0.5)])
 def threshold_backward(xp, grad_output, output, threshold):
     """grad_output where output > threshold, else 0.  grad_output (*), output (*) -> (*)."""
-    return xp.where(output <= threshold, grad_output.dtype.type(0), grad_output)
+    return select(xp, output <= threshold, grad_output.dtype.type(0), grad_output)
 
 
 @op(inplace=True, channels_last=True, blocks="elements", direct=True)
@@ -158,7 +168,7 @@ def relu(xp, input):
 def threshold(xp, input, threshold: complex, value: complex):
     """input where it is above `threshold`, else `value`.  input (*) -> (*)."""
     limit = number_for(threshold, input.dtype)
-    return xp.where(input <= limit, input.dtype.type(value), input)
+    return select(xp, input <= limit, input.dtype.type(value), input)
 
 
 @op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
@@ -210,7 +220,7 @@ def _prelu_twin(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Te
     return grad.where(above, grad * weight), zero.where(above, grad * input).sum_to_size(weight.shape)
 
 
-@op(**PRIVATE, out=False, half=True, returns=("input", "weight"), why=WHY)
+@op(**PRIVATE, out=False, half=True, returns=("input", "weight"), why=WHY, large=1 << 8)
 @joint_derivative(
     "grad_output", "input", "weight",
     by=lambda grads, grad_output, input, weight, needs: vjp(_prelu_twin, (grad_output, input, weight), grads, needs),
@@ -218,24 +228,34 @@ def _prelu_twin(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Te
 def prelu_backward(xp, grad_output, input, weight):
     """The gradients of prelu_kernel.  grad_output, input (*), weight (broadcasts) -> (*), as weight."""
     above = xp.greater(input, 0)
-    of_input = xp.where(above, grad_output, grad_output * weight)
-    each = xp.where(above, grad_output.dtype.type(0), grad_output * input)
+    of_input = select(xp, above, grad_output, xp.multiply(grad_output, weight))
+    each = xp.multiply(grad_output, input)
+    each = select(xp, above, each.dtype.type(0), each)
     lead = each.ndim - weight.ndim
     axes = tuple([d for d, n in enumerate(each.shape) if d < lead or (weight.shape[d - lead] == 1 != n)])
     return of_input, xp.asarray(each.sum(axis=axes) if axes else each).reshape(weight.shape)
 
 
-@op(broadcast=True, **PRIVATE, half=True)
+@op(broadcast=True, **PRIVATE, half=True, large=1 << 11)
 @joint_derivative("input", "weight", by=lambda grad, input, weight: prelu_backward(grad, input, weight))
-@samples(lambda t: [(t.distinct(3, 4), t(1, 4)), (t.distinct(3), t(1))])
-def prelu_kernel(xp, input, weight, *, shrinks: bool = False):
-    """input where positive, else weight * input.  input (*), weight (broadcasts) -> (*).
-
-    shrinks: all weights lie in (0, 1], so that the larger of the two is the result, which takes a third of the time.
-    """
-    if shrinks:
-        return xp.maximum(input, xp.multiply(input, weight))
-    return xp.where(input > 0, input, input * weight)
+@samples(lambda t: [(t.distinct(3, 4), t(1, 4)), (t.distinct(3), t(1)), (t.distinct(4, 2), t.uniform(1, 3, 1, 2))])
+def prelu_kernel(xp, input, weight):
+    """input where positive, else weight * input.  input (*), weight (broadcasts) -> (*)."""
+    count = weight.size
+    if (
+        weight.__class__ is np.ndarray
+        and weight.dtype in _NATIVE
+        and (count == 1 or _SOME <= input.size > 4 * count > 0)
+    ):
+        least, most = (weight.item(),) * 2 if count == 1 else (weight.min(), weight.max())
+        scaled = xp.multiply(input, weight)
+        if least > 0 and most <= 1:
+            return xp.maximum(input, scaled)
+        if least >= 1 and most < math.inf:
+            return xp.minimum(input, scaled)
+        if -math.inf < least and most < math.inf:
+            return xp.add(over(xp, input), xp.multiply(under(xp, input), weight))
+    return select(xp, input > 0, input, xp.multiply(input, weight))
 
 
 @composite()
@@ -252,8 +272,9 @@ def prelu(input: Tensor, weight: Tensor):
         )
     array, factors = input._array, weight._array
     refuse("prelu_cpu", array, "iubc")
-    shrinks = array.size > 1024 and factors.size > 0 and bool(factors.min() > 0 and factors.max() <= 1)
-    return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)), shrinks=shrinks)
+    if factors.shape == (1,) and array.ndim and not (mode.enabled and weight.requires_grad):
+        return prelu_kernel(input, weight)  # torch's graph shows how it is reshaped
+    return prelu_kernel(input, weight.reshape(_prelu_shape(input, weight)))
 
 
 @composite()
@@ -481,15 +502,9 @@ def gelu_backward(xp, grad_output, input, approximate):
 
 
 @op(
-    inplace=True,
-    **PRIVATE,
-    half=True,
-    refuse="iubc",
-    label="GeluKernelImpl",
-    channels_last=True,
-    large=16,
+    inplace=True, **PRIVATE, half=True, refuse="iubc", label="GeluKernelImpl", channels_last=True, large=16,
     blocks="elements",
-)
+)  # fmt: skip
 @derivative(input=lambda grad, input, approximate: gelu_backward(grad, input, approximate))
 @samples(lambda t: [(t(3, 4),), (t(3), {"approximate": "tanh"}), (t(),), (t(0, 2),)])
 def gelu(xp, input, *, approximate: str = "none"):
@@ -563,6 +578,16 @@ def tanhshrink(input):
 # --- piecewise linear
 
 
+def beyond(xp, values, x, low, high):
+    """values where x < low, x > high or x is nan; else 0."""
+    if (
+        low == -high <= 0 and x.__class__ is np.ndarray and values.__class__ is np.ndarray and x.ndim
+        and x.dtype in _NATIVE and (values is x or (values.dtype == x.dtype and values.shape == x.shape))
+    ):  # fmt: skip
+        return outside(values, x, high) if xp is np else xp.outside(values, x, high)
+    return select(xp, (x >= low) & (x <= high), values.dtype.type(0), values)
+
+
 @op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
 @derivative(
     grad_output=lambda grad, input, low, high, slope: inside_backward(grad, input, low, high, slope),
@@ -583,7 +608,7 @@ def inside_backward(xp, grad_output, input, low, high, slope):
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), -0.5, 0.5)])
 def outside_backward(xp, grad_output, input, low, high):
     """grad_output where input < low or input > high, else 0.  grad_output (*), input (*) -> (*)."""
-    return xp.where((input >= low) & (input <= high), grad_output.dtype.type(0), grad_output)
+    return beyond(xp, grad_output, input, low, high)
 
 
 @op(inplace=True, **PRIVATE, half=True, channels_last=True, blocks="elements")
@@ -643,7 +668,7 @@ def hardswish(xp, input):
 @samples(lambda t: [(t(3, 4),), (t(3), 0.2), (t(),), (t(0, 2),)])
 def hardshrink(xp, input, lambd: complex = 0.5):
     """input where |input| > lambd, else 0.  input (*) -> (*)."""
-    return xp.where((input >= -lambd) & (input <= lambd), input.dtype.type(0), input)
+    return beyond(xp, input, input, -lambd, lambd)
 
 
 @op(**PRIVATE, half=True, refuse="iubc", label="softshrink_check", blocks="elements")
@@ -658,7 +683,8 @@ def softshrink(xp, input, lambd: complex = 0.5):
             f"lambda must be in range [0, {dtypes.finfo(kind).max:g}] for input dtype {dtypes.scalar_name(kind)}, but "
             f"found {lambd:g}"
         )
-    return xp.subtract(input, between(xp, input, -lambd, lambd))
+    found = between(xp, input, -lambd, lambd)
+    return xp.subtract(input, found, out=found) if xp is np and input.ndim else xp.subtract(input, found)
 
 
 gelu_ = gelu.op.inplace_function

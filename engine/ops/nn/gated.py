@@ -38,9 +38,11 @@ def glu_backward(xp, grad_output, input, dim: int):
     first, second = _halves(input, dim)
     made = xp.empty(input.shape, input.dtype)
     of_first, of_second = _halves(made, dim)
-    gate = xp.exp(xp.negative(second))
+    gate = xp.empty(second.shape, input.dtype)
+    xp.negative(second, out=gate)
+    xp.exp(gate, out=gate)
     gate += 1
-    gate = xp.reciprocal(gate)
+    xp.reciprocal(gate, out=gate)
     xp.multiply(grad_output, gate, out=of_first)
     xp.subtract(1, gate, out=gate)
     gate *= of_first
@@ -62,6 +64,8 @@ def glu(xp, input, dim: int = -1):
     if input.shape[axis] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {input.shape[axis]}")
     first, second = _halves(input, axis)
-    below = xp.exp(xp.negative(second))
-    below += 1
-    return xp.divide(first, below)
+    made = xp.empty(first.shape, input.dtype)
+    xp.negative(second, out=made)
+    xp.exp(made, out=made)
+    made += 1
+    return xp.divide(first, made, out=made)

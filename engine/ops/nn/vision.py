@@ -71,6 +71,45 @@ def im2col(
     return result.reshape(input.shape[0], input.shape[1] * prod(kernel_size), prod(out))
 
 
+_FEW_COLUMNS = 1 << 12  # elements up to which the number of calls decides
+_LONG_ROWS = 6  # width of a kernel from which sums of rows first pay for their memory
+
+
+@functools.lru_cache(256)
+def _folding(size, kernel, dilation, padding, stride):
+    """Elements of the kernel, blocks by dim, the padded size, and whether blocks neither meet nor leave gaps."""
+    out = _blocks(size, kernel, dilation, padding, stride)
+    apart = kernel == stride and size == tuple([n * s for n, s in zip(out, stride)])
+    apart = apart and not any(padding) and builtins.max(dilation) == 1
+    return prod(kernel), out, tuple([n + 2 * p for n, p in zip(size, padding)]), apart
+
+
+def _side_by_side(xp, cols):
+    """Blocks that neither meet nor leave gaps.  (N, C, kH, kW, H, W) -> (N, C, H kH, W kW)."""
+    count, channels, high, wide, h, w = cols.shape
+    image = xp.empty((count, channels, h, high, w, wide), cols.dtype)
+    if w < wide:
+        image[...] = cols.transpose(0, 1, 4, 2, 5, 3)
+    else:
+        for k in range(wide):  # the longer of the two is the inner loop
+            image[..., k] = cols[:, :, :, k].swapaxes(2, 3)
+    return image.reshape(count, channels, h * high, w * wide)
+
+
+def _rows_first(xp, cols, image, stride, dilation):
+    """Add columns (N, C, kH, kW, H, W) to an image: into rows, then these, kW + kH steps where each tap makes kW kH."""
+    count, channels, high, wide, h, w = cols.shape
+    rows = xp.zeros((count, channels, high, h, image.shape[3]), cols.dtype)
+    last = (w - 1) * stride[1] + 1
+    for k in range(wide):
+        target = rows[..., k * dilation[1] : k * dilation[1] + last : stride[1]]
+        target += cols[:, :, :, k]
+    last = (h - 1) * stride[0] + 1
+    for k in range(high):
+        target = image[:, :, k * dilation[0] : k * dilation[0] + last : stride[0]]
+        target += rows[:, :, k]
+
+
 @op(public=False, out=False, method=False, node="Col2ImBackward0")
 @derivative(
     input=lambda grad, kernel_size, dilation, padding, stride: im2col(grad, kernel_size, dilation, padding, stride)
@@ -80,6 +119,8 @@ def im2col(
         (t(2, 12, 6), (4, 5), (2, 2), (1, 1), (0, 1), (2, 2)),
         (t(1, 8, 8), (3, 9), (2, 4), (1, 1), (0, 1), (1, 2)),
         (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
+        (t(2, 12, 4), (6, 4), (3, 2), (1, 1), (0, 0), (3, 2)),
+        (t(1, 6, 2), (2, 6), (2, 3), (1, 1), (0, 0), (2, 3)),
     ]
 )
 def col2im(
@@ -92,21 +133,17 @@ def col2im(
     stride: int | tuple[int, ...],
 ):
     """Columns summed into an image.  input (N, C kH kW, L) -> (N, C, *output_size)."""
-    out = _blocks(output_size, kernel_size, dilation, padding, stride)
-    channels = input.shape[1] // prod(kernel_size)
+    given = tuple(map(tuple, (output_size, kernel_size, dilation, padding, stride)))
+    taps, out, padded, side_by_side = _folding(*given)
+    channels = input.shape[1] // taps
     cols = input.reshape(input.shape[0], channels, *kernel_size, *out)
-    wide = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(output_size, padding))), input.dtype)
-    kernel, step, n = kernel_size[-1], stride[-1], out[-1]
-    every = (slice(None), slice(None))
-    if dilation[-1] == 1 and step > 1 and kernel % step == 0:  # blocks of whole steps: `step` columns at a time
-        for at, where in _conv.taps(kernel_size[:-1], stride[:-1], dilation[:-1], out[:-1]):
-            for k in range(0, kernel, step):
-                target = wide[(*every, *where, slice(k, k + n * step))]
-                target = target.reshape(*target.shape[:-1], n, step)
-                target += xp.moveaxis(cols[(*every, *at, slice(k, k + step))], 2, -1)
+    if side_by_side:
+        return _side_by_side(xp, cols)
+    wide = xp.zeros((*cols.shape[:2], *padded), input.dtype)
+    if input.size <= _FEW_COLUMNS or kernel_size[1] >= _LONG_ROWS:
+        _rows_first(xp, cols, wide, stride, dilation)
     else:
-        meetings = _meetings(tuple(kernel_size), tuple(stride), tuple(dilation), tuple(out))
-        for where, at in meetings:
+        for where, at in _meetings(given[1], given[4], given[2], out):
             target = wide[where]
             target += cols[at]
     if not any(padding):
@@ -166,6 +203,34 @@ def unfold_blocks(
     return result if ndim == 4 else result.squeeze(0)
 
 
+@functools.lru_cache(256)
+def _fold_geometry(shape, output_size, kernel_size, dilation, padding, stride):
+    """(output_size, (kernel_size, dilation, padding, stride)) as pairs, where torch takes them for this input."""
+    geometry = _geometry(kernel_size, dilation, padding, stride)
+    _check_blocks(geometry)
+    size = (int(output_size),) * 2 if not isinstance(output_size, Iterable) else tuple(map(int, output_size))
+    ndim, kernel = len(shape), geometry[0]
+    if ndim not in (2, 3) or 0 in tuple(shape[-2:]):
+        raise RuntimeError(
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for "
+            f"input, but got: {list(shape)}"
+        )
+    if shape[-2] % prod(kernel):
+        raise RuntimeError(
+            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+            f"input.size(1)={shape[-2]} and kernel_size={_listed(kernel)}."
+        )
+    out = _blocks(size, *geometry)
+    if shape[-1] != prod(out):
+        k, d, p, s = (_listed(v) for v in geometry)
+        raise RuntimeError(
+            f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, expected size "
+            "of input's dimension 2 to match the calculated number of sliding blocks "
+            f"{out[0]} * {out[1]} = {prod(out)}, but got input.size(2)={shape[-1]}."
+        )
+    return size, geometry
+
+
 @composite(public=False, method=False, form="col2im")
 @samples(lambda t: [(t(2, 12, 12), (4, 5), 2), (t(4, 20), (5, 6), 2)])
 def fold_blocks(
@@ -177,28 +242,12 @@ def fold_blocks(
     stride: int | tuple[int, ...] = 1,
 ):
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
-    geometry = _geometry(kernel_size, dilation, padding, stride)
-    _check_blocks(geometry)
-    size = (int(output_size),) * 2 if not isinstance(output_size, Iterable) else tuple(map(int, output_size))
-    ndim, kernel = input.dim(), geometry[0]
-    if ndim not in (2, 3) or 0 in tuple(input.shape[-2:]):
-        raise RuntimeError(
-            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for "
-            f"input, but got: {list(input.shape)}"
-        )
-    if input.shape[-2] % prod(kernel):
-        raise RuntimeError(
-            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-            f"input.size(1)={input.shape[-2]} and kernel_size={_listed(kernel)}."
-        )
-    out = _blocks(size, *geometry)
-    if input.shape[-1] != prod(out):
-        k, d, p, s = (_listed(v) for v in geometry)
-        raise RuntimeError(
-            f"Given output_size={_listed(size)}, kernel_size={k}, dilation={d}, padding={p}, stride={s}, expected size "
-            "of input's dimension 2 to match the calculated number of sliding blocks "
-            f"{out[0]} * {out[1]} = {prod(out)}, but got input.size(2)={input.shape[-1]}."
-        )
+    given = tuple(input.shape), output_size, kernel_size, dilation, padding, stride
+    try:
+        size, geometry = _fold_geometry(*given)
+    except TypeError:  # lists
+        size, geometry = _fold_geometry.__wrapped__(*given)
+    ndim = input.dim()
     x = input if ndim == 3 else input.unsqueeze(0)
     result = col2im(x, size, *geometry)
     return result if ndim == 3 else result.squeeze(0)

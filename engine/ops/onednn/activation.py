@@ -15,7 +15,7 @@ from engine._checks import wrap_dim
 from engine.backends.cpu import empty, halves
 from engine.backends.onednn import _abi, arrays, library
 from engine.backends.onednn.primitives import usable
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.layouts import ChannelsLast, empty_channels_last, lies_channels_last, to_channels_last
 from engine.ops.nn import activation, dropout, softmax
 from engine.ops.onednn.reduction import finite, flat
@@ -181,6 +181,54 @@ def _leaky_relu(xp, input, negative_slope=0.01, *, into=None):
 @kernel(activation.leaky_relu_backward, "onednn")
 def _leaky_relu_backward(xp, grad_output, input, negative_slope):
     return _chain(grad_output, input, _abi.RELU, negative_slope, careful=True)
+
+
+_ONE_SLOPE = 1 << 14  # elements from which oneDNN is faster than numpy where there is one weight
+_PARTS = 16  # as many "channels" an array of one weight is given: of one oneDNN has no vector code
+
+
+def _by_slopes(input: Any, weight: Any) -> Any:
+    """(array, weights) as oneDNN takes them: of each channel one.  None where it has no such form, or multiplies 0
+    and inf."""
+    if not math.isfinite(np.add.reduce(weight, axis=None)):
+        return None
+    if input.ndim > 1 and weight.size > 1 and weight.shape == (1, input.shape[1], *(1,) * (input.ndim - 2)):
+        return dense(input), np.ascontiguousarray(weight)
+    parts = math.gcd(input.size, _PARTS)
+    if weight.size != 1 or parts == 1:
+        return None
+    return np.ascontiguousarray(input).reshape(1, parts, -1), np.full((1, parts, 1), weight.item(), np.float32)
+
+
+@kernel(activation.prelu_kernel, "onednn")
+def _prelu(xp, input, weight):
+    if weight.size == 1 and input.size < _ONE_SLOPE:
+        return OPS["prelu_kernel"].kernel(np, input, weight)
+    if not usable(input, weight):
+        return NotImplemented
+    found = _by_slopes(input, weight)
+    if found is None:
+        return NotImplemented
+    x, slopes = found
+    made = like(x)
+    return made.reshape(input.shape) if arrays.prelu(x, slopes, made) else NotImplemented
+
+
+@kernel(activation.prelu_backward, "onednn")
+def _prelu_backward(xp, grad_output, input, weight):
+    if not usable(grad_output, input, weight):
+        return NotImplemented
+    found = _by_slopes(input, weight)
+    if found is None:
+        return NotImplemented
+    x, slopes = found
+    g = alike(grad_output if x.shape == input.shape else np.ascontiguousarray(grad_output).reshape(x.shape), x)
+    made, of_slopes = like(x), np.empty_like(slopes)
+    if not arrays.prelu_backward(g, x, slopes, made, of_slopes):
+        return NotImplemented
+    if weight.size != slopes.size:
+        of_slopes = np.add.reduce(of_slopes, axis=None, keepdims=True)
+    return made.reshape(input.shape), of_slopes.reshape(weight.shape)
 
 
 _SIXTH = (1 / 6, 0.5)  # of hardsigmoid: input / 6 + 1 / 2

@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.cpu import empty
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
-from engine.dispatch import OPS, kernel
+from engine.dispatch import OPS, Op, kernel
 from engine.ops.nn import norm, norm_groups
 from engine.ops.nn.norm import _dot
 from engine.ops.onednn.activation import alike, dense, like
@@ -36,8 +36,15 @@ def _norm_input(input: Any) -> bool:
     return usable(input) and 1 < input.ndim < 6
 
 
+def _few_planes(input: Any) -> bool:
+    """Whether the op's own kernel takes this array whole, and is faster."""
+    return input.size < Op.large and input.__class__ is np.ndarray and arrays.slow_planes(input)
+
+
 @kernel(norm.batch_norm_train, "onednn")
 def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
+    if _few_planes(input):
+        return OPS["batch_norm_train"].kernel(np, input, weight, bias, eps)
     if not _norm_input(input) or not usable(weight, bias):
         return NotImplemented
     channels = input.shape[1]
@@ -63,6 +70,8 @@ def _batch_gradients(grad_output, input, mean, var, weight, eps, given):
 
 @kernel(norm.batch_norm_backward, "onednn")
 def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
+    if _few_planes(input):
+        return OPS["batch_norm_backward"].kernel(np, grad_output, input, mean, rstd, weight, eps)
     if not _norm_input(input) or not usable(grad_output, weight, mean, rstd):
         return NotImplemented
     return _batch_gradients(grad_output, input, mean, 1 / (rstd * rstd) - np.float32(eps), weight, eps, False)
@@ -70,6 +79,8 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
 
 @kernel(norm.batch_norm_eval_backward, "onednn")
 def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
+    if _few_planes(input):
+        return OPS["batch_norm_eval_backward"].kernel(np, grad_output, input, mean, var, weight, eps)
     if not _norm_input(input) or not usable(grad_output, weight, mean, var):
         return NotImplemented
     m, v = np.ascontiguousarray(mean), np.ascontiguousarray(var)
@@ -85,6 +96,11 @@ def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=Non
     channels = input.shape[1]
     x = dense(input)
     made = like(x)
+    if x.ndim > 2 and x.flags.c_contiguous:  # its batch norm has no vector code for planes
+        maps, scaled = x.reshape(*x.shape[:2], -1), made.reshape(*x.shape[:2], -1)
+        by = norm.scale_and_shift(np, running_mean, running_var, weight, bias, eps)
+        if arrays.by_channel(maps, *by, scaled):
+            return made
     mean, var = np.ascontiguousarray(running_mean), np.ascontiguousarray(running_var)
     served = arrays.batch_norm(x, made, mean, var, _ones(weight, channels), _zeros(bias, channels), eps, True)
     return made if served else NotImplemented

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.backends.cpu import blocks, fast, reduce, threads
+from engine.backends.cpu import blocks, reduce, select, threads
 from engine.ops import blocks as kernels
 from engine.ops.generated import launch
 from tests.engine.samples import Case, cases, mapped
@@ -28,7 +28,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduce, "LARGE", 1)
     monkeypatch.setattr(reduce, "_PIECE", 2)
     monkeypatch.setattr(reduce, "_ROWS", 2)
-    monkeypatch.setattr(fast, "_FEW", 1)
+    monkeypatch.setattr(select, "_FEW", 1)
     monkeypatch.setattr(threads, "_count", 2)
 
 
@@ -151,28 +151,6 @@ def test_outer_shapes_and_errors(tiny: None) -> None:
         kernel(np, np.zeros(3), np.zeros(4))
     with pytest.raises(RuntimeError, match="Boolean inputs not supported for relu"):
         kernels.kernel_of(engine.dispatch.OPS["relu"])(np, np.zeros(9, bool))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "complex64", "bool"])
-def test_where_is_numpys(dtype: str, tiny: None) -> None:
-    rng = np.random.default_rng(0)
-    mask = rng.random((7, 30)) < 0.5
-    x, y = (rng.standard_normal((2, 7, 30)) * 9).astype(dtype)
-    if dtype.startswith("float"):
-        x[0, 0], y[0, 1], x[1, 1] = np.nan, np.inf, -0.0
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    for a, b in (
-        (x, y),
-        (zero, y),
-        (x, zero),
-        (x, one),
-        (one, y),
-        (x.T.copy().T, y),
-        (x[0], y),
-        (x, 2),
-    ):
-        found, wanted = fast.where(mask, a, b), np.where(mask, a, b)
-        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,3 +256,21 @@ def test_prelu_of_large_inputs(weight: float) -> None:
     found = engine.prelu(x, weights)
     wanted = engine.where(x > 0, x, x * weights.reshape(3, 1))
     engine.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape, one", [((2, 3, 1000), False), ((20, 300), False), ((20000,), True), ((10007,), True),
+                                        ((4, 1, 70, 70), True), ((300,), True)])  # fmt: skip
+def test_prelu_and_its_gradients_by_all_routes(shape: tuple[int, ...], one: bool) -> None:
+    generator = engine.Generator().manual_seed(3)
+    x = engine.randn(*shape, generator=generator).requires_grad_()
+    weight = (engine.rand(1 if one else shape[1], generator=generator) * 2 - 0.7).requires_grad_()
+    grad = engine.randn(*shape, generator=generator)
+    each = weight.detach().double().reshape(-1, *(1,) * (len(shape) - 2))
+    result = engine.prelu(x, weight)
+    result.backward(grad)
+    a, g = x.detach().double(), grad.double()
+    engine.testing.assert_close(result.double(), engine.where(a > 0, a, a * each), rtol=1e-6, atol=1e-6)
+    engine.testing.assert_close(x.grad.double(), engine.where(a > 0, g, g * each), rtol=1e-6, atol=1e-6)
+    slopes = engine.where(a > 0, a * 0, a * g)
+    slopes = slopes.sum() if one else slopes.sum([d for d in range(len(shape)) if d != 1])
+    engine.testing.assert_close(weight.grad.double(), slopes.reshape(-1), rtol=1e-5, atol=1e-3)
