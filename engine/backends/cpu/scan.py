@@ -43,10 +43,7 @@ def _multiply(a: Any, b: Any, out: Any) -> None:
 
 
 def running_sums(x: Any, axis: int) -> Any:
-    """The running sums of a float32 or float64 array along a dim; None where numpy's own is as good, or x not finite.
-
-    Sums of whole triangles are added up in float64.
-    """
+    """The running sums of a float32 or float64 array along a dim; None where numpy's own is as good, or x not finite."""
     if x.dtype not in _NATIVE or x.size < FEW:
         return None
     inner = math.prod(x.shape[axis + 1 :])
@@ -65,16 +62,22 @@ def running_sums(x: Any, axis: int) -> Any:
         if last is None:
             return None
         np.add.accumulate(line[head:], out=out[head:])
-        out[head:] += x.dtype.type(last)
+        out[head:] += last
         return made if math.isfinite(out[-1]) else None
     return None if _in_triangles(x, made, rows, width) is None else made
 
 
-def _in_triangles(x: Any, made: Any, rows: int, width: int) -> float | None:
-    """Running sums of `rows` rows; the sum of all, or None if that is not finite: 0 * inf is nan."""
+# Note [Running sums do not fall]
+# What is not negative has running sums that do not fall, and programs rely on it (a cumulative distribution that is
+# searched).  A triangle's sums do not, since rounding keeps order; so what precedes a triangle must be the last number
+# of the one before, to the bit: totals are added up in the array's own type, in order.
+
+
+def _in_triangles(x: Any, made: Any, rows: int, width: int) -> Any:
+    """Running sums of `rows` rows; the last, or None if one is not finite: 0 * inf is nan."""
     out = made.reshape(-1, width)
     _multiply(x.reshape(-1, width), _triangle(width, x.dtype), out)
-    sums = out[:, -1].astype(np.float64).reshape(rows, -1)
+    sums = out[:, -1].reshape(rows, -1).copy()
     if sums.shape[1] > 1:
         np.add.accumulate(sums, axis=1, out=sums)
         before = np.empty((len(out), 1), x.dtype)
@@ -82,8 +85,7 @@ def _in_triangles(x: Any, made: Any, rows: int, width: int) -> float | None:
         ahead[:, 0] = 0
         ahead[:, 1:] = sums[:, :-1]
         np.add(out, before, out=out)
-    total = float(np.add.reduce(sums[:, -1]))
-    return total if math.isfinite(total) else None
+    return out[-1, -1] if math.isfinite(float(np.add.reduce(sums[:, -1], dtype=np.float64))) else None
 
 
 def _step_by_step(x: Any, axis: int, inner: int) -> Any:
