@@ -11,7 +11,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
-from engine.backends.cpu.scan import FEW, running_sums
+from engine.backends.cpu.scan import LARGE, running_sums
 from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
@@ -30,6 +30,8 @@ def _accumulate(xp: Any, name: str, input: Any, dim: int, dtype: Any) -> Any:
     if not input.ndim:
         return input.astype(to) if to else input.copy()
     work = to or wide(input) or input.dtype
+    if dtype is None and work == np.float32 and isinstance(input, np.ndarray):
+        work = np.dtype(np.float64)  # rounded once, as torch does on the CPU
     found = getattr(xp, name)(input, axis=axis, dtype=work)
     return found if to else found.astype(input.dtype, copy=False)
 
@@ -41,7 +43,7 @@ def _scan_samples(t: Any) -> list[Any]:
 
 def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Running sums of many floats; NotImplemented for the rest."""
-    if dtype is not None or input.__class__ is not np.ndarray or input.size < FEW or not input.ndim:
+    if dtype is not None or input.__class__ is not np.ndarray or input.size < LARGE or not input.ndim:
         return NotImplemented
     found = running_sums(input, wrap_dim(dim, input.ndim))
     return NotImplemented if found is None else found
