@@ -113,7 +113,8 @@ def modified(described: str, origin: str, version: int, expected: int) -> NoRetu
     """Raise torch's error for a saved tensor that was written to since."""
     raise RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{described}]{origin}, is at version {version}; expected version {expected} instead. Hint: enable anomaly "
+        f"[{described}]{origin and f', which is {origin},'} is at version {version}; expected version {expected} "
+        "instead. Hint: enable anomaly "
         "detection to find the operation that failed to compute its gradient, with "
         "torch.autograd.set_detect_anomaly(True, check_nan=False)."
     )
@@ -131,7 +132,10 @@ def check_input(tensor: Any, expected: int) -> None:
     version = tensor._vc[0]
     if version != expected:
         edge = tensor._edge
-        origin = "" if edge is None else f", which is output {edge[1]} of {_called(edge[0])}"
+        if tensor._base is not None and (edge is not None or tensor._base.requires_grad):
+            origin = "output 0 of AsStrided"  # the node that such a view is given anew
+        else:
+            origin = "" if edge is None else f"output {edge[1]} of {_called(edge[0])}"
         modified(f"{tensor.type()} {list(tensor._array.shape)}", origin, version, expected)
 
 
@@ -140,7 +144,7 @@ def unpack_result(saved: SavedResult, node: Any, rebuild: Any) -> Any:
     if saved.counter[0] != saved.version:
         tensor = rebuild(saved.array)
         modified(
-            f"{tensor.type()} {list(saved.array.shape)}", f", which is output {saved.nr} of {_called(node)}",
+            f"{tensor.type()} {list(saved.array.shape)}", f"output {saved.nr} of {_called(node)}",
             saved.counter[0], saved.version,
         )  # fmt: skip
     tensor = rebuild(saved.array)

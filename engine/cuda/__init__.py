@@ -6,6 +6,7 @@ The GPU itself is reached through `engine.backends.cuda`; this module imports no
 from __future__ import annotations
 
 import importlib as _importlib
+import importlib.util as _importlib_util
 from typing import TYPE_CHECKING, Any
 
 from engine import dtypes
@@ -55,6 +56,7 @@ from engine.cuda.streams import current_stream as current_stream
 from engine.cuda.streams import default_stream as default_stream
 from engine.cuda.streams import set_stream as set_stream
 from engine.cuda.streams import stream as stream
+from engine.device import device as _torch_device
 from engine.tensor import Tensor as _Tensor
 from engine.tensor import _legacy_new
 
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
     from engine.cuda import comm as comm
     from engine.cuda import nvtx as nvtx
 
+    _initialized: bool
     BFloat16Tensor: type[_Tensor]
     BoolTensor: type[_Tensor]
     ByteTensor: type[_Tensor]
@@ -149,6 +152,8 @@ else:
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return _importlib.import_module(f"engine.cuda.{name}")
+        if name == "_initialized":
+            return is_initialized()
         if name in _TENSORS:
             return type(name, (_Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
         raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
@@ -177,6 +182,35 @@ def device_count() -> int:
 def init() -> None:
     """Start CUDA.  RuntimeError where there is none."""
     _library()
+
+
+# names that published code uses though they are torch's own affair
+_lazy_init = init
+
+
+def _is_compiled() -> bool:
+    """Whether this build knows CUDA: whether CuPy is installed."""
+    return _importlib_util.find_spec("cupy") is not None
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this process was forked from one that used a GPU, which CUDA does not survive."""
+    return is_initialized() and bool(_importlib.import_module("engine.backends.cuda.runtime").state.forked)
+
+
+def _lazy_call(callable: Any, **kwargs: Any) -> None:
+    """Call it when a GPU is used: now, if one was; without one it never is."""
+    if is_available():
+        callable()
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a GPU; -1 for the CPU where that is allowed, the current one for None where that is."""
+    if device is None and not optional:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    if allow_cpu and not isinstance(device, int) and device is not None and _torch_device(device).type == "cpu":
+        return -1
+    return _index(device)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -30,6 +30,10 @@ class Text:
         return "\n".join(self.lines) + "\n"
 
 
+# what an error shows of a saved tensor that was written to: what torch saves, where that is a view of it
+_SHOWN = {("linear", "weight"): "weight.t()"}
+
+
 def _numbered(name: str, start: str) -> bool:
     return name.startswith(start) and name[len(start) :].isdigit()
 
@@ -113,7 +117,7 @@ def apply_source(record: Op) -> str:
             w("if _x._vc[0] != _v: check_input(_x, _v)", 2)
             continue
         w(f"if v_{p} is not None:")
-        w(f"if {p}._vc[0] != v_{p}: check_input({p}, v_{p})", 1)
+        w(f"if {p}._vc[0] != v_{p}: check_input({_SHOWN.get((record.name, p), p)}, v_{p})", 1)
         if plan.mixed:
             w("else:")
             w(f"{p} = n_{p}", 1)
@@ -190,7 +194,7 @@ def arrays_source(record: Op) -> str:
         w(f"if {p}_dtype is not d: return None")
     for p in plan.saved:
         w(f"if v_{p} is not None:")
-        w(f"if {p}._vc[0] != v_{p}: check_input({p}, v_{p})", 1)
+        w(f"if {p}._vc[0] != v_{p}: check_input({_SHOWN.get((record.name, p), p)}, v_{p})", 1)
         w(f"if {p}._channels_last is not None: return None", 1)
         w(f"{p} = {p}._array", 1)
         w(

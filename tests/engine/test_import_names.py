@@ -129,12 +129,18 @@ def test_what_cannot_work_names_the_feature(call) -> None:
 def test_cuda_without_a_gpu_answers_and_refuses() -> None:
     cuda = engine.cuda
     assert cuda.device_count() == 0 and cuda.memory_allocated() == 0 and not cuda.is_initialized()
+    assert cuda._initialized is False and cuda._is_in_bad_fork() is False
+    cuda._lazy_call(lambda: pytest.fail("there is no GPU to use"))
+    assert cuda._get_device_index("cpu", optional=True, allow_cpu=True) == -1
+    with pytest.raises(ValueError, match="with a specified index or an integer, but got:None"):
+        cuda._get_device_index(None)
     cuda.manual_seed_all(1)
     cuda.empty_cache()
     with cuda.device(None), cuda.device(-1), cuda.stream(None):
         pass
     made = lambda: cuda.FloatTensor(2)
-    for call in (cuda.Stream, cuda.Event, cuda.synchronize, cuda.current_device, made, cuda.init, cuda.CUDAGraph):
+    starts = (cuda.Stream, cuda.Event, cuda.synchronize, cuda.current_device, made, cuda.init, cuda._lazy_init)
+    for call in (*starts, cuda.CUDAGraph):
         with pytest.raises(RuntimeError, match=r"device 'cuda' (needs CuPy|is not available)"):
             call()
 

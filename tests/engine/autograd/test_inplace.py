@@ -129,6 +129,34 @@ def test_ip03_message():
     assert "[2]]" in text and "is at version 1; expected version 0 instead" in text
 
 
+def written_to(make):
+    """The message after `make` gave (a result, what it saved) and that was added to."""
+    y, saved = make()
+    with engine.no_grad():
+        saved.add_(1)
+    with pytest.raises(RuntimeError, match=MODIFIED) as error:
+        y.sum().backward()
+    return str(error.value).split("operation: ")[1].split("; expected")[0]
+
+
+def test_ip03_message_names_what_torch_saves():
+    """IP03: a leaf, a result, a view (with a new node after a write to its base), the weight of linear, transposed."""
+    w, base = leaf(3, 4), leaf(4, 3) * 1
+    x = engine.ones(2, 4)
+    assert written_to(lambda: (w * x[:, None], x)) == "[torch.FloatTensor [2, 1, 4]] is at version 1"
+    assert written_to(lambda: (w.exp() * w, w)) == "[torch.DoubleTensor [3, 4]] is at version 1"
+    assert (
+        written_to(lambda: (base * base, base))
+        == "[torch.DoubleTensor [4, 3]], which is output 0 of Mul, is at version 1"
+    )
+    view = "[torch.DoubleTensor [2, 3]], which is output 0 of AsStrided, is at version 2"
+    assert written_to(lambda: (base[1:3] ** 2, base)) == view
+    y = leaf(2, 4)
+    assert written_to(lambda: (engine.nn.functional.linear(y, w), w)) == (
+        "[torch.DoubleTensor [4, 3]], which is output 0 of AsStrided, is at version 2"
+    )
+
+
 def test_ip03_checked_at_reading_not_at_writing():
     """IP03: a saved tensor modified in place before backward is an error with the fixed text."""
     x = leaf(2)

@@ -155,7 +155,7 @@ def test_random_numbers_are_those_of_the_cpu(gpu: Any) -> None:
 def test_names_and_properties(gpu: Any) -> None:
     found = cuda.get_device_properties(0)
     assert found.name and found.total_memory > 0 and cuda.get_device_capability() == (found.major, found.minor)
-    assert cuda.get_device_name() == found.name and cuda.is_available() and cuda.is_initialized()
+    assert cuda.get_device_name() == found.name and cuda.is_available() and cuda.is_initialized() and cuda._initialized
     assert "total_memory" in repr(found)
     assert cuda.is_bf16_supported()
 

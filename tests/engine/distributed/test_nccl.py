@@ -38,6 +38,12 @@ with running(real=False):
 """
 
 
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the stand-in's communicators meet: a folder of the test's own, also for its processes."""
+    monkeypatch.setenv("STANDIN_NCCL_FOLDER", str(tmp_path))
+
+
 def _job(body: str, size: int, folder: Path, timeout: float = 60, backend: str = "nccl") -> list[Ended]:
     script = HEAD + textwrap.indent(textwrap.dedent(body), "    ")
     processes = [

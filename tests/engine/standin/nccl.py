@@ -43,7 +43,7 @@ def get_version() -> int:
 
 
 def get_unique_id() -> bytes:
-    return tempfile.mkdtemp(prefix="nccl_").encode().ljust(128, b"\0")
+    return tempfile.mkdtemp(prefix="nccl_", dir=os.environ.get("STANDIN_NCCL_FOLDER")).encode().ljust(128, b"\0")
 
 
 def groupStart() -> None:
