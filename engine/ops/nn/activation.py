@@ -83,7 +83,7 @@ def _bound(value: float, dtype: Any) -> Any:
     return np.full((), value, dtype)  # beside an array this is faster than a number
 
 
-def select(xp, mask, x, y):
+def choose(xp, mask, x, y):
     """xp.where; of many floats of numpy's by their bits, without branches."""
     if xp is np and mask.size >= _SOME:
         return where(mask, x, y)
@@ -145,7 +145,7 @@ def under(xp, x):
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), 0), (t(), t.constant(t()), 0.5)])
 def threshold_backward(xp, grad_output, output, threshold):
     """grad_output where output > threshold, else 0.  grad_output (*), output (*) -> (*)."""
-    return select(xp, output <= threshold, grad_output.dtype.type(0), grad_output)
+    return choose(xp, output <= threshold, grad_output.dtype.type(0), grad_output)
 
 
 @op(inplace=True, channels_last=True, blocks="elements", direct=True)
@@ -168,7 +168,7 @@ def relu(xp, input):
 def threshold(xp, input, threshold: complex, value: complex):
     """input where it is above `threshold`, else `value`.  input (*) -> (*)."""
     limit = number_for(threshold, input.dtype)
-    return select(xp, input <= limit, input.dtype.type(value), input)
+    return choose(xp, input <= limit, input.dtype.type(value), input)
 
 
 @op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
@@ -228,9 +228,9 @@ def _prelu_twin(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Te
 def prelu_backward(xp, grad_output, input, weight):
     """The gradients of prelu_kernel.  grad_output, input (*), weight (broadcasts) -> (*), as weight."""
     above = xp.greater(input, 0)
-    of_input = select(xp, above, grad_output, xp.multiply(grad_output, weight))
+    of_input = choose(xp, above, grad_output, xp.multiply(grad_output, weight))
     each = xp.multiply(grad_output, input)
-    each = select(xp, above, each.dtype.type(0), each)
+    each = choose(xp, above, each.dtype.type(0), each)
     lead = each.ndim - weight.ndim
     axes = tuple([d for d, n in enumerate(each.shape) if d < lead or (weight.shape[d - lead] == 1 != n)])
     return of_input, xp.asarray(each.sum(axis=axes) if axes else each).reshape(weight.shape)
@@ -255,7 +255,7 @@ def prelu_kernel(xp, input, weight):
             return xp.minimum(input, scaled)
         if -math.inf < least and most < math.inf:
             return xp.add(over(xp, input), xp.multiply(under(xp, input), weight))
-    return select(xp, input > 0, input, xp.multiply(input, weight))
+    return choose(xp, input > 0, input, xp.multiply(input, weight))
 
 
 @composite()
@@ -585,7 +585,7 @@ def beyond(xp, values, x, low, high):
         and x.dtype in _NATIVE and (values is x or (values.dtype == x.dtype and values.shape == x.shape))
     ):  # fmt: skip
         return outside(values, x, high) if xp is np else xp.outside(values, x, high)
-    return select(xp, (x >= low) & (x <= high), values.dtype.type(0), values)
+    return choose(xp, (x >= low) & (x <= high), values.dtype.type(0), values)
 
 
 @op(**PRIVATE, half=True, channels_last=True, large=_OFTEN, blocks="elements")
