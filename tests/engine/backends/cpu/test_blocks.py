@@ -100,6 +100,27 @@ def test_in_place(case: Case, tiny: None) -> None:
     same(target, wanted)
 
 
+@pytest.mark.parametrize("case", [c for c in POINTWISE if c.op.inplace and c.op.kernel_out], ids=str)
+def test_in_place_by_the_kernel_itself(case: Case, tiny: None) -> None:
+    """The kernel that writes to `out` is given all of it, not a block."""
+    args, kwargs = mapped(case.arguments(), lambda t: t._array)
+    if np.broadcast_shapes(*[a.shape for a in args if isinstance(a, np.ndarray)]) != args[0].shape:
+        pytest.skip("does not fit the target")
+    wanted = case.op.kernel(np, *args, **kwargs)
+    target = args[0].copy()
+    assert kernels.kernel_of(case.op)(np, target, *args[1:], out=target, **kwargs) is target
+    same(target, wanted)
+
+
+@pytest.mark.parametrize("dtype", [engine.float32, engine.float16, engine.int64, engine.bool], ids=str)
+def test_masked_fill_of_many(dtype: engine.dtype) -> None:
+    """More elements than a block has: what a causal mask over a long text is."""
+    x, mask = engine.zeros(600, 1000, dtype=dtype), engine.arange(600_000).view(600, 1000) % 3 == 0
+    assert x.masked_fill_(mask, 1) is x
+    assert engine.equal(x, mask.to(dtype))
+    assert engine.equal(x.masked_fill_(mask, engine.zeros((), dtype=dtype)), engine.zeros_like(x))
+
+
 def strided(shape: tuple[int, ...], how: str) -> np.ndarray:
     values = np.random.default_rng(3).standard_normal(shape)
     if how == "transposed":
