@@ -383,10 +383,11 @@ class FunctionWriter:
             from .tensors import division_before_4
 
             return self.scope.bind("λold_div", division_before_4)
-        function = operators.find(namespace, name)
+        stored = namespace == "aten" and any(k.arg == "out" for k in node.keywords)
+        function = operators.find_into(name) if stored else operators.find(namespace, name)
         if function is None:
             raise self.fail(node, operators.why_not(shown(namespace), shown(name)))
-        return self.scope.bind(f"λ{namespace}_{name}", function)
+        return self.scope.bind(f"λ{'into' if stored else namespace}_{name}", function)
 
     def _python(self, node: ast.Call, name: str) -> str:
         """A Python function that scripted code calls as it is."""

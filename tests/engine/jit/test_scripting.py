@@ -14,6 +14,8 @@ import engine.nn.functional as F
 from engine import nn
 from engine.jit.annotations import BroadcastingList2
 from engine.jit.frontend import NotSupportedError, UnsupportedNodeError
+from engine.serialization.errors import UnpicklingError
+from tests.engine.jit import forge
 
 
 def again(module):
@@ -399,6 +401,29 @@ def of_three(t: tuple[int, int, int], i: int) -> int:
 
 def of_two_types(t: tuple[int, float], i: int) -> int:
     return t[i]
+
+
+def into(a, b):
+    c = torch.empty(0)
+    torch.neg(a, out=c)
+    torch.add(c, b, alpha=2, out=c)
+    d = torch.addcmul(c, a, b, out=c)
+    e = torch.clamp(a, 0.5, 1.5, out=torch.empty(2, 2))
+    return c, d, e, torch.where(a > 0, a, b, out=torch.empty(0)), torch.sum(a, [1], out=torch.empty(2))
+
+
+def test_results_stored_into_what_is_given() -> None:
+    a, b = torch.arange(4.0).view(2, 2), torch.ones(2, 2)
+    scripted = torch.jit.script(into)
+    for function in (scripted, again(scripted)):
+        found, expected = function(a, b), into(a, b)
+        assert found[0] is found[1]
+        assert all(map(torch.equal, found, expected))
+    with pytest.raises(RuntimeError, match=r"neg\(\): functions with out=... arguments don't support automatic"):
+        scripted(a.clone().requires_grad_(), b)
+    forged = forge.archive(forge.body("return torch.system(x, out=x)"))
+    with pytest.raises(UnpicklingError, match="aten::system is not on the list"):
+        torch.jit.load(forged)
 
 
 def test_tuples_of_one_type_take_any_index() -> None:
