@@ -86,11 +86,7 @@ def in_torch_order(array: Any) -> Any:
     if array.flags.c_contiguous:  # a weight: the array it shows
         shown: Any = array.base
         return shown if shown.shape == array.shape else array.view(np.ndarray)
-    from engine.backends.cpu import empty
-
-    result = empty(array.shape, array.dtype)
-    _copy(array, result)
-    return result
+    return in_c_order(array.view(np.ndarray))
 
 
 class RestoreTorchOrder:
@@ -115,20 +111,11 @@ def to_channels_last(array: np.ndarray) -> ChannelsLast:
     """A copy in channels-last memory; no copy of what the engine converted already."""
     if type(array) is ChannelsLast:
         return array
+    from engine.backends.cpu import turned
+
     result = empty_channels_last(array.shape, array.dtype)
-    _copy(array, result)
+    turned.copy(result.view(np.ndarray), array)
     return result
-
-
-def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """target[...] = source, on several threads where the library is there that converts tensors."""
-    if source.size < 2048 or source.dtype != np.float32:
-        target[...] = source
-        return
-    from engine.backends.onednn import arrays
-
-    if not arrays.reorder(source, target):
-        target[...] = source
 
 
 def empty_channels_last(shape: Sequence[int], dtype: Any) -> ChannelsLast:
@@ -278,10 +265,24 @@ def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
     if wanted is None or wanted is preserve_format:
         return copy_preserved(xp, array)
     if wanted is contiguous_format:
-        return array.copy()
+        return in_c_order(array)
     result = empty_in_format(xp, array.shape, array.dtype, wanted)
-    result[...] = array
+    if type(array) is type(result) is np.ndarray:
+        from engine.backends.cpu import turned
+
+        turned.copy(result, array)
+    else:
+        result[...] = array
     return result
+
+
+def in_c_order(array: Any) -> Any:
+    """A copy whose elements lie in the order of the dims."""
+    if type(array) is not np.ndarray:
+        return array.copy("C")
+    from engine.backends.cpu import turned
+
+    return turned.contiguous(array)
 
 
 def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:

@@ -19,7 +19,7 @@ from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.dispatch.runtime import MISSING, store
-from engine.layouts import restride, view_strides
+from engine.layouts import in_c_order, restride, view_strides
 from engine.storage import follow_both, following
 from engine.tensor import Size, Tensor, wrap
 
@@ -113,7 +113,7 @@ Tensor.view = view
 @samples(lambda t: [(t(3, 4), (2, 6))])
 def reshape_copy(xp, input, shape):
     """A copy under other sizes.  input (*) -> (*shape)."""
-    return input.copy("C").reshape(shape)
+    return in_c_order(input).reshape(shape)
 
 
 def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:

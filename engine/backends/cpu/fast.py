@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import threads
+from engine.backends.cpu import threads, turned
 from engine.backends.cpu.allocator import LARGE, empty
 from engine.backends.cpu.select import outside, where
 
@@ -80,12 +80,10 @@ class Fast:
 
     @staticmethod
     def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-        """np.ascontiguousarray into memory from the cache."""
-        if a.nbytes < LARGE or dtype is not None or not a.ndim or a.flags.c_contiguous:
+        """np.ascontiguousarray into memory from the cache; Note [Turned copies]."""
+        if dtype is not None or not a.ndim or a.flags.c_contiguous:
             return np.ascontiguousarray(a, dtype)
-        made = empty(a.shape, a.dtype)
-        made[...] = a
-        return made
+        return turned.contiguous(a)
 
     @staticmethod
     def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Any) -> Any:

@@ -11,6 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from engine.layouts import in_c_order
+
+_FEW = 8  # rows, and steps
 GENERATED: Any = object()  # as `cell`: the generated step, where there is one
 
 
@@ -28,6 +31,11 @@ def _cell(xp: Any, given: Any, name: str, gates: Any, size: int) -> Callable[...
     from engine.ops.generated import recurrent
 
     return recurrent.step(name, gates.dtype, size, gates.shape[0])
+
+
+def _turned(w: Any, h0: Any, batch_sizes: Any) -> Any:
+    """w.T, copied where the products of all steps pay for it: those of a few rows read the weights as they lie."""
+    return w.T if len(h0) < 4 and len(batch_sizes) < _FEW else in_c_order(w.T)
 
 
 def steps(batch_sizes: Any, reverse: bool) -> list[tuple[int, int]]:
@@ -98,7 +106,11 @@ def lstm_forward(
     output = xp.empty((rows, h0.shape[1]), gates.dtype)
     h, c = h0.copy(), c0.copy()
     if cell is not None:
-        gates, turned, act = xp.ascontiguousarray(gates), xp.ascontiguousarray(w.T), xp.empty(gates.shape, gates.dtype)
+        gates, turned, act = (
+            xp.ascontiguousarray(gates),
+            _turned(w, h0, batch_sizes),
+            xp.empty(gates.shape, gates.dtype),
+        )
         shares = xp.empty((len(h0), 4 * size), gates.dtype)
         for start, n in steps(batch_sizes, reverse):
             step = slice(start, start + n)
@@ -107,7 +119,8 @@ def lstm_forward(
         return output, h, c, act, cells
     factor, summand = _halves(xp, size, 4, 2, gates.dtype)
     act = gates * factor
-    turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
+    turned = in_c_order(w.T)
+    turned *= factor
     turned_out = None if w_out is None else xp.ascontiguousarray(w_out.T)
     scratch = xp.empty(c0.shape, gates.dtype)
     for start, n in steps(batch_sizes, reverse):
@@ -129,9 +142,6 @@ def lstm_forward(
             xp.matmul(t, turned_out, out=hidden)
         output[start : start + n] = hidden
     return output, h, c, act, cells
-
-
-_FEW = 8  # rows
 
 
 def lstm_outputs(xp: Any, gates: Any, h0: Any, c0: Any, w: Any, length: int, reverse: bool) -> Any:
@@ -279,7 +289,11 @@ def gru_forward(
     h = h0.copy()
     shares = xp.empty((h0.shape[0], 3 * size), gates.dtype)
     if cell is not None:
-        gates, turned, act = xp.ascontiguousarray(gates), xp.ascontiguousarray(w.T), xp.empty(gates.shape, gates.dtype)
+        gates, turned, act = (
+            xp.ascontiguousarray(gates),
+            _turned(w, h0, batch_sizes),
+            xp.empty(gates.shape, gates.dtype),
+        )
         bias = xp.zeros((3 * size,), gates.dtype) if bias is None else xp.ascontiguousarray(bias)
         for start, n in steps(batch_sizes, reverse):
             step = slice(start, start + n)
@@ -288,7 +302,8 @@ def gru_forward(
         return output, h, act, inner
     factor, _ = _halves(xp, size, 3, 2, gates.dtype)
     act = gates * factor
-    turned = xp.multiply(w.T, factor, out=xp.empty(w.T.shape, w.dtype))
+    turned = in_c_order(w.T)
+    turned *= factor
     if bias is not None:
         bias = bias * factor
     for start, n in steps(batch_sizes, reverse):
@@ -369,7 +384,7 @@ def simple(
     product = product or _product(xp)
     output = gates.copy()
     h = h0.copy()
-    turned = xp.ascontiguousarray(w.T)
+    turned = _turned(w, h0, batch_sizes)
     for start, n in steps(batch_sizes, reverse):
         a = output[start : start + n]
         product(h[:n], turned, a, 1.0)

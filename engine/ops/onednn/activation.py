@@ -13,6 +13,7 @@ import numpy as np
 
 from engine._checks import wrap_dim
 from engine.backends.cpu import empty, halves
+from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays, library
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import OPS, kernel
@@ -36,7 +37,7 @@ def dense(array: Any) -> Any:
     """The array as it is if it is contiguous or channels-last, else a contiguous copy."""
     if array.flags.c_contiguous or (array.ndim > 2 and lies_channels_last(array)):
         return array
-    return np.ascontiguousarray(array)
+    return fast.ascontiguousarray(array)
 
 
 def like(array: Any) -> Any:
@@ -52,8 +53,8 @@ def alike(array: Any, wanted: Any) -> Any:
     if array.flags.c_contiguous == wanted.flags.c_contiguous and array.strides == wanted.strides:
         return array
     if wanted.flags.c_contiguous:
-        return np.ascontiguousarray(array)
-    return to_channels_last(np.ascontiguousarray(array) if 0 in array.strides else array)
+        return fast.ascontiguousarray(array)
+    return to_channels_last(fast.ascontiguousarray(array) if 0 in array.strides else array)
 
 
 def _target(array: Any, into: Any) -> Any:
@@ -197,7 +198,7 @@ def _by_slopes(input: Any, weight: Any) -> Any:
     parts = math.gcd(input.size, _PARTS)
     if weight.size != 1 or parts == 1:
         return None
-    return np.ascontiguousarray(input).reshape(1, parts, -1), np.full((1, parts, 1), weight.item(), np.float32)
+    return fast.ascontiguousarray(input).reshape(1, parts, -1), np.full((1, parts, 1), weight.item(), np.float32)
 
 
 @kernel(activation.prelu_kernel, "onednn")
@@ -222,7 +223,7 @@ def _prelu_backward(xp, grad_output, input, weight):
     if found is None:
         return NotImplemented
     x, slopes = found
-    g = alike(grad_output if x.shape == input.shape else np.ascontiguousarray(grad_output).reshape(x.shape), x)
+    g = alike(grad_output if x.shape == input.shape else fast.ascontiguousarray(grad_output).reshape(x.shape), x)
     made, of_slopes = like(x), np.empty_like(slopes)
     if not arrays.prelu_backward(g, x, slopes, made, of_slopes):
         return NotImplemented
@@ -303,7 +304,7 @@ def _soft(input: Any, dim: int, dtype: Any, log: bool) -> Any:
     if dtype is not None or not usable(input) or not input.ndim:
         return NotImplemented
     axis = wrap_dim(dim, input.ndim)
-    x = np.ascontiguousarray(input)
+    x = fast.ascontiguousarray(input)
     made = empty(x.shape, x.dtype)
     if not arrays.softmax(x, made, axis, log):
         return NotImplemented
@@ -324,7 +325,7 @@ def _log_softmax(xp, input, dim, dtype=None):
 def _soft_backward(grad_output: Any, output: Any, dim: int, log: bool) -> Any:
     if not usable(grad_output, output) or not output.ndim or grad_output.shape != output.shape:
         return NotImplemented
-    g, y = np.ascontiguousarray(grad_output), np.ascontiguousarray(output)
+    g, y = fast.ascontiguousarray(grad_output), fast.ascontiguousarray(output)
     made = empty(y.shape, y.dtype)
     served = arrays.softmax_backward(g, y, made, wrap_dim(dim, y.ndim), log)
     return made if served else NotImplemented

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
+from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import OPS, Op, kernel
@@ -119,7 +120,7 @@ def _normalized(input, normalized_shape, weight, bias, eps):
     made = empty(input.shape, input.dtype)
     mean, var = np.empty((2, input.size // width), "float32")
     scale, shift = _ones(weight, width), _zeros(bias, width)
-    served = arrays.layer_norm(np.ascontiguousarray(input), made, mean, var, scale, shift, eps)
+    served = arrays.layer_norm(fast.ascontiguousarray(input), made, mean, var, scale, shift, eps)
     return (made, mean, var) if served else None
 
 
@@ -148,7 +149,7 @@ def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normal
         return NotImplemented
     shape = tuple(normalized_shape)
     width = prod(shape)
-    x, g, m = (np.ascontiguousarray(a) for a in (input, grad_output, mean))
+    x, g, m = (fast.ascontiguousarray(a) for a in (input, grad_output, mean))
     made = empty(input.shape, input.dtype)
     of_weight, of_bias = np.empty(shape, "float32"), np.empty(shape, "float32")
     scale = _ones(weight, width)
@@ -172,7 +173,7 @@ def _group_norm(xp, input, groups, weight=None, bias=None, eps=1e-5):
     if not usable(input, weight, bias):
         return NotImplemented
     count, channels = input.shape[:2]
-    rows = np.ascontiguousarray(input).reshape(count * groups, -1)
+    rows = fast.ascontiguousarray(input).reshape(count * groups, -1)
     made = empty(input.shape, input.dtype)
     mean, var = np.empty(len(rows), "float32"), np.empty(len(rows), "float32")
     out, maps = made.reshape(rows.shape), made.reshape(count, channels, -1)
@@ -193,8 +194,8 @@ def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups
         return NotImplemented
     count, channels = input.shape[:2]
     per, pairs = channels // groups, (count, groups, channels // groups)
-    x = np.ascontiguousarray(input).reshape(1, count * channels, -1)
-    g = np.ascontiguousarray(grad_output).reshape(x.shape)
+    x = fast.ascontiguousarray(input).reshape(1, count * channels, -1)
+    g = fast.ascontiguousarray(grad_output).reshape(x.shape)
     length = x.shape[2]
     sums = np.empty((count * channels, 1), "float32")
     if not arrays.sgemm(g[0], _same(length)[0].reshape(-1, 1), sums):
