@@ -302,7 +302,11 @@ def checked(
     public = FunctionType(_STUB, namespace, function.__name__)
 
     def compile_now() -> FunctionType:
-        _compile_into(public, function, namespace, several, name or function.__name__, first)
+        own = function
+        if own.__code__ is not code:  # a method, too, to which a listener has come meanwhile
+            own = FunctionType(code, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
+            own.__kwdefaults__, own.__annotations__ = function.__kwdefaults__, annotations
+        _compile_into(public, own, namespace, several, name or function.__name__, first)
         return public
 
     namespace["_compile_"] = compile_now

@@ -335,3 +335,17 @@ def test_signatures_while_others_handle_calls() -> None:
     x, file = torch.ones(1, 1, 4, 4), io.BytesIO()
     onnx.export(call, (x,), file)
     assert torch.equal(onnx.load(file.getvalue())(x), call(x))
+
+
+def test_a_function_first_called_while_its_method_has_a_listener() -> None:
+    """`torch.resize_as_` and the method are one function: the listener's code says nothing of its parameters."""
+    from engine.dispatch import arguments
+
+    def scaled(input: torch.Tensor, times: int = 2, *, more: int = 1) -> Any:
+        return input * times + more
+
+    public = arguments.checked(scaled)
+    scaled.__code__ = (lambda *args, **kwargs: "heard").__code__
+    assert torch.equal(public(torch.ones(2), 3, more=4), torch.full((2,), 7.0))
+    with pytest.raises(TypeError, match=r"scaled\(\): argument 'times' \(position 2\) must be int, not str"):
+        public(torch.ones(2), "3")
