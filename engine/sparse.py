@@ -1,9 +1,8 @@
 """Sparse tensors in coordinate form (torch.sparse, layout `sparse_coo`), with gradients through their values.
 
-A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  What it
-cannot do
-raises NotImplementedError.  Function forms of dense ops (`torch.mm(sparse, dense)`) are spelt as methods, operators or
-`torch.sparse.mm`.  https://docs.pytorch.org/docs/2.13/sparse.html
+A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  Functions
+(`torch.mm(sparse, dense)`) come to its methods and to `_FUNCTIONS` by `__torch_function__`; what it cannot do raises
+NotImplementedError.  https://docs.pytorch.org/docs/2.13/sparse.html
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 from engine import backends, dtypes, layouts
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
-from engine.dispatch.overriding import disabled
+from engine.dispatch.overriding import always, made, plain
 from engine.ops.coo import coo_mm, group_sum, linear_index
 from engine.tensor import Size, Tensor, wrap
 
@@ -26,12 +26,34 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Functions of single numbers whose result of zero is zero
+_ZERO_STAYS = frozenset(
+    "abs absolute asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1 floor frac log1p "
+    "neg negative rad2deg relu round sgn sign sin sinh sqrt square tan tanh trunc fix positive conj_physical".split()
+)
+
+
 class SparseTensor(Tensor):
     """A tensor given by coordinates and values of the elements that are not zero; repeated coordinates add up."""
 
     is_sparse = True
     layout = layouts.sparse_coo
-    __torch_function__ = disabled
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """A function called with sparse tensors: what `_FUNCTIONS` has, a method, or the function's own code."""
+        if not all(issubclass(SparseTensor, t) for t in types):
+            return NotImplemented
+        kwargs, name = kwargs or {}, func.__name__
+        own = _FUNCTIONS.get(name)
+        if own is None and args and isinstance(args[0], SparseTensor):
+            own = vars(SparseTensor).get(name)
+            if own is None and name in _ZERO_STAYS and len(args) == 1 and not kwargs:
+                a = args[0].coalesce()
+                return a._with(func(a._v))
+        if isinstance(own, FunctionType) and own is not func:
+            return own(*args, **kwargs)
+        return plain(func)(*args, **kwargs)
 
     @property
     def _array(self) -> Any:
@@ -43,6 +65,15 @@ class SparseTensor(Tensor):
     @property
     def _requires_grad(self) -> bool:  # type: ignore[override]
         return self._v.requires_grad
+
+    def _of_gradient(self, grad: Any) -> Tensor:
+        """A gradient of this tensor, sparse or dense, as that of the values."""
+        if isinstance(grad, SparseTensor):
+            if grad._i is self._i:
+                return grad._v
+            grad = grad.to_dense()
+        found: Tensor = grad[tuple(self._i)]
+        return found
 
     # --- what it is
 
@@ -218,7 +249,30 @@ class SparseTensor(Tensor):
         """The transposed matrix."""
         return self if self.ndim < 2 else self.transpose(0, 1)
 
-    T = property(t)
+    def permute(self, *dims: Any) -> SparseTensor:
+        """The sparse dims in another order, the dense ones in theirs."""
+        given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        order, d = [wrap_dim(x, self.ndim) for x in given], self.sparse_dim()
+        if sorted(order) != list(range(self.ndim)):
+            raise RuntimeError(f"permute(dims): the dims {tuple(given)} are not those of {self.ndim} each once")
+        if builtins.max(order[:d], default=0) >= d:
+            raise RuntimeError("permute of sparse and dense dims among each other is not supported")
+        values = self._v.permute(0, *[x - d + 1 for x in order[d:]])
+        size = tuple(self._size[x] for x in order)
+        return _make(self._i[order[:d]], values, size, order[:d] == list(range(d)) and self._coalesced)
+
+    def unsqueeze(self, dim: int) -> SparseTensor:
+        """A dim of size 1 at `dim`."""
+        at, d = wrap_dim(dim, self.ndim + 1), self.sparse_dim()
+        size = (*self._size[:at], 1, *self._size[at:])
+        if at > d:
+            return _make(self._i, self._v.unsqueeze(at - d + 1), size, self._coalesced)
+        row = PUBLIC["zeros_like"](self._i[:1])
+        return _make(PUBLIC["cat"]([self._i[:at], row, self._i[at:]]), self._v, size, self._coalesced)
+
+    T = property(t, doc="The transposed matrix.")
+    mT = property(lambda self: self.transpose(-2, -1), doc="The last two dims swapped.")
+    data = property(lambda self: self.detach(), doc="The tensor out of the graph.")
 
     # --- arithmetic
 
@@ -380,6 +434,9 @@ def _indented(text: str, more: int) -> str:
     return text.replace("\n", "\n" + " " * more)
 
 
+always.append(SparseTensor)
+
+
 def _make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> SparseTensor:
     result = object.__new__(SparseTensor)
     result.__dict__.update(_i=indices, _v=values, _size=tuple(size), _coalesced=coalesced, _vc=[0])
@@ -415,6 +472,7 @@ def sparse_coo_tensor(
     if values is None:  # only the size
         shape = tuple(indices)
         values = PUBLIC["zeros"]((0,), dtype=dtype, device=device)
+        made(SparseTensor)
         return _make(wrap(_int64(len(shape))), values, shape, True).requires_grad_(requires_grad)
     i = indices if isinstance(indices, Tensor) else tensor(indices)
     v = values if isinstance(values, Tensor) else tensor(values, dtype=dtype, device=device)
@@ -461,6 +519,7 @@ def sparse_coo_tensor(
     if requires_grad and not fresh:
         v = v.detach()
     result = _make(i, v, size, bool(is_coalesced) or count < 2)
+    made(SparseTensor)
     return result.requires_grad_() if requires_grad else result
 
 
@@ -484,6 +543,7 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
         some = some.any(tuple(range(d, array.ndim)))
     found = xp.nonzero(some)
     indices = wrap(xp.stack(found).astype(xp.int64))
+    made(SparseTensor)
     return _make(indices, input[tuple(wrap(x) for x in found)], array.shape, True)
 
 
@@ -631,6 +691,55 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: An
     return _make(tensor([rows, columns], dtype=dtypes.int64), values, tuple(shape))
 
 
+def _add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    if isinstance(input, SparseTensor):
+        return input.add(other, alpha=alpha)
+    dense = other.to_dense()
+    return input + (dense if alpha == 1 else dense * alpha)
+
+
+def _add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    if isinstance(input, SparseTensor):
+        return input.add_(other, alpha=alpha)
+    return input.add_(other.to_dense(), alpha=alpha)
+
+
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """The products of a batch.  input (B, n, k) sparse, mat2 (B, k, m) -> (B, n, m): one product of blocks."""
+    if not isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor) or input.sparse_dim() != 3:
+        raise RuntimeError("bmm: Expected all tensors to be sparse in input and dense in mat2, of three sparse dims")
+    (count, n, k), i = input._size, input._i
+    if tuple(mat2.shape[:2]) != (count, k):
+        raise RuntimeError(
+            f"bmm: Argument #2: Expected dims (0, 1) of size ({count}, {k}), got {tuple(mat2.shape[:2])}"
+        )
+    at = PUBLIC["stack"]([i[0] * n + i[1], i[0] * k + i[2]])
+    return mm(_make(at, input._v, (count * n, count * k)), mat2.reshape(count * k, -1)).view(count, n, -1)
+
+
+def _cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
+    first = tensors[0]
+    if not all(isinstance(t, SparseTensor) for t in tensors):
+        raise RuntimeError("Concatenating sparse tensors, but a dense tensor was found among them")
+    d = wrap_dim(dim, first.ndim)
+    if d >= first.sparse_dim():
+        raise NotImplementedError("cat of sparse tensors along a dense dim: use to_dense() first")
+    indices, start = [], 0
+    for t in tensors:
+        if (*t._size[:d], *t._size[d + 1 :]) != (*first._size[:d], *first._size[d + 1 :]):
+            raise RuntimeError(f"torch.cat: sizes must match except in dim {d}: {first._size} and {t._size}")
+        moved = t._i.clone()
+        moved[d] += start
+        indices.append(moved)
+        start += t._size[d]
+    cat = PUBLIC["cat"]
+    return _make(cat(indices, 1), cat([t._v for t in tensors]), (*first._size[:d], start, *first._size[d + 1 :]))
+
+
+def _zeros_like(input: SparseTensor, **options: Any) -> SparseTensor:
+    return _make(input._i[:, :0], PUBLIC["zeros_like"](input._v[:0], **options), input._size, True)
+
+
 def _not_sparse(self: Tensor) -> bool:
     raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
 
@@ -650,6 +759,15 @@ def install() -> None:
 
 
 install()
+
+# What functions do with sparse tensors among their arguments, where that is no method of the first one.
+_FUNCTIONS: dict[str, Any] = {
+    "mm": mm, "matmul": mm, "mv": mm, "__matmul__": mm, "smm": smm, "hspmm": hspmm, "bmm": bmm, "addmm": addmm,
+    "sspaddmm": sspaddmm, "add": _add, "add_": _add_, "cat": _cat, "concat": _cat, "zeros_like": _zeros_like,
+    "sub": lambda input, other, *, alpha=1: _add(input, other, alpha=-alpha),
+    "sub_": lambda input, other, *, alpha=1: _add_(input, other, alpha=-alpha),
+    "mul": lambda input, other: input * other if isinstance(input, SparseTensor) else other * input,
+}  # fmt: skip
 
 
 class _Typed(type):

@@ -109,7 +109,7 @@ class FunctionNode(Node, FunctionCtx):
         self._tangents: tuple[list[Any], Sequence[Any]] | None = None
         self._for_jvp: tuple[Any, ...] = ()
         self.needs_input_grad = ()
-        self._is_tensor: list[tuple[Any, ...] | None] = []  # (shape, dtype) of tensor arguments
+        self._is_tensor: list[tuple[Any, ...] | None] = []  # of each argument its _meta, None if it is no tensor
         self._metas: list[tuple[Any, ...] | None] = []  # what zeros of each output are made of
 
     def __repr__(self) -> str:
@@ -202,7 +202,10 @@ class FunctionNode(Node, FunctionCtx):
 
     def _validated(self, value: Tensor, i: int, meta: tuple[Any, ...]) -> Tensor:
         """A gradient summed to the shape and cast to the dtype of its input."""
-        shape, dtype = meta
+        shape, dtype, *sparse = meta
+        if sparse:
+            of_values: Tensor = sparse[0]._of_gradient(value)
+            return of_values
         if value._array.shape != shape:
             try:
                 value = registered.sum_to_size(value, shape)
@@ -301,8 +304,8 @@ class Function(metaclass=FunctionMeta):
         recording = mode.enabled and any(needs)
         if recording:
             # edges as they are now: forward may rewrite inputs in place
-            ctx.next_edges = [edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t]
-        ctx._is_tensor = [(a._array.shape, a._array.dtype) if t else None for a, t in zip(args, is_tensor)]
+            ctx.next_edges = [_edge_of(a) if n else None for a, n, t in zip(args, needs, is_tensor) if t]
+        ctx._is_tensor = [_meta(a) if t else None for a, t in zip(args, is_tensor)]
         enabled = mode.enabled
         mode.enabled = False
         try:
@@ -324,6 +327,18 @@ class Function(metaclass=FunctionMeta):
         ctx._dirty = ctx._non_differentiable = ()
         ctx._to_save = None
         return wrapped[0] if single else tuple(wrapped)
+
+
+def _meta(argument: Tensor) -> tuple[Any, ...]:
+    """What gradients of an argument are compared with: shape and dtype; of a sparse one the tensor itself, too."""
+    if argument.is_sparse:
+        return argument.shape, None, argument
+    return argument._array.shape, argument._array.dtype
+
+
+def _edge_of(argument: Any) -> Any:
+    """Where the gradient of an argument goes; that of a sparse one is of its values."""
+    return edge_of(argument._v if argument.is_sparse else argument)
 
 
 def _wrap_outputs(cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, Tensor], recording: bool) -> list[Any]:

@@ -22,8 +22,8 @@ from engine.autograd.graph import registered
 from engine.tensor import Tensor
 
 __all__ = [
-    "Without", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds", "overriding", "own_code",
-    "plain", "second_look", "state", "unwrapped",
+    "Without", "always", "asked", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds",
+    "overriding", "own_code", "plain", "second_look", "state", "unwrapped",
 ]  # fmt: skip
 
 
@@ -77,6 +77,7 @@ class Without:
 
 PLAIN, HANDLES, HOLDS = 0, 1, 2  # arguments: nothing to ask; one that handles calls; a sequence that may hold one
 kinds: dict[type, int] = {Tensor: PLAIN}
+always: list[type] = []  # classes that handle calls inside of backward passes and of others' handlers, too
 hidden: list[type] = []  # classes whose `__torch_function__` is called by other ways
 
 
@@ -105,6 +106,12 @@ def overriding(values: Iterable[Any]) -> list[Any]:
                 if kind_of(type(inner)) == HANDLES:
                     _insert(found, inner)
     return found
+
+
+def asked(values: Iterable[Any]) -> list[Any]:
+    """The arguments that handle this call: where classes are not asked only those that are a layout of the engine's."""
+    found = overriding(values)
+    return [v for v in found if type(v) in always] if state.without and found else found
 
 
 def _insert(found: list[Any], value: Any) -> None:

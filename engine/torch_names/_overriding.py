@@ -16,6 +16,7 @@ import engine.fx.proxy  # noqa: F401 (a class of `hidden`)
 from engine import autograd, dispatch
 from engine.dispatch.arguments import after_compiling
 from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, own_code, state
+from engine.dispatch.overriding import asked as _asked
 from engine.dispatch.overriding import listening as _listening
 from engine.dispatch.overriding import unwrapped as _unwrapped
 from engine.fx._listening import _DATA, _OPERATORS, listened
@@ -114,7 +115,7 @@ def _listening_property(name: str, plain: property) -> _Heard:
 
 def ask(function: Any, own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call handed to who handles it; `own(...)` where there is nobody.  TypeError if all decline."""
-    found = [] if state.without else overriding((*args, *kwargs.values()))
+    found = _asked((*args, *kwargs.values()))
     if not found and not state.modes:
         return own(*args, **kwargs)
     modes = state.modes
@@ -183,7 +184,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
     from_python = known.startswith(("torch.functional.", "torch.nn."))
 
     def asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = [] if state.without or blind else overriding((*args, *kwargs.values()))
+        found = [] if blind else _asked((*args, *kwargs.values()))
         modes = state.modes
         if not found and not modes:
             return own(*args, **kwargs)

@@ -151,3 +151,94 @@ def test_products_that_stay_sparse() -> None:
     more = engine.sparse_coo_tensor([[0], [1]], [1.0], (3, 2))
     total = engine.sspaddmm(more, s, engine.ones(3, 2), beta=2, alpha=3)
     assert total.to_dense().tolist() == [[9, 11], [27, 27], [0, 0]]
+
+
+def test_functions_take_sparse_tensors():
+    """What is written `torch.f(sparse, ...)` gives what the method or the dense tensor gives."""
+    s, d, other = make(), wrap(DENSE), engine.arange(12.0, dtype=engine.float64).view(3, 4)
+    for found, expected in (
+        (engine.mm(s, other), d @ other),
+        (engine.matmul(s, other), d @ other),
+        (engine.mv(s, other[:, 0]), d @ other[:, 0]),
+        (engine.mm(other.t(), s.t()), other.t() @ d.t()),
+        (engine.addmm(engine.ones(2, 4, dtype=engine.float64), s, other, beta=2), 2 + d @ other),
+        (engine.add(d, s, alpha=2), 3 * d),
+        (engine.add(s, s, alpha=2), 3 * d),
+        (engine.sub(d, s), 0 * d),
+        (engine.mul(s, 2.0), 2 * d),
+        (engine.mul(d, s), d * d),
+        (engine.sum(s), d.sum()),
+        (engine.tanh(s), d.tanh()),
+        (engine.abs(-s), d.abs()),
+        (engine.transpose(s, 0, 1), d.t()),
+        (engine.cat([s, s], 1), engine.cat([d, d], 1)),
+        (engine.zeros_like(s), engine.zeros_like(d)),
+        (s.mT, d.mT),
+        (s.permute(1, 0), d.t()),
+        (s.unsqueeze(1), d.unsqueeze(1)),
+        (s.data, d),
+        (d.clone().add_(s, alpha=-1), 0 * d),
+        (d.clone().sub_(s), 0 * d),
+    ):
+        np.testing.assert_allclose(found.to_dense().numpy(), expected.numpy())
+    with pytest.raises(NotImplementedError, match="sparse_coo"):
+        engine.exp(s)
+    with pytest.raises(RuntimeError, match="a dense tensor was found"):
+        engine.cat([s, d])
+
+
+def test_products_of_a_batch():
+    at = engine.tensor([[0, 1, 1], [0, 1, 0], [2, 0, 1]])
+    s = engine.sparse_coo_tensor(at, engine.tensor([1.0, 2, 3], dtype=engine.float64), (2, 2, 3))
+    d = engine.arange(12.0, dtype=engine.float64).view(2, 3, 2)
+    assert engine.equal(engine.bmm(s, d), s.to_dense() @ d)
+    with pytest.raises(RuntimeError, match=r"Expected dims \(0, 1\) of size \(2, 3\), got \(3, 2\)"):
+        engine.bmm(s, d.transpose(0, 1))
+
+
+def test_dims_in_another_order():
+    at = engine.tensor([[0, 1, 1], [0, 1, 0], [2, 0, 1]])
+    s = engine.sparse_coo_tensor(at, engine.arange(12.0).view(3, 2, 2), (2, 2, 3, 2, 2))
+    d = s.to_dense()
+    assert engine.equal(s.permute(2, 0, 1, 4, 3).to_dense(), d.permute(2, 0, 1, 4, 3))
+    for k in range(6):
+        assert engine.equal(s.unsqueeze(k).to_dense(), d.unsqueeze(k))
+        assert s.unsqueeze(k).sparse_dim() == (4 if k <= 3 else 3)
+    with pytest.raises(RuntimeError, match="sparse and dense dims among each other"):
+        s.permute(3, 0, 1, 2, 4)
+    with pytest.raises(RuntimeError, match="each once"):
+        s.permute(0, 0, 1, 2, 3)
+
+
+class Product(engine.autograd.Function):
+    @staticmethod
+    def forward(ctx, matrix, dense, how):
+        ctx.save_for_backward(matrix, dense)
+        ctx.how = how
+        return engine.mm(matrix, dense)
+
+    @staticmethod
+    def backward(ctx, grad):
+        matrix, dense = ctx.saved_tensors
+        of_matrix = grad @ dense.t()
+        if ctx.how == "sparse":
+            of_matrix = of_matrix.sparse_mask(matrix)
+        return None if ctx.how == "none" else of_matrix, engine.mm(matrix.mT, grad), None
+
+
+@pytest.mark.parametrize("how", ["dense", "sparse", "none"])
+def test_a_function_of_a_users_takes_sparse_tensors(how):
+    """Gradients of a sparse argument, dense or sparse, come to its values; functions of it run in backward too."""
+    values = engine.tensor([3.0, 4, 5, 6], dtype=engine.float64, requires_grad=True)
+    dense = engine.arange(12.0, dtype=engine.float64).view(3, 4).requires_grad_()
+    weight = engine.arange(8.0, dtype=engine.float64).view(2, 4)
+    found = Product.apply(engine.sparse_coo_tensor(INDICES, values, (2, 3)), dense, how)
+    (found * weight).sum().backward()
+    got = values.grad, dense.grad
+    values.grad = dense.grad = None
+    wanted = engine.sparse_coo_tensor(INDICES, values, (2, 3)).to_dense() @ dense
+    assert engine.equal(found, wanted)
+    (wanted * weight).sum().backward()
+    assert got[0] is None if how == "none" else engine.equal(got[0], values.grad)
+    assert engine.equal(got[1], dense.grad)
+    assert Product.apply(make(), dense.detach(), how).grad_fn is None
