@@ -90,7 +90,7 @@ def __getattr__(name: str) -> object:
         return _importlib.import_module(_home(f"torch.{name}"))
     if name in _LAZY:
         value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
-        setattr(sys.modules[__name__], name, value)
+        globals()[name] = value
         return value
     if name == "__all__":  # from torch import *
         return sorted(n for n in __dir__() if n[0] != "_" and n not in _SUBPACKAGES)
@@ -98,7 +98,7 @@ def __getattr__(name: str) -> object:
         _dispatch.import_lazy()
         if name in _dispatch.PUBLIC:
             value = _dispatch.PUBLIC[name]
-            setattr(sys.modules[__name__], name, value)
+            globals()[name] = value
             return value
     alias = sys.modules.get("engine.torch_alias")
     if alias is not None and alias.elsewhere(name):

@@ -159,6 +159,7 @@ def register() -> bool:
     if installed():
         return False
     sys.meta_path.insert(0, _finder)
+    engine.__name__ = "torch"  # libraries compare the names that they were told with `torch.__name__`
     _follow_into_children()
     return True
 

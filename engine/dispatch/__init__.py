@@ -20,7 +20,7 @@ from typing import Any
 
 from engine import backends, dtypes
 from engine.autograd.graph import Node
-from engine.dispatch.arguments import Arguments, checked, kind
+from engine.dispatch.arguments import NUMPY_NAMES, Arguments, checked, kind
 from engine.tensor import Tensor
 
 __all__ = [
@@ -240,6 +240,8 @@ class Op:
         self.positional: tuple[str, ...] = positional
         self.keyword: tuple[str, ...] = keyword
         self.params = params = positional + keyword
+        if self.public:
+            self.aliases = {**{a: p for a, p in NUMPY_NAMES.items() if p in params}, **self.aliases}
         values = function.__defaults__ or ()
         defaults = dict(zip(positional[len(positional) - len(values) :], values))
         if function.__kwdefaults__:

@@ -30,6 +30,7 @@ __all__ = [
     "sizes_error", "sizes_of",
 ]  # fmt: skip
 
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # by which torch's functions take their arguments too
 MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
 INTS = "tuple[int, ...]"
 # what an annotation names: torch's word for it; where several are allowed the first that is named counts
@@ -296,7 +297,8 @@ def checked(
     function.several = several  # type: ignore[attr-defined]  # its ops ask for it too
     code, annotations = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if code.co_flags & 0x04 or not any(_parsed(annotations.get(n, ""))[0] for n in names):
+    known = any(_parsed(annotations.get(n, ""))[0] for n in names) or not _numpys(names).keys() <= set(names)
+    if code.co_flags & 0x04 or not known:
         return function
     namespace: dict[str, Any] = {"__name__": function.__module__}
     public = FunctionType(_STUB, namespace, function.__name__)
@@ -311,6 +313,28 @@ def checked(
 
     namespace["_compile_"] = compile_now
     return functools.update_wrapper(public, function)
+
+
+def _numpys(names: Sequence[str]) -> dict[str, str]:
+    """numpy's names of some of the parameters."""
+    return {alias: p for alias, p in NUMPY_NAMES.items() if p in names and alias not in names}
+
+
+def missing(name: str, **values: Any) -> TypeError:
+    """The error for the first of these arguments that was not given."""
+    first = next(p for p, value in values.items() if value is MISSING)
+    return TypeError(f"{name}() missing 1 required positional argument: '{first}'")
+
+
+def renamed(aliases: dict[str, str], positional: Sequence[str], defaults: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Lines that take numpy's names, and the parameters that may therefore be missing: from the first of them on."""
+    lines = [f"if {alias} is not MISSING: {p} = {alias}" for alias, p in aliases.items()]
+    start = min((positional.index(p) for p in aliases.values() if p in positional), default=len(positional))
+    late = [p for p in positional[start:] if p not in defaults]
+    if late:
+        given = ", ".join(f"{p}={p}" for p in late)
+        lines.append(f"if {' or '.join(f'{p} is MISSING' for p in late)}: raise missing(_name, {given})")
+    return lines, late
 
 
 def _compile_into(
@@ -332,17 +356,21 @@ def _compile_into(
         tuple(kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count) for i, n in enumerate(names)),
         several,
     )
-    head = [f"{n}=_d_{n}" if n in defaults else n for n in names]
+    aliases = _numpys(names)
+    lines, late = renamed(aliases, names[:count], defaults)
+    head = [f"{n}=_d_{n}" if n in defaults else f"{n}=MISSING" if n in late else n for n in names]
     call = [*names[:count]]
-    if keyword:
+    if keyword or aliases:
         head.insert(count, "*")
+    head += [f"{alias}=MISSING" for alias in aliases]
     call += [f"{n}={n}" for n in names[count:]]
     if stars:
         head.append(f"**{stars}")
         call.append(f"**{stars}")
     text = (
         f"def call({', '.join(head)}):\n"
-        f"    if {' or '.join(arguments.tests())}:\n"
+        + "".join(f"    {line}\n" for line in lines)
+        + f"    if {' or '.join(arguments.tests()) or False}:\n"
         f"        if _asks(({', '.join(names)},)):\n"
         f"            return _again(_public, ({', '.join(names)},), {count}, {names!r}, _defaults)\n"
         f"        {', '.join(names)}, = check_arguments(_arguments, _name, ({', '.join(names)},))\n"
@@ -354,6 +382,7 @@ def _compile_into(
     namespace.update(
         {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
         all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor, _public=public,
+        MISSING=MISSING, missing=missing,
         _asks=overriding.asks, _again=overriding.called_again, _defaults=defaults,
     )  # fmt: skip
     scope: dict[str, Any] = {}

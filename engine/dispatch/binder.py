@@ -23,7 +23,7 @@ from typing import Any
 from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
 from engine.dispatch import Op, autocast
-from engine.dispatch.arguments import after_compiling
+from engine.dispatch.arguments import after_compiling, renamed
 from engine.dispatch.choosing import fewest, generated, large_kernel
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
@@ -138,12 +138,12 @@ def _compiled(text: str, label: str) -> CodeType:
 
 def _header(record: Op, inplace: bool) -> str:
     parts = []
+    _, late = renamed(record.aliases, record.positional, (*record.defaults, record.varargs))
     for p in record.positional:
         if p == record.varargs:
             parts.append("*_v_" + p)
         else:
-            other = "=MISSING" if p in record.aliases.values() else ""
-            parts.append(f"{p}=_d_{p}" if p in record.defaults else p + other)
+            parts.append(f"{p}=_d_{p}" if p in record.defaults else f"{p}=MISSING" if p in late else p)
     if record.number_first:
         parts.append("_last=MISSING")
     keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
@@ -220,8 +220,8 @@ def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
         given = ", ".join((*record.positional, "_last"))
         out = ", out=out" * (record.out and not inplace)
         w(f"if _last is not MISSING: return old_order(_op, _self, _name, ({given}){out})")
-    for alias, p in record.aliases.items():
-        w(f"if {alias} is not MISSING: {p} = {alias}")
+    for line in renamed(record.aliases, record.positional, (*record.defaults, record.varargs))[0]:
+        w(line)
     if record.varargs:
         v = record.varargs
         w(f"try: {v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")

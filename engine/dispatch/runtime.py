@@ -27,6 +27,7 @@ from engine.dispatch.arguments import (
     argument_error,
     check_arguments,
     check_elements,
+    missing,
     sizes_error,
 )
 from engine.dispatch.overriding import asks, second_look
@@ -432,7 +433,7 @@ SHARED: dict[str, Any] = dict(
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,
-    second_look=second_look,
+    second_look=second_look, missing=missing,
     old_order=old_order,
     SavedResult=SavedResult, new_tuple=tuple.__new__, second_time=second_time, size_of=size_of, sizes_error=sizes_error,
     Tensor=Tensor, to_float=to_float, unpack_result=unpack_result, View=View, wrap=wrap, write=write,

@@ -59,10 +59,11 @@ _KL_MEMOIZE: dict[tuple[type, type], Any] = {}
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
     """Register a function of (p, q) -> (*batch_shape) for a pair of classes; a decorator.
 
-    TypeError for what is no Distribution class.
+    Classes that are no Distribution are taken too, as torch takes them: libraries have bases of their own.  TypeError
+    for what is no class.
     """
     for name, cls in (("type_p", type_p), ("type_q", type_q)):
-        if not isinstance(cls, type) or not issubclass(cls, Distribution):
+        if not isinstance(cls, type):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
 
     def register(function: Any) -> Any:

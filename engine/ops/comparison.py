@@ -249,7 +249,7 @@ def _truths(t: Any) -> list[Any]:
             (t.boolean(2, 3, 4), (0, 2)), (t.integers(0, 2, 2, 3), (), True)]  # fmt: skip
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=((1, 2), (1, 4), (2, 4)))
+@op(several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
 def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
@@ -259,7 +259,7 @@ def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fal
     return _bool_result(input, xp.any(input, axis=axis, keepdims=keepdim))
 
 
-@op(aliases={"axis": "dim", "keepdims": "keepdim"}, several=((1, 2), (1, 4), (2, 4)))
+@op(several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
 def all(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""

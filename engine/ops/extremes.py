@@ -8,7 +8,7 @@ from engine._checks import wrap_dim
 from engine.dispatch import derivative, op, overload, samples
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.ops.pointwise.select import maximum, minimum
-from engine.ops.reduction import KEEP, axis_of, nonempty, unreduce
+from engine.ops.reduction import axis_of, nonempty, unreduce
 from engine.tensor import Tensor
 
 
@@ -226,7 +226,7 @@ def _spread_samples(t: Any) -> list[Any]:
             (t.integers(0, 3, 4), 0)]  # fmt: skip
 
 
-@op(aliases=KEEP)
+@op()
 @derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
@@ -239,7 +239,7 @@ def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     return input.max(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
 
 
-@op(aliases=KEEP)
+@op()
 @derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
@@ -293,7 +293,7 @@ def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     return getattr(input, name)(axis=wrap_dim(dim, input.ndim), keepdims=keepdim)
 
 
-@op(aliases=KEEP, blocks="rows")
+@op(blocks="rows")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the largest element along `dim` (None: of all, flattened), the first of equals.
@@ -303,7 +303,7 @@ def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     return _arg(xp, "argmax", input, dim, keepdim)
 
 
-@op(aliases=KEEP, blocks="rows")
+@op(blocks="rows")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmin(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.

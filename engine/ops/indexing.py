@@ -619,10 +619,9 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
                 copy_(wrap(spot), _expandable(value, spot))
     except IndexError as error:
         raise _index_error(error, array, index) from None
-    except ValueError:
+    except ValueError:  # leading dims of size 1, which numpy keeps, or what does not fit
         spot = array[(*index, ...) if Ellipsis not in index else index]
-        _expandable(value, spot)
-        raise
+        copy_(wrap(spot), _expandable(value, spot))
     self._vc[0] += 1
 
 

@@ -31,7 +31,7 @@ from engine.tensor import Tensor, wrap
 # --- joining
 
 
-@op(promote="default", aliases={"axis": "dim"}, names=("concat", "concatenate"), channels_last=True)
+@op(promote="default", names=("concat", "concatenate"), channels_last=True)
 @derivative(
     tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim)
 )
@@ -381,7 +381,7 @@ def check_lengths(n, split_sizes, dim):
         )
 
 
-@op(view=True, returns="many", aliases={"axis": "dim"})
+@op(view=True, returns="many")
 @derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
 @samples(lambda t: [(t(5, 2), [2, 3]), (t(2, 4), [1, 0, 3], 1)])
 def split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):

@@ -17,9 +17,6 @@ from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import keep_where
 from engine.tensor import Tensor
 
-KEEP = {"axis": "dim", "keepdims": "keepdim"}  # numpy's names, which torch accepts
-
-
 # --- what reductions share
 
 
@@ -117,9 +114,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
 # --- sums
 
 
-@op(
-    node={"dim is None": "SumBackward0", "": "SumBackward1"}, aliases=KEEP, channels_last=True, several=((1, 2), (2, 5))
-)
+@op(node={"dim is None": "SumBackward0", "": "SumBackward1"}, channels_last=True, several=((1, 2), (2, 5)))
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
         spread(grad, input_shape, dim, keepdim), input_dtype
@@ -188,7 +183,7 @@ def sum_to_size(xp, input, size):
     return result.reshape(size)
 
 
-@op(aliases=KEEP)
+@op()
 @derivative(
     input=lambda grad, input, dim, keepdim: keep_where(
         cast_back(spread(grad, input._array.shape, dim, keepdim), input.dtype), ~input.isnan()
@@ -235,7 +230,6 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
 
 @op(
     node={"dim is None": "MeanBackward0", "": "MeanBackward1"},
-    aliases=KEEP,
     channels_last=True,
     several=((1, 3), (2, 5)),
 )
@@ -272,7 +266,7 @@ def nanmean(input: Tensor, dim: int | tuple[int, ...] | None = None, keepdim: bo
     return nansum(input, dim, keepdim, dtype=dtype).div(count, out=out)
 
 
-@op(aliases={"axis": "dim"}, several=((1, 2), (2, 2)))
+@op(several=((1, 2), (2, 2)))
 @samples(
     lambda t: [
         (t(3, 4),),
@@ -530,7 +524,7 @@ def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, k
     return grad * _conj((input - result).exp())
 
 
-@op(promote="float", names=("special_logsumexp",), aliases=KEEP, blocks="rows")
+@op(promote="float", names=("special_logsumexp",), blocks="rows")
 @derivative(input=_logsumexp_backward)
 @samples(
     lambda t: [

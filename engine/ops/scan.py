@@ -49,7 +49,7 @@ def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
     return NotImplemented if found is None else found
 
 
-@op(inplace=True, aliases={"axis": "dim"}, blocks="rows")
+@op(inplace=True, blocks="rows")
 @derivative(
     input=lambda grad, input_dtype, dim: cast_back(
         grad if not grad._array.ndim else grad.flip(dim).cumsum(dim).flip(dim), input_dtype
@@ -93,7 +93,7 @@ def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: 
     return cast_back(PUBLIC["cat"](pieces, dim), input_dtype)
 
 
-@op(inplace=True, aliases={"axis": "dim"}, blocks="rows")
+@op(inplace=True, blocks="rows")
 @derivative(input=_cumprod_backward)
 @samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
 def cumprod(xp, input, dim: int, *, dtype=None):

@@ -10,7 +10,7 @@ from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.runtime import store
 from engine.ops.extremes import at_index, put_along
 from engine.ops.pointwise.arithmetic import keep_where, refuse
-from engine.ops.reduction import KEEP, nonempty
+from engine.ops.reduction import nonempty
 from engine.tensor import Tensor, wrap
 
 
@@ -124,7 +124,7 @@ def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, 
     return at_index(grad0, result1, input_shape, dim, keepdim)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
 @derivative(input=_index_backward)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
 def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
@@ -237,7 +237,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), aliases=KEEP)
+@op(returns=("values", "indices"), nondifferentiable=("indices",))
 @derivative(input=_index_backward)
 @samples(
     lambda t: [

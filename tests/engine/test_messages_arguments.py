@@ -228,3 +228,46 @@ def test_what_the_engine_raised_is_not_taken_for_numpys(monkeypatch: pytest.Monk
     with pytest.raises(ValueError) as numpys:
         np.moveaxis(np.ones((2, 2)), (0, 0), (0, 1))
     assert runtime._raised_by_numpy(numpys.value)
+
+
+NUMPYS = {
+    "stack": lambda t, x, i: (t.stack([x, x], axis=1), t.stack([x, x], 1)),
+    "unsqueeze": lambda t, x, i: (x.unsqueeze(axis=1), x.unsqueeze(1)),
+    "squeeze_": lambda t, x, i: (x.clone()[None].squeeze_(axis=0), x),
+    "gather": lambda t, x, i: (t.gather(x, axis=1, index=i), t.gather(x, 1, i)),
+    "scatter_add_": lambda t, x, i: (x.clone().scatter_add_(axis=0, index=i, src=x), x.clone().scatter_add_(0, i, x)),
+    "index_fill": lambda t, x, i: (x.index_fill(axis=1, index=i[0], value=2.0), x.index_fill(1, i[0], 2.0)),
+    "sort": lambda t, x, i: (t.sort(x, axis=0)[0], t.sort(x, 0)[0]),
+    "topk": lambda t, x, i: (x.topk(2, axis=0)[0], x.topk(2, 0)[0]),
+    "softmax": lambda t, x, i: (t.softmax(x, axis=-1), t.softmax(x, -1)),
+    "std": lambda t, x, i: (t.std(x, axis=0, keepdims=True), t.std(x, 0, keepdim=True)),
+    "var": lambda t, x, i: (x.var(axis=1), x.var(1)),
+    "median": lambda t, x, i: (t.median(x, axis=0, keepdims=True)[0], t.median(x, 0, keepdim=True)[0]),
+    "quantile": lambda t, x, i: (t.quantile(x, 0.3, axis=1), t.quantile(x, 0.3, 1)),
+    "chunk": lambda t, x, i: (x.chunk(2, axis=1)[1], x.chunk(2, 1)[1]),
+    "select": lambda t, x, i: (t.select(x, axis=1, index=2), x[:, 2]),
+    "narrow": lambda t, x, i: (x.narrow(axis=1, start=1, length=2), x[:, 1:3]),
+    "diff": lambda t, x, i: (t.diff(x, axis=0), t.diff(x, dim=0)),
+    "linalg.norm": lambda t, x, i: (t.linalg.norm(x, axis=1, keepdims=True), t.linalg.norm(x, dim=1, keepdim=True)),
+    "fft": lambda t, x, i: (t.fft.fft(x, axis=0), t.fft.fft(x, dim=0)),
+    "sum": lambda t, x, i: (x.sum(axis=(0, 1), keepdims=True), x.sum((0, 1), keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_dims_by_numpys_names(name: str) -> None:
+    x = engine.arange(12.0).view(3, 4).sin()
+    found, wanted = NUMPYS[name](engine, x, engine.tensor([[0, 2, 1, 0], [1, 1, 0, 2], [2, 0, 2, 1]]))
+    assert engine.equal(found, wanted)
+
+
+def test_what_is_missing_beside_numpys_names() -> None:
+    x = engine.ones(2, 3)
+    for call, text in (
+        (lambda: engine.gather(x, axis=0), r"gather\(\) missing 1 required positional argument: 'index'"),
+        (lambda: engine.unsqueeze(x), r"unsqueeze\(\) missing 1 required positional argument: 'dim'"),
+        (lambda: x.narrow(axis=0), r"narrow\(\) missing 1 required positional argument: 'start'"),
+        (lambda: engine.stack([x], axes=0), r"stack\(\) got an unexpected keyword argument 'axes'"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()

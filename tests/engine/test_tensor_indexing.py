@@ -451,3 +451,19 @@ def test_accumulating_writes():
     assert x.tolist() == [10, 0, 10]
     x.index_add_(0, index, engine.ones(3))
     assert x.tolist() == [12, 0, 11]
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 1, 1, 1)], ids=str)
+def test_one_element_of_any_number_of_dims_goes_to_one_place(shape):
+    """Leading dims of size 1 do not count: numpy refuses them where every dim is given an int."""
+    for kind in (engine.float32, engine.int64, engine.bool):
+        x, value = engine.zeros(2, 3, dtype=kind), engine.ones(shape, dtype=kind)
+        x[1, 2] = value
+        x[0, engine.tensor(1)] = value
+        assert x.to(engine.int64).tolist() == [[0, 1, 0], [0, 0, 1]]
+    x, value = engine.zeros(2, 3), engine.ones(shape, requires_grad=True)
+    x[1, 2] = value
+    x[1].sum().backward()
+    assert engine.equal(value.grad, engine.ones(shape))
+    with pytest.raises(RuntimeError, match=r"expand|shape mismatch"):
+        x.detach()[1, 2] = engine.ones(1, 2)

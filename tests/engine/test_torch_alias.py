@@ -40,7 +40,8 @@ from torch.nn.modules.conv import Conv2d
 import engine.nn.functional, engine.optim.lr_scheduler
 assert torch is engine and nn is engine.nn and F is engine.nn.functional and torch.Tensor is engine.Tensor
 assert StepLR is engine.optim.lr_scheduler.StepLR and Conv2d is nn.Conv2d and cudnn is torch.backends.cudnn
-assert engine.nn.__spec__.name == "engine.nn" and engine.__name__ == "engine"
+assert engine.nn.__spec__.name == "engine.nn" and engine.__name__ == "torch"  # as libraries ask for it
+assert engine.__spec__.name == engine.__package__ == "engine"
 engine.torch_alias.install()  # again: nothing
 import sys
 assert sum(type(f).__name__ == "_Finder" for f in sys.meta_path) == 1 and engine.torch_alias.installed()

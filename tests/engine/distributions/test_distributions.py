@@ -140,12 +140,16 @@ def test_kl_errors_and_registration():
     with pytest.raises(NotImplementedError, match="cross KL-divergence between different exponential families"):
         D.kl_divergence(D.Normal(0.0, 1.0), D.Poisson(1.0))
     with pytest.raises(TypeError, match="Expected type_q to be a Distribution subclass"):
-        D.register_kl(D.Normal, int)
+        D.register_kl(D.Normal, 3)
 
     class Mine(D.Normal):
         pass
 
+    class Base:  # of a library's own
+        pass
+
     try:
+        D.register_kl(Mine, Base)(None)
 
         @D.register_kl(Mine, D.Normal)
         def _(p, q):
@@ -153,7 +157,7 @@ def test_kl_errors_and_registration():
 
         assert D.kl_divergence(Mine(0.0, 1.0), D.Normal(0.0, 1.0)) == "mine"
     finally:
-        del D.kl._KL_REGISTRY[Mine, D.Normal]
+        del D.kl._KL_REGISTRY[Mine, D.Normal], D.kl._KL_REGISTRY[Mine, Base]
         D.kl._KL_MEMOIZE.clear()
 
 
