@@ -1,7 +1,7 @@
 """Sparse tensors in coordinate form (torch.sparse, layout `sparse_coo`), with gradients through their values.
 
 A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  Functions
-(`torch.mm(sparse, dense)`) come to its methods and to `_FUNCTIONS` by `__torch_function__`; what it cannot do raises
+(`torch.mm(sparse, dense)`) come to its methods by `__torch_function__` and `sparse_calls.py`; what it cannot do raises
 NotImplementedError.  https://docs.pytorch.org/docs/2.13/sparse.html
 """
 
@@ -10,27 +10,20 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Sequence
-from types import FunctionType
 from typing import Any
 
 from engine import backends, dtypes, layouts
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
-from engine.dispatch.overriding import always, made, plain
+from engine.dispatch.overriding import always, made
 from engine.ops.coo import coo_mm, group_sum, linear_index
+from engine.sparse_typed import CLASSES
 from engine.tensor import Size, Tensor, wrap
 
 __all__ = [
     "SparseTensor", "addmm", "log_softmax", "mm", "softmax", "sparse_coo_tensor", "spdiags", "spmm", "sum", "to_dense",
     "to_sparse",
 ]  # fmt: skip
-
-
-# Functions of single numbers whose result of zero is zero
-_ZERO_STAYS = frozenset(
-    "abs absolute asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1 floor frac log1p "
-    "neg negative rad2deg relu round sgn sign sin sinh sqrt square tan tanh trunc fix positive conj_physical".split()
-)
 
 
 class SparseTensor(Tensor):
@@ -41,19 +34,9 @@ class SparseTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """A function called with sparse tensors: what `_FUNCTIONS` has, a method, or the function's own code."""
-        if not all(issubclass(SparseTensor, t) for t in types):
-            return NotImplemented
-        kwargs, name = kwargs or {}, func.__name__
-        own = _FUNCTIONS.get(name)
-        if own is None and args and isinstance(args[0], SparseTensor):
-            own = vars(SparseTensor).get(name)
-            if own is None and name in _ZERO_STAYS and len(args) == 1 and not kwargs:
-                a = args[0].coalesce()
-                return a._with(func(a._v))
-        if isinstance(own, FunctionType) and own is not func:
-            return own(*args, **kwargs)
-        return plain(func)(*args, **kwargs)
+        from engine import sparse_calls
+
+        return sparse_calls.call(func, types, args, kwargs or {})
 
     @property
     def _array(self) -> Any:
@@ -691,55 +674,6 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: An
     return _make(tensor([rows, columns], dtype=dtypes.int64), values, tuple(shape))
 
 
-def _add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    if isinstance(input, SparseTensor):
-        return input.add(other, alpha=alpha)
-    dense = other.to_dense()
-    return input + (dense if alpha == 1 else dense * alpha)
-
-
-def _add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    if isinstance(input, SparseTensor):
-        return input.add_(other, alpha=alpha)
-    return input.add_(other.to_dense(), alpha=alpha)
-
-
-def bmm(input: Any, mat2: Any) -> Tensor:
-    """The products of a batch.  input (B, n, k) sparse, mat2 (B, k, m) -> (B, n, m): one product of blocks."""
-    if not isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor) or input.sparse_dim() != 3:
-        raise RuntimeError("bmm: Expected all tensors to be sparse in input and dense in mat2, of three sparse dims")
-    (count, n, k), i = input._size, input._i
-    if tuple(mat2.shape[:2]) != (count, k):
-        raise RuntimeError(
-            f"bmm: Argument #2: Expected dims (0, 1) of size ({count}, {k}), got {tuple(mat2.shape[:2])}"
-        )
-    at = PUBLIC["stack"]([i[0] * n + i[1], i[0] * k + i[2]])
-    return mm(_make(at, input._v, (count * n, count * k)), mat2.reshape(count * k, -1)).view(count, n, -1)
-
-
-def _cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
-    first = tensors[0]
-    if not all(isinstance(t, SparseTensor) for t in tensors):
-        raise RuntimeError("Concatenating sparse tensors, but a dense tensor was found among them")
-    d = wrap_dim(dim, first.ndim)
-    if d >= first.sparse_dim():
-        raise NotImplementedError("cat of sparse tensors along a dense dim: use to_dense() first")
-    indices, start = [], 0
-    for t in tensors:
-        if (*t._size[:d], *t._size[d + 1 :]) != (*first._size[:d], *first._size[d + 1 :]):
-            raise RuntimeError(f"torch.cat: sizes must match except in dim {d}: {first._size} and {t._size}")
-        moved = t._i.clone()
-        moved[d] += start
-        indices.append(moved)
-        start += t._size[d]
-    cat = PUBLIC["cat"]
-    return _make(cat(indices, 1), cat([t._v for t in tensors]), (*first._size[:d], start, *first._size[d + 1 :]))
-
-
-def _zeros_like(input: SparseTensor, **options: Any) -> SparseTensor:
-    return _make(input._i[:, :0], PUBLIC["zeros_like"](input._v[:0], **options), input._size, True)
-
-
 def _not_sparse(self: Tensor) -> bool:
     raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
 
@@ -760,38 +694,4 @@ def install() -> None:
 
 install()
 
-# What functions do with sparse tensors among their arguments, where that is no method of the first one.
-_FUNCTIONS: dict[str, Any] = {
-    "mm": mm, "matmul": mm, "mv": mm, "__matmul__": mm, "smm": smm, "hspmm": hspmm, "bmm": bmm, "addmm": addmm,
-    "sspaddmm": sspaddmm, "add": _add, "add_": _add_, "cat": _cat, "concat": _cat, "zeros_like": _zeros_like,
-    "sub": lambda input, other, *, alpha=1: _add(input, other, alpha=-alpha),
-    "sub_": lambda input, other, *, alpha=1: _add_(input, other, alpha=-alpha),
-    "mul": lambda input, other: input * other if isinstance(input, SparseTensor) else other * input,
-}  # fmt: skip
-
-
-class _Typed(type):
-    """`sparse.FloatTensor(indices, values, size)`, and isinstance by dtype: the names before `sparse_coo_tensor`."""
-
-    dtype: dtypes.dtype
-
-    def __call__(cls, *data: Any, device: Any = None) -> SparseTensor:
-        if not data or not isinstance(data[0], Tensor):
-            size = data[0] if len(data) == 1 and not isinstance(data[0], int) else data
-            return sparse_coo_tensor(size or (0,), dtype=cls.dtype, device=device)
-        if len(data) > 1 and data[1].dtype is not cls.dtype:
-            raise TypeError(f"expected a tensor of values of {cls.dtype} (got {data[1].dtype})")
-        return sparse_coo_tensor(*data, dtype=cls.dtype, device=device)
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, SparseTensor) and value.dtype is cls.dtype
-
-
-_TYPED = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte")
-_DTYPES = (
-    dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.int32, dtypes.int16,
-    dtypes.int8, dtypes.uint8,
-)  # fmt: skip
-for _word, _dtype in zip(_TYPED, _DTYPES):
-    _body = {"dtype": _dtype, "__module__": "torch.sparse", "__doc__": f"Sparse tensors of {_dtype}."}
-    globals()[f"{_word}Tensor"] = _Typed(f"{_word}Tensor", (), _body)
+globals().update(CLASSES)

@@ -138,7 +138,7 @@ def _compiled(text: str, label: str) -> CodeType:
 
 def _header(record: Op, inplace: bool) -> str:
     parts = []
-    _, late = renamed(record.aliases, record.positional, (*record.defaults, record.varargs))
+    _, late = renamed(record.aliases, record.positional, (*record.defaults, record.varargs or ""))
     for p in record.positional:
         if p == record.varargs:
             parts.append("*_v_" + p)
@@ -220,7 +220,7 @@ def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
         given = ", ".join((*record.positional, "_last"))
         out = ", out=out" * (record.out and not inplace)
         w(f"if _last is not MISSING: return old_order(_op, _self, _name, ({given}){out})")
-    for line in renamed(record.aliases, record.positional, (*record.defaults, record.varargs))[0]:
+    for line in renamed(record.aliases, record.positional, (*record.defaults, record.varargs or ""))[0]:
         w(line)
     if record.varargs:
         v = record.varargs

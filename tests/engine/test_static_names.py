@@ -29,7 +29,8 @@ EXEMPT = {"engine": {"torch"}, "engine.backends": {"Lease"}, "engine.ops": {"pro
 def names_of_modules() -> list[str]:
     found = []
     for package in (engine, hubcli):
-        found += [package.__name__, *(m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + "."))]
+        name = package.__package__  # the engine's `__name__` is torch's once it is its alias
+        found += [name, *(m.name for m in pkgutil.walk_packages(package.__path__, name + "."))]
     found.remove("engine.utils.tensorboard")  # needs the package tensorboard, as torch's
     return [name for name in found if not any(part[0] == "_" for part in name.split("."))]
 
