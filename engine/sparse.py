@@ -51,12 +51,11 @@ class SparseTensor(Tensor):
 
     def _of_gradient(self, grad: Any) -> Tensor:
         """A gradient of this tensor, sparse or dense, as that of the values."""
-        if isinstance(grad, SparseTensor):
-            if grad._i is self._i:
-                return grad._v
-            grad = grad.to_dense()
-        found: Tensor = grad[tuple(self._i)]
-        return found
+        if isinstance(grad, SparseTensor) and grad._i is self._i:
+            found: Tensor = grad._v
+        else:
+            found = grad.to_dense()[tuple(self._i)]
+        return found.to(self.dtype)
 
     # --- what it is
 

@@ -204,6 +204,11 @@ class FunctionNode(Node, FunctionCtx):
         """A gradient summed to the shape and cast to the dtype of its input."""
         shape, dtype, *sparse = meta
         if sparse:
+            if value.shape != shape:
+                raise RuntimeError(
+                    f"Function {type(self).__name__} returned an invalid gradient at index {i} - got "
+                    f"{list(value.shape)} but expected shape compatible with {list(shape)}"
+                )
             of_values: Tensor = sparse[0]._of_gradient(value)
             return of_values
         if value._array.shape != shape:

@@ -297,7 +297,7 @@ def checked(
     function.several = several  # type: ignore[attr-defined]  # its ops ask for it too
     code, annotations = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    known = any(_parsed(annotations.get(n, ""))[0] for n in names) or not _numpys(names).keys() <= set(names)
+    known = any(_parsed(annotations.get(n, ""))[0] for n in names) or _numpys(names)
     if code.co_flags & 0x04 or not known:
         return function
     namespace: dict[str, Any] = {"__name__": function.__module__}

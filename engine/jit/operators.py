@@ -162,8 +162,10 @@ def find_into(name: str) -> Callable[..., Any] | None:
     import engine
     from engine.dispatch.runtime import store
 
+    from .schemas import find as forms
+
     function = engine.neg if name == "neg" else find("aten", name)
-    if function is None:
+    if function is None or not any(p.name == "out" for form in forms(f"aten::{name}") for p in form.parameters):
         return None
 
     def into(*args: Any, out: Any, **named: Any) -> Any:

@@ -242,3 +242,27 @@ def test_a_function_of_a_users_takes_sparse_tensors(how):
     assert got[0] is None if how == "none" else engine.equal(got[0], values.grad)
     assert engine.equal(got[1], dense.grad)
     assert Product.apply(make(), dense.detach(), how).grad_fn is None
+
+
+@pytest.mark.parametrize("size", [(3, 3), (2, 4), (2,)], ids=str)
+def test_gradients_of_sparse_arguments_have_their_sizes(size):
+    class Wrong(Product):
+        @staticmethod
+        def backward(ctx, grad):
+            return engine.ones(size), None, None
+
+    values = engine.ones(4, dtype=engine.float64, requires_grad=True)
+    found = Wrong.apply(engine.sparse_coo_tensor(INDICES, values, (2, 3)), engine.ones(3, 1, dtype=engine.float64), "")
+    with pytest.raises(RuntimeError, match=r"WrongBackward returned an invalid gradient at index 0 - got \["):
+        found.sum().backward()
+
+
+def test_gradients_of_sparse_arguments_have_their_type():
+    class Narrow(Product):
+        @staticmethod
+        def backward(ctx, grad):
+            return engine.ones(2, 3, dtype=engine.float32), None, None
+
+    values = engine.ones(4, dtype=engine.float64, requires_grad=True)
+    Narrow.apply(engine.sparse_coo_tensor(INDICES, values, (2, 3)), engine.ones(3, 1).double(), "").sum().backward()
+    assert values.grad.dtype is engine.float64
