@@ -2,7 +2,8 @@
 
 A `SparseTensor` is a Tensor without a strided array: indices (sparse_dim, nnz) and values (nnz, *dense).  Functions
 (`torch.mm(sparse, dense)`) come to its methods by `__torch_function__` and `sparse_calls.py`; what it cannot do raises
-NotImplementedError.  https://docs.pytorch.org/docs/2.13/sparse.html
+NotImplementedError.  What a user makes sparse therefore puts listeners into the functions (0.4 us a call, Note [Calls
+that a class handles]); gradients of embeddings do not.  https://docs.pytorch.org/docs/2.13/sparse.html
 """
 
 from __future__ import annotations

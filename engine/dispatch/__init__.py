@@ -478,7 +478,8 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     "float" (also integers to the default float), "compare" (common type, any result type), "result" (as default, but
     the kernel's result type stands in place), None (arrays as they are).  inplace: also NAME_.  view: the result
     shares memory.  returns: names of a named-tuple result, or "many" for a list of outputs.  nondifferentiable: names
-    or indices of outputs without gradient.  aliases: {"axis": "dim"}.  varargs: the parameter that also takes separate
+    or indices of outputs without gradient.  aliases: {"axis0": "dim0"} (`axis` and `keepdims`
+    go without saying).  varargs: the parameter that also takes separate
     ints.  method: False, or True when the first parameter is `input`.  public: False keeps it out of `engine`.
     blocks: how the kernel for large arrays may cut the work, "elements" (each element of the result depends on the same
     element of each operand, and on numbers), "rows" (results for one index of a dim that is not `dim` depend on nothing

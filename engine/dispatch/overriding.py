@@ -7,7 +7,8 @@ instance of such a subclass of Tensor, the first foreign object of such a class 
 a mode that is entered put a listener into every public function (`engine/torch_names/_overriding.py`), which looks at
 the arguments and then runs the function's own code or asks the handlers.  So a program without them runs as before; one
 with them pays for a look at the arguments of each call.
-What a backward pass computes is not handled: as in torch its formulas are below all of this.
+What a backward pass computes is not handled: as in torch its formulas are below all of this.  Classes in `always`,
+whose handling stands for a layout's kernels, are asked there, too.
 https://docs.pytorch.org/docs/2.13/notes/extending.html#extending-torch-python-api
 """
 

@@ -20,7 +20,7 @@ from engine.backends.cpu.allocator import empty
 __all__ = ["contiguous", "copy"]
 
 FEW = 1 << 14  # elements below which numpy's copy is as fast
-_MANY = 1 << 18  # elements whose first copy pays for a program
+_MANY = 1 << 20  # elements whose first copy pays for a program
 _CUT = 32  # elements of the target's last dim that are copied at once
 _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
 _SHARE = 1 << 17  # elements a thread copies at least
