@@ -195,8 +195,6 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> l
 
 
 def _refused(arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any) -> TypeError:
-    if value is MISSING:
-        return TypeError(f"{name}() missing 1 required positional argument: '{k.name}'")
     if INTS in k.allowed and isinstance(value, tuple | list) and _is_index(value[0]):
         return sizes_error(name, k.name, [value])
     given = arguments.given(values)
@@ -321,9 +319,10 @@ def _numpys(names: Sequence[str]) -> dict[str, str]:
 
 
 def missing(name: str, **values: Any) -> TypeError:
-    """The error for the first of these arguments that was not given."""
-    first = next(p for p, value in values.items() if value is MISSING)
-    return TypeError(f"{name}() missing 1 required positional argument: '{first}'")
+    """The error for those of these arguments that were not given, in Python's words."""
+    which = [repr(p) for p, value in values.items() if value is MISSING]
+    listed = " and ".join(which) if len(which) < 3 else f"{', '.join(which[:-1])}, and {which[-1]}"
+    return TypeError(f"{name}() missing {len(which)} required positional argument{'s'[: len(which) > 1]}: {listed}")
 
 
 def renamed(aliases: dict[str, str], positional: Sequence[str], defaults: Iterable[str]) -> tuple[list[str], list[str]]:

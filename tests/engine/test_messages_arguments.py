@@ -266,7 +266,8 @@ def test_what_is_missing_beside_numpys_names() -> None:
     for call, text in (
         (lambda: engine.gather(x, axis=0), r"gather\(\) missing 1 required positional argument: 'index'"),
         (lambda: engine.unsqueeze(x), r"unsqueeze\(\) missing 1 required positional argument: 'dim'"),
-        (lambda: x.narrow(axis=0), r"narrow\(\) missing 1 required positional argument: 'start'"),
+        (lambda: x.narrow(axis=0), r"narrow\(\) missing 2 required positional arguments: 'start' and 'length'"),
+        (lambda: x.narrow(), r"narrow\(\) missing 3 required positional arguments: 'dim', 'start', and 'length'"),
         (lambda: engine.stack([x], axes=0), r"stack\(\) got an unexpected keyword argument 'axes'"),
     ):
         with pytest.raises(TypeError, match=text):
