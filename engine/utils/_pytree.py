@@ -13,6 +13,8 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from engine.tensor import Size
+
 __all__ = [
     "Context", "GetAttrKey", "KeyEntry", "KeyPath", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec",
     "arg_tree_leaves", "is_namedtuple", "key_get", "keystr", "register_constant", "register_dataclass",
@@ -116,6 +118,7 @@ _register_pytree_node = register_pytree_node
 register_pytree_node(dict, _dict_flatten, _dict_unflatten, flatten_with_keys_fn=_dict_flatten_with_keys)
 register_pytree_node(list, lambda x: (x, None), lambda values, _: list(values))
 register_pytree_node(tuple, lambda x: (list(x), None), lambda values, _: tuple(values))
+register_pytree_node(Size, lambda x: (list(x), None), lambda values, _: Size(values))
 register_pytree_node(
     OrderedDict,
     _dict_flatten,

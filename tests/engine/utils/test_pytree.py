@@ -4,6 +4,7 @@ from collections import OrderedDict, deque, namedtuple
 
 import pytest
 
+from engine.tensor import Size
 from engine.utils import _pytree as pytree
 
 Point = namedtuple("Point", ["x", "y"])
@@ -52,3 +53,10 @@ def test_paths():
         (1, 11), [(2, 22)],
     ]  # fmt: skip
     assert pytree.tree_is_leaf(3) and not pytree.tree_is_leaf([3])
+
+
+def test_sizes_are_taken_apart():
+    """As torch's: what maps a function over a tree would meet a Size as its own leaf again and again."""
+    leaves, spec = pytree.tree_flatten({"shape": Size([2, 3])})
+    assert leaves == [2, 3]
+    assert type(pytree.tree_unflatten(leaves, spec)["shape"]) is Size
