@@ -96,6 +96,7 @@ class Tensor(metaclass=_TensorMeta):
     is_sparse_csr = False
     is_quantized = False
     is_meta = property(lambda self: self.device.type == "meta", doc="Whether it has shape and dtype alone.")
+    _cdata = property(id)
     is_mkldnn = False
     is_nested = False
     is_mps = is_xpu = is_ipu = is_xla = is_vulkan = is_maia = is_mtia = False
@@ -248,8 +249,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def is_pinned(self, device: Any = None) -> bool:
         """Whether the memory is page-locked, for copies to the GPU that need not wait."""
-        found: bool = backends.is_pinned(self._array)
-        return found
+        return bool(backends.is_pinned(self._array))
 
     @property
     def data(self) -> Tensor:

@@ -110,6 +110,8 @@ class Tensor(metaclass=_TensorMeta):
     _array: Any
     _backward_hooks: Any
     _base: Any
+    @property
+    def _cdata(self) -> Any: ...
     _channels_last: Any
     _edge: Any
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -95,12 +96,13 @@ def save(
     f: path or binary file object.  A path is replaced in one step at the end.  Tensors that share memory share it
     after loading, views keep strides and offsets (and bring their whole storage along).  Classes of the engine are
     written under torch's names.  Raises pickle.PicklingError for objects that have no pickled form.
+    pickle_protocol: any that Python's pickle has; the pickle within is of protocol 2, which readers of each take.
     """
     from ._tensors import rename, substitute
     from .writers import opened, write_legacy, write_zip
 
-    if pickle_protocol != 2:
-        raise ValueError(f"pickle_protocol {pickle_protocol} is not supported: torch's files have protocol 2")
+    if pickle_protocol is not None and pickle_protocol > pickle.HIGHEST_PROTOCOL:
+        raise ValueError(f"pickle protocol must be <= {pickle.HIGHEST_PROTOCOL}, not {pickle_protocol}")
     write = write_zip if _use_new_zipfile_serialization else write_legacy
     with opened(f) as out:
         write(obj, out, substitute, rename)

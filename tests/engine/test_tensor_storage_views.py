@@ -395,3 +395,9 @@ def test_overlap_in_copies():
     assert z.tolist() == [0, 1, 2]
     with pytest.raises(RuntimeError, match="unsupported operation: some elements of the input tensor"):
         x[1:].add_(x[:-1])
+
+
+def test_cdata_tells_tensors_apart():
+    """Pyro keeps what it has seen by it."""
+    x = engine.ones(2)
+    assert x._cdata == x._cdata != engine.ones(2)._cdata and isinstance(x._cdata, int)

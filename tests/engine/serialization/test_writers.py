@@ -178,8 +178,11 @@ def test_saving_over_a_mapped_file(tmp_path):
 def test_save_arguments(tmp_path):
     with pytest.raises(RuntimeError, match=r"Parent directory .* does not exist"):
         save(1, tmp_path / "no" / "where.pth")
-    with pytest.raises(ValueError, match="pickle_protocol 4"):
-        save(1, io.BytesIO(), pickle_protocol=4)
+    for protocol in (-1, 2, 4, pickle.HIGHEST_PROTOCOL):
+        save([1], kept := io.BytesIO(), pickle_protocol=protocol)
+        assert load(io.BytesIO(kept.getvalue())) == [1]
+    with pytest.raises(ValueError, match=f"pickle protocol must be <= {pickle.HIGHEST_PROTOCOL}, not 9"):
+        save(1, io.BytesIO(), pickle_protocol=9)
     with pytest.raises(AttributeError, match="file-like object with a 'write'"):
         save(1, 7)
     save([1], os.fspath(tmp_path / "s.pth").encode())
