@@ -18,6 +18,8 @@ from engine.backends.onednn import _abi
 
 _NAMES = {"darwin": ("libdnnl.3.dylib", "libdnnl.dylib"), "win32": ("dnnl.dll",)}
 _OFF = ("0", "off", "false", "no")
+# Never unloaded: its threads may still wait, in its own code, when the interpreter drops what it loaded.
+_STAY = getattr(os, "RTLD_NODELETE", 0)
 
 
 class _State:
@@ -78,7 +80,7 @@ def _search() -> bool:
     for path in _candidates():
         try:
             with _short_waits():
-                library = ffi.dlopen(path)
+                library = ffi.dlopen(path, _STAY)
             refusal = _refusal(ffi, library)
         except (OSError, ffi.error) as error:  # not there, or lacks a function
             if os.path.exists(path) or path == os.environ.get("ENGINE_ONEDNN_LIB"):

@@ -421,3 +421,13 @@ def test_a_right_operand_with_rows_half_a_page_apart(wide: bool, monkeypatch: py
     step = rnn._product()
     case(16, 128, 512, lambda a, b, out: step(a, b, out, 1.0), 3)
     assert spread == ([] if wide else [(512, 128)])
+
+
+@needs_library
+def test_threads_that_wait_outlive_the_interpreter() -> None:
+    """libgomp's threads run in its code until the process ends: so it must not be unloaded before."""
+    code = (
+        "import engine\nengine.set_num_threads(2)\nx = engine.randn(256, 256)\n"
+        "for _ in range(3): x @ x\nengine.nn.functional.linear(x, x)"
+    )
+    assert python(code, OMP_WAIT_POLICY="active") == ""
