@@ -37,7 +37,7 @@ def compile(
     from engine.fx import training
 
     if not plan.training:
-        plan.training.append(lambda module: training.Recorded(module, module))
+        plan.training.append(lambda module, call: training.Recorded(call, module))
     if isinstance(model, Module):
         return plan.compile(model, verify=verify, dtype=dtype)
     if dtype is not None:

@@ -35,7 +35,7 @@ from engine.layouts import asks_channels_last
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.plan.lowering import InferencePlan, lower
-from engine.plan.tracing import Unsupported, mapped, record, tensors_in
+from engine.plan.tracing import Unsupported, mapped, record, recording, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
 
 __all__ = ["OptimizedModule", "compile", "signature"]
@@ -47,8 +47,8 @@ TOLERANCE = 1e-5
 NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
 
 
-# Makes of a module the function that runs it with gradients: engine/fx/training, where that is loaded.
-training: list[Callable[[Module], Callable[..., Any]]] = []
+# Makes of a module, and what calls it op by op, what runs it with gradients: engine/fx/training, where that is loaded.
+training: list[Callable[[Module, Callable[..., Any]], Callable[..., Any]]] = []
 
 
 def compile(model: Module, *, verify: bool = True, dtype: Any = None) -> OptimizedModule:
@@ -105,7 +105,13 @@ class OptimizedModule(Module):
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
-        own["_trained"] = training[0](module) if training else module
+        self.beneath(module)
+
+    def beneath(self, call: Callable[..., Any]) -> OptimizedModule:
+        """Let `call` run the module op by op, where a call of it would come here (`Module.compile`)."""
+        module, own = self._orig_mod, self.__dict__
+        own["_call"], own["_trained"] = call, training[0](module, call) if training else call
+        return self
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -117,14 +123,14 @@ class OptimizedModule(Module):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        for name in ("_plans", "_state", "_stale", "_busy", "_trained"):
+        for name in ("_plans", "_state", "_stale", "_busy", "_trained", "_call"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        trained = training[0](self._orig_mod) if training else self._orig_mod
-        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _trained=trained)
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock())
+        self.beneath(self._orig_mod)
 
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
         import copy
@@ -149,31 +155,33 @@ class OptimizedModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's results."""
-        module = self._orig_mod
+        call = self._call
+        if recording():  # it is a part of what has a plan of its own
+            return call(*args, **kwargs)
         if mode.enabled:
             return self._trained(*args, **kwargs)
-        if autocast.state.on or not (self._state or _State(module)).plain():
-            return module(*args, **kwargs)
+        if autocast.state.on or not (self._state or _State(self._orig_mod)).plain():
+            return call(*args, **kwargs)
         key = signature((args, kwargs))
         if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time
-            return module(*args, **kwargs)
+            return call(*args, **kwargs)
         try:
             return self._planned(key, args, kwargs)
         finally:
             self._busy.release()
 
     def _planned(self, key: Any, args: tuple, kwargs: dict) -> Any:
-        module, own = self._orig_mod, self.__dict__
+        module, call, own = self._orig_mod, self._call, self.__dict__
         if self._state is None or not self._state.holds():
             now = _State(module)
             if not now.plain() or (self._plans and not now.same(self._stale)):
                 own["_stale"] = now  # weights that change from call to call are not worth a plan
-                return module(*args, **kwargs)
+                return call(*args, **kwargs)
             self._plans.clear()
             own["_state"], own["_stale"] = now, None
         plan = self._plans.get(key)
         if plan is None:
-            plan, result = _make(module, args, kwargs, self._verify, self._narrow)
+            plan, result = _make(call, args, kwargs, self._verify, self._narrow)
             self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
@@ -182,7 +190,7 @@ class OptimizedModule(Module):
             return result
         self._plans.move_to_end(key)
         if isinstance(plan, str):
-            return module(*args, **kwargs)
+            return call(*args, **kwargs)
         return plan(tensors_in((args, kwargs)))
 
 
@@ -271,10 +279,12 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _make(module: Module, args: tuple, kwargs: dict, verify: bool, narrow: str) -> tuple[InferencePlan | str, Any]:
+def _make(
+    call: Callable[..., Any], args: tuple, kwargs: dict, verify: bool, narrow: str
+) -> tuple[InferencePlan | str, Any]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
     kept = _copies((args, kwargs))
-    trace, result = record(lambda: module(*args, **kwargs), tensors_in((args, kwargs)))
+    trace, result = record(lambda: call(*args, **kwargs), tensors_in((args, kwargs)))
     try:
         if trace.failure is not None:
             raise trace.failure
@@ -282,7 +292,7 @@ def _make(module: Module, args: tuple, kwargs: dict, verify: bool, narrow: str) 
             raise Unsupported(f"it returns a {type(other).__name__}")
         plan = lower(trace, narrow)
         if verify:
-            _verify(module, plan, kept, result, NARROW if narrow else TOLERANCE)
+            _verify(call, plan, kept, result, NARROW if narrow else TOLERANCE)
         return plan, result
     except Unsupported as why:
         return str(why), result
@@ -303,7 +313,7 @@ def _copies(value: Any, order: Any = None) -> Any:
     return mapped(value, copy, Tensor)
 
 
-def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any, near: float) -> None:
+def _verify(call: Callable[..., Any], plan: InferencePlan, given: tuple, wanted: Any, near: float) -> None:
     """Raise Unsupported unless the plan gives what the module gives."""
     with no_grad():
         plan.error = _compare(plan(tensors_in(_copies(given))), wanted, "on the first input", near)
@@ -311,7 +321,7 @@ def _verify(module: Module, plan: InferencePlan, given: tuple, wanted: Any, near
         other = _copies(given, order)
         args, kwargs = _copies(other)
         try:
-            wanted = module(*args, **kwargs)
+            wanted = call(*args, **kwargs)
         except Exception:
             return  # shuffled, the arguments make no sense
         _compare(plan(tensors_in(other)), wanted, "on other values of the same shapes", near)

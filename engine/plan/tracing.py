@@ -19,7 +19,7 @@ from engine.dispatch import FUNCTIONS, Op, autocast, import_lazy
 from engine.random import default_generator
 from engine.tensor import Tensor, raw_array, wrap
 
-__all__ = ["Call", "Ref", "Trace", "Unsupported", "mapped", "record", "refs_in", "tensors_in"]
+__all__ = ["Call", "Ref", "Trace", "Unsupported", "mapped", "record", "recording", "refs_in", "tensors_in"]
 
 
 class Unsupported(Exception):
@@ -139,6 +139,12 @@ _READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__floa
 _STUB = (lambda *args, **kwargs: _traced_(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 _setitem: Any = Tensor.__setitem__
 _lock = threading.Lock()  # op functions carry one trace at a time
+_recorded: set[int] = set()  # the thread whose calls are noted now
+
+
+def recording() -> bool:
+    """Whether the calls of this thread are being noted: what has a plan of its own runs op by op meanwhile."""
+    return bool(_recorded) and threading.get_ident() in _recorded
 
 
 class Trace:
@@ -369,6 +375,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
 
     with _lock:
         try:
+            _recorded.add(threading.get_ident())
             for name in _READS:
                 setattr(Tensor, name, reader(name))
             Tensor.__setitem__ = trace.wrapped(_setitem)  # type: ignore[attr-defined]
@@ -379,6 +386,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
             autocast.after_install.append(again)
             result = run()
         finally:
+            _recorded.clear()
             autocast.after_install.remove(again)
             Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
             registered.begin_conversion = laying

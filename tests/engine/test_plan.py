@@ -708,3 +708,60 @@ def test_without_verification_no_error_is_known(narrow: str) -> None:
     with engine.no_grad():
         compiled(engine.randn(1, 3, 24, 24))
     assert compiled.plan_errors == [None]
+
+
+def test_a_module_compiled_in_place_stays_itself() -> None:
+    module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU()))
+    x = engine.randn(2, 3, 5, 5)
+    names = list(module.state_dict())
+    with engine.no_grad():
+        wanted = module(x)
+        assert module.compile() is None
+        found = [module(x) for _ in range(3)]
+    compiled = module._compiled_call_impl.__self__
+    assert isinstance(compiled, OptimizedModule) and not isinstance(compiled.plans[0], str) and len(compiled.plans) == 1
+    for one in found:
+        engine.testing.assert_close(one, wanted, rtol=1e-5, atol=1e-5)
+    assert list(module.state_dict()) == names and "Optimized" not in repr(module)
+    seen: list[Any] = []
+    handle = module.register_forward_hook(lambda *given: seen.append(given[0]))
+    with engine.no_grad():
+        engine.testing.assert_close(module(x), wanted)
+    assert seen == [module]
+    handle.remove()
+    other = copy.deepcopy(module)
+    assert other._compiled_call_impl is None
+    module.compile(disable=True)
+    assert module._compiled_call_impl is None
+
+
+def test_a_module_compiled_in_place_is_trained_by_a_plan() -> None:
+    engine.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    plain = copy.deepcopy(module)
+    module.compile()
+    for _ in range(4):
+        x = engine.randn(3, 4)
+        plain.zero_grad(), module.zero_grad()
+        plain(x).square().sum().backward()
+        module(x).square().sum().backward()
+        for a, b in zip(module.parameters(), plain.parameters()):
+            engine.testing.assert_close(a.grad, b.grad)
+    (program,) = module._compiled_call_impl.__self__.training_plans
+    assert program is not None and not isinstance(program, str)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_compiled_modules_within_compiled_ones_are_part_of_their_plans(grad: bool) -> None:
+    """The trace of one inside the trace of the other waited for itself."""
+    inner, inplace = engine.compile(nn.Linear(4, 4).eval()), nn.Linear(4, 4).eval()
+    inplace.compile()
+    outer = engine.compile(nn.Sequential(inner, nn.ReLU(), inplace).eval())
+    x = engine.randn(2, 4)
+    with engine.set_grad_enabled(grad):
+        found = [outer(x) for _ in range(4)]
+        wanted = inplace._call_impl(inner._orig_mod(x).relu())
+    for one in found:
+        engine.testing.assert_close(one, wanted)
+    plans = outer.training_plans if grad else outer.plans
+    assert len(plans) == 1 and not isinstance(plans[0], str | None)

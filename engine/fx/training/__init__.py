@@ -45,7 +45,7 @@ from engine.grad_mode import enable_grad, mode
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.plan import signature
-from engine.plan.tracing import Ref, Unsupported, mapped, record, tensors_in
+from engine.plan.tracing import Ref, Unsupported, mapped, record, recording, tensors_in
 from engine.random import default_generator
 from engine.tensor import Tensor, wrap
 
@@ -295,7 +295,7 @@ class Recorded:
         return Recorded, (self.function, self.module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not mode.enabled or passes.observers or anomaly.state.enabled:
+        if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
         objects: list[Any] = []
         key = signature((args, kwargs), objects)

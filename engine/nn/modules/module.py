@@ -283,16 +283,22 @@ class Module(Conversions, StateDict):
         return handle
 
     def _hooked(self) -> bool:
-        """Whether any hook wants to see a call (`_call_impl` asks the same without a call of its own)."""
+        """Whether any hook wants to see a call (`__call__` asks the same without a call of its own)."""
         own = self._backward_hooks or self._backward_pre_hooks or self._forward_hooks
         own = own or self._forward_pre_hooks
         return bool(own or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre)
 
-    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not (
             self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
             or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre
+            or self._compiled_call_impl
         ):  # fmt: skip
+            return self.forward(*args, **kwargs)
+        return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._hooked():
             return self.forward(*args, **kwargs)
         done: set[int] = set()
         state = [args, kwargs, None]  # what always_call hooks see if forward raises
@@ -371,8 +377,6 @@ class Module(Conversions, StateDict):
                     f"error was raised in forward: {e}",
                     stacklevel=4,
                 )
-
-    __call__ = _call_impl
 
     # --- attributes
 
@@ -613,4 +617,11 @@ class Module(Conversions, StateDict):
         return replica
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: there is no compiler here, calls run as they are."""
+        """Let calls of this module run the plans of `engine.compile(self, *args, **kwargs)`; the module stays itself.
+
+        https://docs.pytorch.org/docs/2.13/generated/torch.nn.Module.html#torch.nn.Module.compile
+        """
+        from engine.compiler import compile
+
+        made = compile(self, *args, **kwargs)
+        self.__dict__["_compiled_call_impl"] = None if made is self else made.beneath(self._call_impl).forward
