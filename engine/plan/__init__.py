@@ -9,7 +9,8 @@ oneDNN weights are packed once, activations and residual sums are part of the co
 live in memory that is laid out once.  Later calls run that plan.
 
 Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and Python values that
-forward reads (attributes, globals) stay as they are.  Checked at every call: modules, hooks, training flags, parameters
+forward reads (attributes, globals) stay as they are.  A module that sets its attributes in two calls (a recurrent one
+that keeps its state) has no plan.  Checked at every call: modules, hooks, training flags, parameters
 and buffers and their versions.  Checked once (`verify`): the plan's results on the first input, and on that input with
 its elements shuffled, against the results op by op, to 1e-5; a plan that differs is dropped, with a warning that says
 by how much.  Where op by op gives nan, a plan may give a number: oneDNN's maximum knows no nan.
@@ -105,6 +106,7 @@ class OptimizedModule(Module):
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
+        own["_settling"] = False  # whether the call before set attributes
         self.beneath(module)
 
     def beneath(self, call: Callable[..., Any]) -> OptimizedModule:
@@ -123,13 +125,13 @@ class OptimizedModule(Module):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        for name in ("_plans", "_state", "_stale", "_busy", "_trained", "_call"):
+        for name in ("_plans", "_state", "_stale", "_busy", "_settling", "_trained", "_call"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock())
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _settling=False)
         self.beneath(self._orig_mod)
 
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
@@ -181,7 +183,14 @@ class OptimizedModule(Module):
             own["_state"], own["_stale"] = now, None
         plan = self._plans.get(key)
         if plan is None:
-            plan, result = _make(call, args, kwargs, self._verify, self._narrow)
+            before = _attributes(self._state.modules)
+            plan, result = _make(call, args, kwargs, self._verify, self._narrow, before)
+            if plan is None:  # it set attributes: the first call may have made what later ones find
+                if not self._settling:
+                    own["_settling"] = True
+                    return result
+                plan = f"its forward sets {_changed(before)}"
+            own["_settling"] = False
             self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
@@ -279,15 +288,45 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
+_PLAIN = frozenset([bool, int, float, str, type(None)])
+
+
+def _attributes(modules: list[dict]) -> list[tuple[Any, dict]]:
+    """Attributes of modules, and what they are now; of their lists, dicts and sets the entries, too."""
+    inner = [v for own in modules for v in own.values() if type(v) in (list, dict, OrderedDict, set)]
+    kept: list[Any] = [*modules, *inner]
+    return [(own, _entries(own)) for own in kept]
+
+
+def _entries(own: Any) -> dict:
+    return {**own} if isinstance(own, dict) else dict(enumerate(own))
+
+
+def _changed(before: list[tuple[Any, dict]]) -> str:
+    """The name of an attribute, or entry of one, that is another thing than it was; empty if none is."""
+    for own, then in before:
+        now = _entries(own)
+        for name in [*now, *(k for k in then if k not in now)]:
+            a, b = now.get(name, before), then.get(name, before)
+            if a is not b and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
+                return str(name)
+    return ""
+
+
 def _make(
-    call: Callable[..., Any], args: tuple, kwargs: dict, verify: bool, narrow: str
-) -> tuple[InferencePlan | str, Any]:
-    """Run a module op by op: (a plan of what it did, or why there is none; its result)."""
+    call: Callable[..., Any], args: tuple, kwargs: dict, verify: bool, narrow: str, before: Any
+) -> tuple[InferencePlan | str | None, Any]:  # fmt: skip
+    """Run a module op by op: (a plan of what it did, or why there is none; its result).
+
+    before: `_attributes` of it.  None instead of a plan if they are others now: one more call would change them again.
+    """
     kept = _copies((args, kwargs))
     trace, result = record(lambda: call(*args, **kwargs), tensors_in((args, kwargs)))
     try:
         if trace.failure is not None:
             raise trace.failure
+        if _changed(before):
+            return None, result
         for other in _containers(result):
             raise Unsupported(f"it returns a {type(other).__name__}")
         plan = lower(trace, narrow)

@@ -382,7 +382,7 @@ class _Lowering:
         shape, how = self.graph.shape(source), pooling(call)
         if how is None or not self.graph.single(source) or not math.prod(shape):
             return False
-        if len(shape) not in (4, 5):
+        if len(shape) not in (3, 4, 5):
             return False
         return bool(arrays.pooling(self._example(source, True), self._example(out, True), *how))
 
@@ -395,7 +395,7 @@ class _Lowering:
             or given.get("transposed") or not graph.single(source.index)
             or (given["bias"] is not None and graph.array(given["bias"]) is None)
             or not math.prod(graph.shape(source.index)) or not math.prod(graph.shape(call.outputs[0]))
-            or (call.op.name == "convolution" and not len(graph.shape(source.index)) == weight.ndim in (4, 5))
+            or (call.op.name == "convolution" and not len(graph.shape(source.index)) == weight.ndim in (3, 4, 5))
             or (call.op.name == "linear" and weight.ndim != 2)
         ):  # fmt: skip
             return None

@@ -765,3 +765,59 @@ def test_compiled_modules_within_compiled_ones_are_part_of_their_plans(grad: boo
         engine.testing.assert_close(one, wanted)
     plans = outer.training_plans if grad else outer.plans
     assert len(plans) == 1 and not isinstance(plans[0], str | None)
+
+
+def test_a_module_that_keeps_its_state_has_no_plan_and_is_not_run_more_often() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.state = nn.LSTM(3, 4), (engine.zeros(1, 1, 4), engine.zeros(1, 1, 4))
+
+        def forward(self, x: Any) -> Any:
+            out, self.state = self.lstm(x, self.state)
+            return out
+
+    engine.manual_seed(0)
+    module = Counts().eval()
+    plain, compiled = copy.deepcopy(module), engine.compile(module)
+    with engine.no_grad(), pytest.warns(UserWarning, match="op by op: its forward sets state"):
+        for _ in range(4):
+            x = engine.randn(2, 1, 3)
+            assert engine.equal(compiled(x), plain(x))
+    assert compiled.plans == ["its forward sets state"]
+
+
+def test_a_module_that_makes_something_at_its_first_call_has_a_plan() -> None:
+    class Lazily(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.known = None, {}
+
+        def forward(self, x: Any) -> Any:
+            if self.table is None:
+                self.table = engine.arange(float(x.shape[-1]))
+            if x.shape not in self.known:
+                self.known[x.shape] = 2.0
+            return x * self.table * self.known[x.shape]
+
+    compiled = engine.compile(Lazily().eval())
+    with engine.no_grad():
+        for _ in range(4):
+            x = engine.randn(2, 5)
+            engine.testing.assert_close(compiled(x), x * engine.arange(5.0) * 2)
+    (found,) = compiled.plans
+    assert not isinstance(found, str)
+
+
+def test_convolutions_over_one_dim_are_layers_with_what_follows(kernels: str) -> None:
+    engine.manual_seed(0)
+    module = settled(
+        nn.Sequential(
+            nn.Conv1d(3, 8, 5, stride=2, padding=2), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2),
+            nn.Conv1d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GELU(), nn.Conv1d(8, 4, 1),
+        )
+    )  # fmt: skip
+    for n in (1, 4):
+        compiled = planned(module, engine.randn(n, 3, 40))
+        if kernels == "onednn":
+            assert str(compiled.plans[0]).splitlines()[0] == "convolution+eltwise"
