@@ -392,7 +392,7 @@ class _Lowering:
         source, weight = given["input"], graph.array(given["weight"])
         if (
             not isinstance(source, Ref) or weight is None or weight.dtype != _F32 or weight.ndim < 2
-            or given.get("transposed") or not graph.single(source.index)
+            or not graph.single(source.index)
             or (given["bias"] is not None and graph.array(given["bias"]) is None)
             or not math.prod(graph.shape(source.index)) or not math.prod(graph.shape(call.outputs[0]))
             or (call.op.name == "convolution" and not len(graph.shape(source.index)) == weight.ndim in (3, 4, 5))
@@ -534,7 +534,8 @@ class _Lowering:
         weight = np.ascontiguousarray(weight) if not entry.image else weight
         if bias is not None:
             bias = np.ascontiguousarray(bias)
-            if bias.shape != weight.shape[:1] or bias.dtype != _F32:
+            outputs = weight.shape[1] * given["groups"] if given.get("transposed") else weight.shape[0]
+            if bias.shape != (outputs,) or bias.dtype != _F32:
                 return None
         narrow = self.narrowing == "int8" and x.dtype != _F32
         scales = (self._scale(entry.reads[0]), self._scale(entry.out) if out.dtype != _F32 else None)
@@ -542,6 +543,8 @@ class _Lowering:
         if not entry.image:
             return prepared.product(x, weight, bias, out, chain, scales)
         geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
+        if given["transposed"]:
+            return prepared.transposed(x, weight, bias, out, *geometry, given["groups"], chain)
         return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain, scales)
 
     def _layer_step(self, entry: Fused, place: np.ndarray | None) -> _Step:

@@ -821,3 +821,39 @@ def test_convolutions_over_one_dim_are_layers_with_what_follows(kernels: str) ->
         compiled = planned(module, engine.randn(n, 3, 40))
         if kernels == "onednn":
             assert str(compiled.plans[0]).splitlines()[0] == "convolution+eltwise"
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("geometry", "bias"),
+    [((4, 2, 1, 0, 1, 1), True), ((3, 2, 1, 1, 2, 1), False), ((5, 3, 2, 1, 2, 1), True), ((2, 2, 0, 0, 4, 1), True)],
+)  # fmt: skip
+def test_transposed_convolutions_are_layers_with_what_follows(
+    dims: int, geometry: tuple, bias: bool, kernels: str
+) -> None:
+    engine.manual_seed(0)
+    layer = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dims - 1]
+    size, stride, padding, more, groups, dilation = geometry
+    options = dict(output_padding=more, groups=groups, bias=bias, dilation=dilation)
+    net = Net(
+        lambda s, x: s.b(y := s.a(x).relu()) + y.amax(),
+        a=layer(8, 12, size, stride, padding, **options), b=layer(12, 4, size, stride, padding, **options),
+    )  # fmt: skip
+    compiled = planned(net.eval(), engine.randn(2, 8, *(7, 6, 5)[:dims]))
+    if kernels == "onednn":
+        assert str(compiled.plans[0]).splitlines()[0] == "convolution+eltwise"
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int8"])
+def test_transposed_convolutions_stay_wide_in_narrow_plans(name: str, kernels: str) -> None:
+    from engine.backends.onednn import library
+
+    if kernels != "onednn" or library.instructions() not in plan._MULTIPLY[name][0]:
+        pytest.skip(f"the processor has no instructions for {name}")
+    engine.manual_seed(0)
+    module = nn.Sequential(conv(3, 8), nn.ConvTranspose2d(8, 4, 2, 2), conv(4, 2)).eval()
+    compiled, x = engine.compile(module, dtype=getattr(engine, name)), engine.randn(2, 3, 8, 8)
+    with engine.no_grad():
+        compiled(x)
+        engine.testing.assert_close(compiled(x), module(x), rtol=0.05, atol=0.1)
+    assert str(compiled.plans[0]).splitlines() == [f"convolution in {name}", "convolution", f"convolution in {name}"]

@@ -43,6 +43,9 @@ int dnnl_post_ops_append_binary(void *post_ops, int alg, const void *md);
 int dnnl_convolution_forward_primitive_desc_create(void **pd, void *engine, int prop, int alg, const void *src,
     const void *weights, const void *bias, const void *dst, const int64_t *strides, const int64_t *dilates,
     const int64_t *padding_l, const int64_t *padding_r, const void *attr);
+int dnnl_deconvolution_forward_primitive_desc_create(void **pd, void *engine, int prop, int alg, const void *src,
+    const void *weights, const void *bias, const void *dst, const int64_t *strides, const int64_t *dilates,
+    const int64_t *padding_l, const int64_t *padding_r, const void *attr);
 int dnnl_convolution_backward_data_primitive_desc_create(void **pd, void *engine, int alg, const void *diff_src,
     const void *weights, const void *diff_dst, const int64_t *strides, const int64_t *dilates,
     const int64_t *padding_l, const int64_t *padding_r, const void *hint, const void *attr);
@@ -118,6 +121,7 @@ F16, BF16, F32, S8, ANY = 1, 2, 3, 5, 1
 AS_RESULT = 0  # type of a sum: the one of the result
 TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA = 64, 96, 128, 160
 CONVOLUTION_DIRECT = 1
+DECONVOLUTION_DIRECT = 10
 POOLING_MAX, AVERAGE_WITH_PADDING, AVERAGE_WITHOUT_PADDING = 0x1FF, 0x2FF, 0x3FF
 SOFTMAX, LOG_SOFTMAX = 0x30000, 0x30001
 RELU, TANH, ELU, LINEAR, EXP, GELU_TANH, SWISH, LOGISTIC = (

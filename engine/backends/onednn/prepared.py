@@ -109,6 +109,34 @@ def convolution(
         return None
 
 
+def transposed(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
+    dilation: Any, groups: int, post: Sequence[tuple] = (),
+) -> Prepared | None:  # fmt: skip
+    """out (N, O, *out) = what `post` makes of the transposed convolution of x (N, C, *size) by weight (C, O/G, *kernel).
+
+    float32.
+    """
+    if not ready() or element_of(x) != _abi.F32 or element_of(out) != _abi.F32:
+        return None
+    first, second, *kernel = strides_of(weight)
+    inside, outside = weight.shape[0] // groups, weight.shape[1]
+    shape: tuple[int, ...] = (outside, inside, *weight.shape[2:])
+    strides: tuple[int, ...] = (second, first, *kernel)
+    if groups > 1:
+        shape, strides = (groups, *shape), (inside * first, *strides)
+    try:
+        g = _Geometry(out, x, shape, stride, padding, dilation)  # of the convolution whose gradient it is
+        b = null() if bias is None else desc_of(bias.shape, (1,))
+        plan = PrimitiveDesc(
+            "deconvolution_forward", _abi.INFERENCE, _abi.DECONVOLUTION_DIRECT, g.y, any_desc(shape), b, g.x,
+            *g.windows, attributes(post := _chain(post, activation_desc, out)), work=work(x, weight),
+        )  # fmt: skip
+        return _run(plan, g.y, g.x, weight, Desc(shape, strides, _abi.F32), bias, post, {})
+    except Unsupported:
+        return None
+
+
 def product(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = (),
     scales: Scales = (1.0, None),
