@@ -72,6 +72,7 @@ def im2col(
 
 
 _FEW_COLUMNS = 1 << 12  # elements up to which the number of calls decides
+_LONG_STEPS = 8  # a stride from which whole steps are added at once
 _LONG_ROWS = 6  # width of a kernel from which sums of rows first pay for their memory
 
 
@@ -96,14 +97,30 @@ def _side_by_side(xp, cols):
     return image.reshape(count, channels, h * high, w * wide)
 
 
+def _frames(xp, cols, step):
+    """The blocks (N, C, kH, kW, H, W) of each row, `step` columns apart, added up where they overlap."""
+    count, channels, high, wide, h, w = cols.shape
+    parts = -(-wide // step)
+    rows = xp.zeros((count, channels, high, h, w - 1 + parts, step), cols.dtype)
+    for n in range(parts):
+        part = cols[:, :, :, n * step : (n + 1) * step]
+        target = rows[..., n : n + w, : part.shape[3]]
+        target += part.transpose(0, 1, 2, 4, 5, 3)
+    return rows.reshape(count, channels, high, h, -1)
+
+
 def _rows_first(xp, cols, image, stride, dilation):
     """Add columns (N, C, kH, kW, H, W) to an image: into rows, then these, kW + kH steps where each tap makes kW kH."""
     count, channels, high, wide, h, w = cols.shape
-    rows = xp.zeros((count, channels, high, h, image.shape[3]), cols.dtype)
-    last = (w - 1) * stride[1] + 1
-    for k in range(wide):
-        target = rows[..., k * dilation[1] : k * dilation[1] + last : stride[1]]
-        target += cols[:, :, :, k]
+    if stride[1] >= _LONG_STEPS and dilation[1] == 1:
+        rows = _frames(xp, cols, stride[1])[..., : image.shape[3]]
+    else:
+        rows = xp.zeros((count, channels, high, h, image.shape[3]), cols.dtype)
+        last = (w - 1) * stride[1] + 1
+        for k in range(wide):
+            target = rows[..., k * dilation[1] : k * dilation[1] + last : stride[1]]
+            target += cols[:, :, :, k]
+    image = image[..., : rows.shape[-1]]
     last = (h - 1) * stride[0] + 1
     for k in range(high):
         target = image[:, :, k * dilation[0] : k * dilation[0] + last : stride[0]]
@@ -121,6 +138,8 @@ def _rows_first(xp, cols, image, stride, dilation):
         (t(2, 6, 2), (2, 6), (1, 3), (1, 2), (0, 0), (1, 3)),
         (t(2, 12, 4), (6, 4), (3, 2), (1, 1), (0, 0), (3, 2)),
         (t(1, 6, 2), (2, 6), (2, 3), (1, 1), (0, 0), (2, 3)),
+        (t(1, 18, 4), (3, 15), (2, 9), (1, 1), (0, 1), (1, 8)),
+        (t(2, 17, 3), (1, 35), (1, 17), (1, 1), (0, 0), (1, 8)),
     ]
 )
 def col2im(
