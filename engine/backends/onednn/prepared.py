@@ -113,7 +113,10 @@ def transposed(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
     dilation: Any, groups: int, post: Sequence[tuple] = (),
 ) -> Prepared | None:  # fmt: skip
-    """out (N, O, *out) = what `post` makes of x (N, C, *size) convolved transposed with weight (C, O/G, *kernel); float32."""
+    """out (N, O, *out) = what `post` makes of x (N, C, *size) convolved transposed with weight (C, O/G, *kernel).
+
+    All of float32.
+    """
     if not ready() or element_of(x) != _abi.F32 or element_of(out) != _abi.F32:
         return None
     first, second, *kernel = strides_of(weight)
