@@ -142,10 +142,10 @@ def _from_sparse(name: str) -> object:
     return method
 
 
-def _class_made() -> None:
+def _class_made(names: set[str] | None = None) -> None:
     from engine.torch_names import _overriding
 
-    _overriding.class_made()
+    _overriding.class_made(names)
 
 
 def _of_quantized(name: str) -> object:

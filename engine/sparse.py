@@ -398,18 +398,7 @@ def _caster(dtype: dtypes.dtype) -> Any:
     return cast
 
 
-for _dtype_name in (
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "int",
-    "long",
-    "short",
-    "bool",
-    "cfloat",
-    "cdouble",
-):
+for _dtype_name in "float double half bfloat16 int long short bool cfloat cdouble".split():
     setattr(SparseTensor, _dtype_name, _caster(getattr(dtypes, _dtype_name)))
 
 
@@ -417,7 +406,13 @@ def _indented(text: str, more: int) -> str:
     return text.replace("\n", "\n" + " " * more)
 
 
-always.append(SparseTensor)
+def _handled() -> set[str]:
+    from engine import sparse_calls
+
+    return sparse_calls.names()
+
+
+always[SparseTensor] = _handled
 
 
 def _make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> SparseTensor:

@@ -17,7 +17,7 @@ from engine.sparse import SparseTensor, addmm, hspmm, mm, smm, sspaddmm
 from engine.sparse import _make as make
 from engine.tensor import Tensor
 
-__all__ = ["call"]
+__all__ = ["call", "names"]
 
 # Functions of single numbers whose result of zero is zero
 _ZERO_STAYS = frozenset(
@@ -99,3 +99,9 @@ FUNCTIONS: dict[str, Any] = {
     "sub_": lambda input, other, *, alpha=1: _add_(input, other, alpha=-alpha),
     "mul": lambda input, other: input * other if isinstance(input, SparseTensor) else other * input,
 }  # fmt: skip
+
+
+def names() -> set[str]:
+    """The functions that have something for sparse tensors."""
+    own = {n for n, f in vars(SparseTensor).items() if isinstance(f, FunctionType) and (n in PUBLIC or n[:2] == "__")}
+    return own | FUNCTIONS.keys() | _ZERO_STAYS

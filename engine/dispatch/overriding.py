@@ -15,7 +15,7 @@ https://docs.pytorch.org/docs/2.13/notes/extending.html#extending-torch-python-a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -78,7 +78,9 @@ class Without:
 
 PLAIN, HANDLES, HOLDS = 0, 1, 2  # arguments: nothing to ask; one that handles calls; a sequence that may hold one
 kinds: dict[type, int] = {Tensor: PLAIN}
-always: list[type] = []  # classes that handle calls inside of backward passes and of others' handlers, too
+# Classes that handle calls inside of backward passes and of others' handlers, too: layouts of the engine's.  With the
+# names of the functions that they handle; None once those have their listeners.
+always: dict[type, Callable[[], set[str]] | None] = {}
 hidden: list[type] = []  # classes whose `__torch_function__` is called by other ways
 
 
@@ -196,8 +198,13 @@ for _name, _value in (("__torch_function__", classmethod(_torch_function)), ("as
 
 def made(cls: type) -> None:
     """An instance of a subclass of Tensor has been made."""
-    if not listening[0] and kind_of(cls) == HANDLES:
+    if listening[0] or kind_of(cls) != HANDLES:
+        return
+    if cls not in always:
         start[0]()
+    elif (names := always[cls]) is not None:
+        always[cls] = None
+        start[0](names())
 
 
 registered.subclass_made = made

@@ -2,6 +2,7 @@
 
 A function that is written anew meanwhile (at its first call, or at the first converted tensor) is listened to again.
 They stay once an instance of a class that handles calls was made; those for a mode alone go when the last one is left.
+For a layout of the engine's own only the functions that it has something for have one: the others refuse it anyway.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _METHODS = {
 _lock = threading.RLock()
 _always = False
 _entered = 0
+_few: set[str] = set()  # names of the functions that the engine's own layouts handle, once there is such a tensor
 _kept = own_code
 _heard: dict[FunctionType, str | None] = {}  # what is listened to; for operators the name of the method
 _properties: dict[str, property] = {}
@@ -227,8 +229,12 @@ def _listen(function: FunctionType) -> None:
 
 def _again(function: FunctionType) -> None:
     """Listen to a function that has just been compiled."""
-    if function in _heard:
+    if function in _heard and (_listening[0] or _of_few(function)):
         _listen(function)
+
+
+def _of_few(function: FunctionType) -> bool:
+    return function.__name__ in _few or _heard[function] in _few
 
 
 def functions() -> dict[FunctionType, str | None]:
@@ -257,7 +263,8 @@ def begin() -> None:
             _listen(function)
         for name, plain in properties().items():
             setattr(Tensor, name, _listening_property(name, plain))
-        after_compiling.append(_again)
+        if not _few:
+            after_compiling.append(_again)
         _listening[0] = True
 
 
@@ -267,9 +274,10 @@ def end() -> None:
     with _lock:
         if not _listening[0]:
             return
-        after_compiling.remove(_again)
+        if not _few:
+            after_compiling.remove(_again)
         for function, (code, listener) in _kept.items():
-            if function.__code__ is listener:
+            if function.__code__ is listener and not _of_few(function):
                 function.__code__ = code
         for name, plain in properties().items():
             if isinstance(vars(Tensor).get(name), _Heard):
@@ -277,11 +285,26 @@ def end() -> None:
         _listening[0] = _always = False
 
 
-def class_made() -> None:
-    """There is an object that handles calls: the listeners stay."""
+def class_made(names: set[str] | None = None) -> None:
+    """There is an object that handles calls: the listeners stay.  names: of the functions, if not of all."""
     global _always
+    if names is not None:
+        _begin_few(names)
+        return
     begin()
     _always = True
+
+
+def _begin_few(names: set[str]) -> None:
+    """Put the listeners into functions of these names."""
+    with _lock:
+        if not _few and not _listening[0]:
+            after_compiling.append(_again)
+        _few.update(names)
+        if not _listening[0]:
+            for function in functions():
+                if _of_few(function):
+                    _listen(function)
 
 
 def entered(mode: Any) -> None:
