@@ -223,8 +223,8 @@ class _State:
         return [*map(_first, map(_counter, tensors)), *map(_replaced, tensors)]
 
     def plain(self) -> bool:
-        """Whether all modules are in eval mode and without hooks."""
-        if any(map(_training, self.modules)) or any(self.hooks):
+        """Whether all modules are in eval mode and without hooks that a plan would not call."""
+        if any(map(_training, self.modules)) or (any(self.hooks) and not all(map(_known, self.hooks))):
             return False
         return not (_hooks.forward or _hooks.forward_pre)
 
@@ -291,24 +291,31 @@ def _containers(value: Any) -> Iterator[Any]:
 _PLAIN = frozenset([bool, int, float, str, type(None)])
 
 
-def _attributes(modules: list[dict]) -> list[tuple[Any, dict]]:
-    """Attributes of modules, and what they are now; of their lists, dicts and sets the entries, too."""
-    inner = [v for own in modules for v in own.values() if type(v) in (list, dict, OrderedDict, set)]
-    kept: list[Any] = [*modules, *inner]
-    return [(own, _entries(own)) for own in kept]
+def _known(hooks: dict) -> bool:
+    """Whether hooks only set an attribute, in eval mode of parameters and buffers: what they compute is traced."""
+    return all(getattr(type(hook), "of_parameters", False) for hook in hooks.values())
+
+
+def _attributes(modules: list[dict]) -> list[tuple[Any, set[str], dict]]:
+    """Attributes of modules but those that hooks set, and what they are now; of lists, dicts and sets the entries."""
+    kept: list[tuple[Any, set[str]]] = []
+    for own in modules:
+        kept.append((own, {h.name for h in own["_forward_pre_hooks"].values() if _known({0: h})}))
+        kept += [(v, set()) for v in own.values() if type(v) in (list, dict, OrderedDict, set)]
+    return [(own, but, _entries(own)) for own, but in kept]
 
 
 def _entries(own: Any) -> dict:
     return {**own} if isinstance(own, dict) else dict(enumerate(own))
 
 
-def _changed(before: list[tuple[Any, dict]]) -> str:
+def _changed(before: list[tuple[Any, set[str], dict]]) -> str:
     """The name of an attribute, or entry of one, that is another thing than it was; empty if none is."""
-    for own, then in before:
+    for own, but, then in before:
         now = _entries(own)
         for name in [*now, *(k for k in then if k not in now)]:
             a, b = now.get(name, before), then.get(name, before)
-            if a is not b and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
+            if a is not b and name not in but and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
                 return str(name)
     return ""
 

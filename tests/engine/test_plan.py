@@ -857,3 +857,20 @@ def test_transposed_convolutions_stay_wide_in_narrow_plans(name: str, kernels: s
         compiled(x)
         engine.testing.assert_close(compiled(x), module(x), rtol=0.05, atol=0.1)
     assert str(compiled.plans[0]).splitlines() == [f"convolution in {name}", "convolution", f"convolution in {name}"]
+
+
+@pytest.mark.parametrize("normed", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_weights_that_hooks_make_of_parameters_are_made_once(normed: Any) -> None:
+    engine.manual_seed(0)
+    module = nn.Sequential(normed(conv(3, 4)), nn.ReLU(), normed(nn.Conv2d(4, 2, 1))).eval()
+    compiled = planned(module, x := engine.randn(2, 3, 5, 5))
+    assert "div" not in str(compiled.plans[0])
+    with engine.no_grad():
+        for p in module.parameters():
+            p.mul_(1.5)
+        for _ in range(3):  # changed weights are seen
+            engine.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
+    module[0].register_forward_pre_hook(lambda m, given: (given[0] + 1,))
+    with engine.no_grad():
+        engine.testing.assert_close(compiled(x), module(x))

@@ -23,6 +23,8 @@ class SpectralNorm:
 
     _version = 1  # since 1 `v` is a buffer and the weight itself is not in the state dict
 
+    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/plan
+
     def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         self.name = name
         self.dim = dim

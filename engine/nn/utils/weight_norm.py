@@ -15,6 +15,8 @@ __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 class WeightNorm:
     """The hook that sets `name` to g * v / |v| before each forward."""
 
+    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/plan
+
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
         self.dim = -1 if dim is None else dim
