@@ -129,6 +129,12 @@ def _sparse_rows(*args: object) -> object:
     return sparse.rows(*args)  # type: ignore[arg-type]
 
 
+def _compile(model: object, *args: object, **kwargs: object) -> object:
+    from engine import compiler
+
+    return compiler.compile(model, *args, **kwargs)  # type: ignore[arg-type]
+
+
 def _from_sparse(name: str) -> object:
     """A Tensor method whose body is in `engine.sparse`, imported at the first call."""
 
@@ -176,7 +182,7 @@ def _from_rows(name: str) -> object:
 
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
-_dispatch.providers["sparse_rows"] = _sparse_rows
+_dispatch.providers.update(sparse_rows=_sparse_rows, compile=_compile)
 _graph.registered.saved_hooks = _saved_hooks
 _dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from engine._checks import wrap_dim
-from engine.dispatch import PUBLIC
+from engine.dispatch import PUBLIC, import_lazy
 from engine.dispatch.overriding import plain
 from engine.sparse import SparseTensor, addmm, hspmm, mm, smm, sspaddmm
 from engine.sparse import _make as make
@@ -102,6 +102,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def names() -> set[str]:
-    """The functions that have something for sparse tensors."""
-    own = {n for n, f in vars(SparseTensor).items() if isinstance(f, FunctionType) and (n in PUBLIC or n[:2] == "__")}
-    return own | FUNCTIONS.keys() | _ZERO_STAYS
+    """The functions of dense tensors that have something for sparse ones."""
+    import_lazy()
+    own = {n for n, f in vars(SparseTensor).items() if isinstance(f, FunctionType)}
+    return {n for n in own | FUNCTIONS.keys() | _ZERO_STAYS if n in PUBLIC} | {"__matmul__"}

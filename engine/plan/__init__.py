@@ -106,7 +106,7 @@ class OptimizedModule(Module):
         own["_state"] = None
         own["_stale"] = None
         own["_busy"] = threading.Lock()
-        own["_settling"] = False  # whether the call before set attributes
+        own["_settling"] = set()  # signatures of which one call has set attributes
         self.beneath(module)
 
     def beneath(self, call: Callable[..., Any]) -> OptimizedModule:
@@ -131,7 +131,7 @@ class OptimizedModule(Module):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _settling=False)
+        self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _settling=set())
         self.beneath(self._orig_mod)
 
     def __deepcopy__(self, memo: dict) -> OptimizedModule:
@@ -179,18 +179,18 @@ class OptimizedModule(Module):
             if not now.plain() or (self._plans and not now.same(self._stale)):
                 own["_stale"] = now  # weights that change from call to call are not worth a plan
                 return call(*args, **kwargs)
-            self._plans.clear()
+            self._plans.clear(), self._settling.clear()
             own["_state"], own["_stale"] = now, None
         plan = self._plans.get(key)
         if plan is None:
             before = _attributes(self._state.modules)
             plan, result = _make(call, args, kwargs, self._verify, self._narrow, before)
             if plan is None:  # it set attributes: the first call may have made what later ones find
-                if not self._settling:
-                    own["_settling"] = True
+                if key not in self._settling and len(self._settling) < _KEPT:
+                    self._settling.add(key)
                     return result
                 plan = f"its forward sets {_changed(before)}"
-            own["_settling"] = False
+            self._settling.discard(key)
             self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from engine.autograd.graph import requires_grad_of  # noqa: F401
+from engine.dispatch import providers
 from engine.hooks import RemovableHandle, noted
 from engine.nn.modules import _hooks
 from engine.nn.modules._conversions import Conversions, _parse_to  # noqa: F401
@@ -621,7 +622,5 @@ class Module(Conversions, StateDict):
 
         https://docs.pytorch.org/docs/2.13/generated/torch.nn.Module.html#torch.nn.Module.compile
         """
-        from engine.compiler import compile
-
-        made = compile(self, *args, **kwargs)
+        made = providers["compile"](self, *args, **kwargs)
         self.__dict__["_compiled_call_impl"] = None if made is self else made.beneath(self._call_impl).forward
