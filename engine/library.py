@@ -283,7 +283,7 @@ def register_autograd(
 
 
 def register_vmap(op: Any, func: Any = None, /, *, lib: Any = None) -> Any:
-    """Kept without effect: there is no vmap."""
+    """Kept without effect: `vmap` calls the operator once a slice."""
     _resolved(op, "register_vmap")
     return (lambda function: function) if func is None else func
 
@@ -295,7 +295,7 @@ def register_torch_dispatch(op: Any, torch_dispatch_class: Any, func: Any = None
 
 
 def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Any = None) -> None:
-    """Kept without effect: autocast changes no dtype."""
+    """Kept without effect: under autocast the operator is given what the caller gives it."""
     _resolved(op, "register_autocast")
 
 

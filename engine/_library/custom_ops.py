@@ -94,7 +94,7 @@ class CustomOpDef:
         set_formula(self._opoverload, backward, setup_context)
 
     def register_vmap(self, func: Any = None, /) -> Any:
-        """Kept without effect: there is no vmap."""
+        """Kept without effect: `vmap` calls the operator once a slice."""
         return (lambda function: function) if func is None else func
 
     def register_torch_dispatch(self, torch_dispatch_class: Any, fn: Any = None, /) -> Any:
@@ -102,7 +102,7 @@ class CustomOpDef:
         return (lambda function: function) if fn is None else fn
 
     def register_autocast(self, device_type: str, cast_inputs: Any) -> None:
-        """Kept without effect: autocast changes no dtype."""
+        """Kept without effect: under autocast the operator is given what the caller gives it."""
 
     def register_effect(self, effect: Any) -> None:
         """Kept without effect: nothing is reordered."""
