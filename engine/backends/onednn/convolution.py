@@ -17,6 +17,7 @@ from engine.backends.onednn.packing import Packing
 from engine.backends.onednn.primitives import (
     Primitive,
     PrimitiveDesc,
+    Unsupported,
     activation_desc,
     address,
     any_desc,
@@ -64,6 +65,15 @@ def work(y: np.ndarray, w: np.ndarray) -> float:
     return y.size * w.size / (32 * max(1, w.shape[0]))
 
 
+_FEW_OUTPUTS = 6  # of a group: below, AVX2's code writes each pixel through a mask, at a hundredth of its speed
+
+
+def refuse_few(plan: PrimitiveDesc, outputs: int, groups: int) -> None:
+    """Raises Unsupported for a convolution to few channels that only oneDNN's slow code for AVX2 would serve."""
+    if plan.implementation.startswith("brgconv:avx2") and outputs // groups < _FEW_OUTPUTS:
+        raise Unsupported(f"oneDNN: {plan.implementation} is slow for {outputs // groups} output channels")
+
+
 class Forward:
     """The convolution of one geometry, called with x (N, C, *size), w (O, C/G, *kernel) and a bias (O) or None.
 
@@ -88,6 +98,7 @@ class Forward:
             "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
             null() if b is None else b, g.y, *g.windows, attributes(), work=work(y, w),
         )  # fmt: skip
+        refuse_few(plan, w.shape[0], groups)
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.onednn import _abi
-from engine.backends.onednn.convolution import _Geometry, _weight_view, work
+from engine.backends.onednn.convolution import _Geometry, _weight_view, refuse_few, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -104,6 +104,7 @@ def convolution(
             g.y, *g.windows, attributes(post := _chain(post, activation_desc, out), masks),
             work=work(out, weight),
         )  # fmt: skip
+        refuse_few(plan, weight.shape[0], groups)
         return _run(plan, g.x, g.y, weight, Desc(shape, strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
         return None
