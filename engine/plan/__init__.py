@@ -179,7 +179,8 @@ class OptimizedModule(Module):
             if not now.plain() or (self._plans and not now.same(self._stale)):
                 own["_stale"] = now  # weights that change from call to call are not worth a plan
                 return call(*args, **kwargs)
-            self._plans.clear(), self._settling.clear()
+            self._plans.clear()
+            self._settling.clear()
             own["_state"], own["_stale"] = now, None
         plan = self._plans.get(key)
         if plan is None:

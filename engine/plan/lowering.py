@@ -382,7 +382,7 @@ class _Lowering:
         shape, how = self.graph.shape(source), pooling(call)
         if how is None or not self.graph.single(source) or not math.prod(shape):
             return False
-        if len(shape) not in (3, 4, 5):
+        if len(shape) not in (4, 5):
             return False
         return bool(arrays.pooling(self._example(source, True), self._example(out, True), *how))
 
