@@ -24,7 +24,8 @@ from engine.layouts import (
     lies_channels_last,
     to_channels_last,
 )
-from engine.plan import chains
+from engine.plan import chains, parts
+from engine.plan.graph import Graph, compute_constants, drop_unused, fold_norms
 from engine.plan.layers import LAYERS, POOLS, Fused, activation, pooling
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 from engine.tensor import Tensor, raw_array, rewrap, wrap
@@ -45,7 +46,7 @@ class InferencePlan:
 
     error: tuple[float, float] | None = None
 
-    def __init__(self, graph: _Graph, steps: list[_Step]) -> None:
+    def __init__(self, graph: Graph, steps: list[_Step]) -> None:
         self.inputs, self.result = graph.inputs, graph.result
         self.template: Environment = [None] * graph.size
         for number, tensor in graph.constants.items():
@@ -84,78 +85,17 @@ class _Step:
         self.name, self.run, self.reads, self.writes = name, run, reads, writes
 
 
-class _Graph:
-    """The calls of a trace, changed pass by pass."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.calls = list(trace.calls)
-        self.inputs = list(trace.inputs)
-        self.result = trace.result
-        self.values = {i: t for i, t in enumerate(trace.values)}
-        self.derived = list(trace.derived)
-        self.constants = {i: trace.values[i] for i in trace.constants}
-        self.fresh = dict(trace.fresh)
-        self.outputs = {r.index for r in refs_in(trace.result)}
-        self.size = len(trace.values)
-        self.groups = self._aliases()
-
-    def _aliases(self) -> dict[int, int]:
-        """For each value one number for all that share its memory."""
-        root: dict[int, int] = {}
-
-        def find(i: int) -> int:
-            while root.get(i, i) != i:
-                i = root[i]
-            return i
-
-        for call in self.calls:
-            if call.inplace or call.op.view:
-                for out in call.outputs:
-                    root[find(out)] = find(call.refs[0])
-        return {i: find(i) for i in range(self.size)}
-
-    def constant(self, array: Any) -> Ref:
-        """A new constant."""
-        number = self.size
-        self.size += 1
-        self.constants[number] = self.values[number] = wrap(array)
-        self.groups[number] = number
-        self.derived.append(False)
-        return Ref(number)
-
-    def consumers(self) -> dict[int, list[int]]:
-        """The positions of the calls that read each value, once a reading."""
-        found: dict[int, list[int]] = {}
-        for i, call in enumerate(self.calls):
-            for number in call.refs:
-                found.setdefault(number, []).append(i)
-        return found
-
-    def shape(self, number: int) -> tuple[int, ...]:
-        return tuple(raw_array(self.values[number]).shape)
-
-    def single(self, number: int) -> bool:
-        """Whether a value is float32."""
-        return raw_array(self.values[number]).dtype == _F32
-
-    def array(self, value: Any) -> Any:
-        """The array of a constant, or None for what is none."""
-        if isinstance(value, Ref) and value.index in self.constants:
-            return raw_array(self.constants[value.index]).view(np.ndarray)
-        return None
-
-
 def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     """The plan of a trace.  Unsupported where there is none.
 
     narrow: "bfloat16" or "int8", the type of weights of convolutions and linear layers, of what they read, and of what
     lies between them.  In int8 the largest magnitudes that the trace saw are 127; what is added stays float32.
     """
-    graph = _Graph(trace)
-    _compute_constants(graph)
-    _drop_unused(graph)
-    _fold_norms(graph)
-    _drop_unused(graph)
+    graph = Graph(trace)
+    compute_constants(graph)
+    drop_unused(graph)
+    fold_norms(graph)
+    drop_unused(graph)
     if not graph.calls:
         raise Unsupported("it calls no op on its input")
     made = [_copying(graph.fresh)] if graph.fresh else []
@@ -170,86 +110,6 @@ def _copying(fresh: dict[int, Any]) -> _Step:
             environment[number] = wrap(array.copy())
 
     return _Step("copy", run, [], list(fresh))
-
-
-# --- passes
-
-
-def _compute_constants(graph: _Graph) -> None:
-    """What does not depend on the inputs is what the trace saw, unless somebody writes to it or it is a result."""
-    groups = graph.groups
-    written = {groups[call.refs[0]] for call in graph.calls if call.inplace}
-    given = {groups[i] for i in graph.outputs}
-    # what forward made without an op and writes to, or gives away, is made anew at each call
-    graph.fresh = {i: a for i, a in graph.fresh.items() if groups[i] in written | given}
-    for i in graph.fresh:
-        del graph.constants[i]
-    left = []
-    for call in graph.calls:
-        mine = {groups[i] for i in call.outputs}
-        if call.inplace or any(graph.derived[i] for i in call.outputs) or mine & (written | given):
-            left.append(call)
-        else:
-            graph.constants.update({i: graph.values[i] for i in call.outputs})
-    graph.calls = left
-
-
-def _drop_unused(graph: _Graph) -> None:
-    wanted = set(graph.outputs)
-    left = []
-    for call in reversed(graph.calls):
-        if call.inplace or any(i in wanted for i in call.outputs):
-            wanted.update(call.refs)
-            left.append(call)
-    graph.calls = left[::-1]
-
-
-def _fold_norms(graph: _Graph) -> None:
-    """Batch norm after a convolution or a linear layer: another weight and bias of that layer."""
-    makers = {call.outputs[0]: call for call in graph.calls if len(call.outputs) == 1}
-    consumers = graph.consumers()
-    for call in list(graph.calls):
-        if call.op.name != "batch_norm_eval":
-            continue
-        norm = call.bound()
-        source = norm["input"].index
-        maker = makers.get(source)
-        if maker is None or len(consumers[source]) != 1 or source in graph.outputs:
-            continue
-        if maker.op.name not in ("convolution", "linear"):
-            continue
-        layer = maker.bound()
-        axis = 1 if layer.get("transposed") else 0
-        if axis and layer["groups"] != 1:
-            continue
-        if maker.op.name == "linear" and len(graph.shape(source)) != 2:
-            continue  # channels are not the last dim
-        weight, bias = graph.array(layer["weight"]), graph.array(layer["bias"])
-        numbers = [graph.array(norm[n]) for n in ("running_mean", "running_var", "weight", "bias")]
-        if weight is None or (bias is None and layer["bias"] is not None) or weight.ndim < 2:
-            continue
-        if any(a is None and norm[n] is not None for a, n in zip(numbers[2:], ("weight", "bias"))):
-            continue
-        mean, var, scale, shift = numbers
-        if mean is None or var is None:
-            continue
-        factor = 1 / np.sqrt(var.astype(np.float64) + norm["eps"])
-        if scale is not None:
-            factor = factor * scale
-        level = -mean * factor if bias is None else (bias - mean.astype(np.float64)) * factor
-        if shift is not None:
-            level = level + shift
-        by = [1] * weight.ndim
-        by[axis] = -1
-        scaled = (weight * factor.reshape(by)).astype(weight.dtype)
-        layer["weight"] = graph.constant(np.ascontiguousarray(scaled))
-        layer["bias"] = graph.constant(level.astype(weight.dtype))
-        maker.args = tuple(layer[p] for p in maker.op.positional)
-        maker.kwargs = {p: layer[p] for p in maker.op.keyword}
-        maker.outputs = call.outputs
-        graph.calls.remove(call)
-        makers[call.outputs[0]] = maker
-        consumers = graph.consumers()
 
 
 # --- ops as they are
@@ -296,7 +156,7 @@ def _tensors(result: Any) -> list[Tensor]:
 class _Lowering:
     """Chooses what becomes a step in oneDNN, and the memory of each result."""
 
-    def __init__(self, graph: _Graph, narrow: str = "") -> None:
+    def __init__(self, graph: Graph, narrow: str = "") -> None:
         self.graph = graph
         self.narrowing = narrow
         self.narrowed: set[int] = set()  # results of the layers that read and multiply narrow elements
@@ -338,14 +198,22 @@ class _Lowering:
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 last[number] = i
         made: list[tuple[Call | None, _Step]] = []
+        shared = self.shown | self.escaping
+        found = {} if self.narrowing else {p.start: p for p in parts.pieces(entries, self.graph.shape, shared)}
+        until = 0
         for i, entry in enumerate(entries):
-            if isinstance(entry, Call):
+            if i in found:
+                until = found[i].stop
+                made.append((None, self._piece(found[i], entries[i:until], last)))
+            if i < until:
+                pass
+            elif isinstance(entry, Call):
                 made.append((entry, _generic(entry)))
             else:
                 made.append((None, self._lowered(entry, {n for n in entry.reads if last[n] == i})))
             for number, at in last.items():
                 if at == i and number in self.block_of:
-                    self._give_back(number)
+                    self.give_back(number)
         return chains.joined(self.graph, made, _Step)
 
     def _narrow(self, entries: list[Fused]) -> None:
@@ -467,19 +335,21 @@ class _Lowering:
         self.block_of[number] = chosen
         return self.blocks[chosen]
 
-    def _give_back(self, number: int) -> None:
+    def give_back(self, number: int) -> None:
+        """Its block is free from here on."""
         self.free.append(self.block_of.pop(number))
 
-    def _buffer(self, number: int, image: bool) -> np.ndarray:
-        """The array of a value that lives in the plan: channels-last, or rows."""
+    def _buffer(self, number: int, image: bool, rows: int | None) -> np.ndarray:
+        """The array of a value that lives in the plan, or of `rows` images of it: channels-last, or rows."""
         shape, dtype = self.graph.shape(number), _NARROW[self.narrowing] if number in self.bits else _F32
+        shape = shape if rows is None else (rows, *shape[1:])
         nbytes = dtype.itemsize * math.prod(shape)
         return _shaped(self._block(number, nbytes)[:nbytes].view(dtype), shape, image)
 
     # --- steps
 
-    def _lowered(self, entry: Fused, dying: set[int]) -> _Step:
-        """The step of an entry."""
+    def allot(self, entry: Fused, dying: set[int], rows: int | None = None) -> np.ndarray | None:
+        """The memory for a result, or `rows` of it; None if each call makes it anew."""
         number = entry.out
         place: np.ndarray | None = None
         if number not in self.escaping:
@@ -491,23 +361,32 @@ class _Lowering:
                     place = self.buffers[other]
                     self.block_of[number] = self.block_of.pop(other)
             if place is None:
-                place = self._buffer(number, entry.image)
+                place = self._buffer(number, entry.image, rows)
             self.buffers[number] = place
+        return place
+
+    def _piece(self, piece: parts.Piece, entries: list[Any], last: dict[int, int]) -> _Step:
+        name, run = parts.step(self, piece, entries, last)
+        return _Step(name, run, [n for e in entries for n in e.reads], [e.out for e in entries])
+
+    def _lowered(self, entry: Fused, dying: set[int]) -> _Step:
+        """The step of an entry."""
+        place = self.allot(entry, dying)
         if entry.call.op.name in POOLS:
             return self._pool(entry, place)
         return self._layer_step(entry, place)
 
-    def _example(self, number: int, image: bool) -> np.ndarray:
-        """An array that lies as a value does when a step reads or writes it."""
+    def _example(self, number: int, image: bool, rows: int | None = None) -> np.ndarray:
+        """An array that lies as a value, or `rows` images of it, does when a step reads or writes it."""
         shape = self.graph.shape(number)
         if image:
-            return empty_channels_last(shape, _F32).view(np.ndarray)
+            return empty_channels_last((rows or shape[0], *shape[1:]), _F32).view(np.ndarray)
         return np.empty((math.prod(shape[:-1]), shape[-1]), _F32)
 
-    def _examples(self, fused: Fused) -> tuple[np.ndarray, np.ndarray]:
-        return self._example(fused.reads[0], fused.image), self._example(fused.out, fused.image)
+    def _examples(self, fused: Fused, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        return self._example(fused.reads[0], fused.image, rows), self._example(fused.out, fused.image, rows)
 
-    def _posts(self, entry: Fused, place: np.ndarray | None) -> list[tuple]:
+    def _posts(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> list[tuple]:
         """The chain for oneDNN; an operand that lies in `place` is added where it is."""
         chain: list[tuple] = []
         for p in entry.post:
@@ -517,7 +396,7 @@ class _Lowering:
                 chain.append(("sum", 1.0))
             else:
                 like = self._bits if p[1] in self.bits else np.asarray
-                chain.append(self._added(like(self._example(p[1], entry.image))))
+                chain.append(self._added(like(self._example(p[1], entry.image, rows))))
         return chain
 
     @staticmethod
@@ -550,22 +429,11 @@ class _Lowering:
     def _layer_step(self, entry: Fused, place: np.ndarray | None) -> _Step:
         from engine.backends.onednn.primitives import address
 
-        x, out = self._examples(entry)
-        out = self._bits(out) if entry.out in self.bits else out
-        narrow = self._narrower(entry, x) if entry.out in self.narrowed else None
-        x = x if entry.out not in self.narrowed else self._bits(x)
-        chain = self._posts(entry, place)
-        run = self._prepared(entry, x, out, chain)
-        if run is None:
-            raise Unsupported(f"oneDNN has no kernel for {entry.call.op.name} with {chain}")
-        image, number = entry.image, entry.out
-        adds = [p for p in entry.post if p[0] == "add"]
-        others = [p[1] for p in adds if place is None or self.buffers.get(p[1]) is not place]
-        sources = [self._source(n, image) for n in (entry.reads[0], *others)]
-        weight = self.graph.constants[entry.call.bound()["weight"].index]
-        finish = self._finish(number, place, image, asks_channels_last(raw_array(weight)))
-        name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
-        name += f" in {self.narrowing}" if entry.out in self.narrowed else ""
+        number = entry.out
+        narrow = self._narrower(entry, self._example(entry.reads[0], entry.image)) if number in self.narrowed else None
+        run, name = self.prepare(entry, place)
+        sources = [self.source(n, entry.image) for n in self.taken_by(entry, place)]
+        finish = self.finish(entry, place)
         if narrow is not None:
             return self._narrow_step(name, entry, run, narrow, sources, finish)
         if place is not None and all(isinstance(s, np.ndarray) for s in sources):
@@ -586,6 +454,31 @@ class _Lowering:
             run(address(arrays[0]), address(made), *map(address, arrays[1:]))
 
         return _Step(name, step, entry.reads, [number])
+
+    def prepare(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> tuple[Any, str]:
+        """(the layer in oneDNN, for `rows` of its operands; what it does)."""
+        x, out = self._examples(entry, rows)
+        out = self._bits(out) if entry.out in self.bits else out
+        x = x if entry.out not in self.narrowed else self._bits(x)
+        chain = self._posts(entry, place, rows)
+        run = self._prepared(entry, x, out, chain)
+        if run is None:
+            raise Unsupported(f"oneDNN has no kernel for {entry.call.op.name} with {chain}")
+        name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
+        return run, name + (f" in {self.narrowing}" if entry.out in self.narrowed else "")
+
+    def taken_by(self, entry: Fused, place: np.ndarray | None) -> list[int]:
+        """What an entry reads, but what lies where its result goes."""
+        others = [n for n in entry.others if place is None or self.buffers.get(n) is not place]
+        return [entry.reads[0], *others]
+
+    def finish(self, entry: Fused, place: np.ndarray | None) -> Any:
+        """What gives the array for an entry's result, and the environment its Tensor."""
+        asked = False
+        if entry.call.op.name in LAYERS:
+            weight = self.graph.constants[entry.call.bound()["weight"].index]
+            asked = asks_channels_last(raw_array(weight))
+        return self._finish(entry.out, place, entry.image, asked)
 
     def _narrower(self, entry: Fused, x: np.ndarray) -> Any:
         """(the copy of what a layer reads, where that goes) if it lies in float32, else None."""
@@ -631,8 +524,7 @@ class _Lowering:
 
         how = pooling(entry.call)
         assert how is not None
-        source = self._source(entry.reads[0], True)
-        finish = self._finish(entry.out, place, True, False)
+        source, finish = self.source(entry.reads[0], True), self.finish(entry, place)
 
         def step(environment: Environment) -> None:
             x = source if isinstance(source, np.ndarray) else source(environment)
@@ -640,7 +532,7 @@ class _Lowering:
 
         return _Step(entry.call.op.name, step, entry.reads, [entry.out])
 
-    def _source(self, number: int, image: bool) -> Any:
+    def source(self, number: int, image: bool) -> Any:
         """The array a value always lies in, or a function that takes it from the environment."""
         if number in self.buffers and self.image[number] == image:
             return self.buffers[number]

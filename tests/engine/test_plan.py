@@ -17,20 +17,24 @@ import pytest
 import engine
 from engine import nn, plan
 from engine.nn import functional as F
-from engine.plan import OptimizedModule, lowering
+from engine.plan import OptimizedModule, lowering, parts
 
 pytestmark = pytest.mark.onednn
 Pair = namedtuple("Pair", "first second")
 
 
-@pytest.fixture(params=["onednn", "numpy"], autouse=True)
+@pytest.fixture(params=["onednn", "parts", "numpy"], autouse=True)
 def kernels(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Plans with oneDNN (where it is) and of ops alone."""
+    """Plans with oneDNN (where it is), the same with an image at a time wherever that can be, and of ops alone."""
     if request.param == "numpy":
         monkeypatch.setattr(lowering, "onednn_kernels", lambda: False)
-    elif not lowering.onednn_kernels():
+        return "numpy"
+    if not lowering.onednn_kernels():
         pytest.skip("oneDNN is not in use")
-    return request.param
+    if request.param == "parts":
+        monkeypatch.setattr(parts, "NEAR", 0)
+        monkeypatch.setattr(parts, "BUSY", 1 << 40)
+    return "onednn"
 
 
 def settled(module: nn.Module) -> nn.Module:
@@ -108,7 +112,8 @@ def conv(inside: int, outside: int, **options: Any) -> nn.Conv2d:
 
 
 def names(compiled: OptimizedModule) -> list[str]:
-    return compiled.plans[-1].names
+    found = [name.partition(" parts of ") for name in compiled.plans[-1].names]
+    return [one for name, parts, inner in found for one in (inner.split(", ") if parts else [name])]
 
 
 # --- folding and fusing
@@ -874,3 +879,72 @@ def test_weights_that_hooks_make_of_parameters_are_made_once(normed: Any) -> Non
     module[0].register_forward_pre_hook(lambda m, given: (given[0] + 1,))
     with engine.no_grad():
         engine.testing.assert_close(compiled(x), module(x))
+
+
+# --- batches in parts
+
+
+class Separable(nn.Module):
+    """Wide between narrow ends, with a sum; what lies between is asked for too."""
+
+    def __init__(self, inside: int, between: int, tell: bool = False) -> None:
+        super().__init__()
+        self.expand, self.narrow = nn.Conv2d(inside, between, 1), nn.Conv2d(between, inside, 1)
+        self.each, self.pool = conv(between, between, groups=between), nn.MaxPool2d(3, 1, 1)
+        self.tell = tell
+
+    def forward(self, x: Any) -> Any:
+        wide = F.relu6(self.expand(x))
+        out = x + self.narrow(F.relu6(self.each(self.pool(wide))))
+        return (out, wide) if self.tell else out
+
+
+def made_in_parts(compiled: OptimizedModule) -> list[int]:
+    return [int(name.split()[0]) for name in compiled.plans[-1].names if " parts of " in name]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 6])
+@pytest.mark.parametrize("tell", [False, True])
+def test_layers_that_wait_for_memory_take_a_few_images_at_a_time(
+    batch: int, tell: bool, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    monkeypatch.setattr(parts, "NEAR", 2 * 4 * (2 * 24) * 16 * 16 // engine.get_num_threads())  # two images
+    monkeypatch.setattr(parts, "BUSY", 32)
+    compiled = planned(Separable(3, 24, tell).eval(), engine.randn(batch, 3, 16, 16))
+    if kernels == "onednn":
+        assert made_in_parts(compiled) == {1: [], 2: [], 5: [5], 6: [3]}[batch]
+
+
+def test_blocks_of_parts_read_one_another_and_what_is_not_in_parts(kernels: str) -> None:
+    first, second, third = Separable(4, 20), Separable(4, 20), Separable(4, 12)
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.second(self.first(x))
+        z = self.third(y.flip(0))
+        return self.last(z + y).mean((2, 3)), y
+
+    module = Net(forward, first=first, second=second, third=third, last=conv(4, 8))
+    compiled = planned(module.eval(), engine.randn(4, 4, 10, 10))
+    assert kernels == "numpy" or not made_in_parts(compiled) or max(made_in_parts(compiled)) == 4
+
+
+def test_memory_between_layers_in_parts_is_that_of_a_part(monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
+    if kernels == "numpy":
+        return
+    taken: list[int] = []
+    block = lowering._Lowering._block
+    monkeypatch.setattr(
+        lowering._Lowering, "_block", lambda self, n, size: (taken.append(size), block(self, n, size))[1]
+    )
+    monkeypatch.setattr(parts, "NEAR", 0)
+    monkeypatch.setattr(parts, "BUSY", 32)
+    module = nn.Sequential(nn.Conv2d(2, 32, 1), nn.ReLU(), conv(32, 32, groups=32), nn.Conv2d(32, 2, 1)).eval()
+    planned(module, engine.randn(8, 2, 20, 20))
+    assert taken and max(taken) == 4 * 32 * 20 * 20
+
+
+def test_many_products_a_byte_keep_the_batch_whole(monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
+    monkeypatch.setattr(parts, "NEAR", 0)
+    monkeypatch.setattr(parts, "BUSY", 32)
+    compiled = planned(nn.Sequential(conv(32, 32), nn.ReLU(), conv(32, 32)).eval(), engine.randn(4, 32, 8, 8))
+    assert made_in_parts(compiled) == []
