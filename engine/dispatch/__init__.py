@@ -42,17 +42,28 @@ providers: dict[str, Callable[..., Any]] = {}
 
 
 # Ops whose kernels are generated on the CPU where the extra `jit` is there (`engine/ops/generated`), and the elements
-# from which that is asked.
-GENERATED = frozenset(
+# from which that is asked: few where numpy takes several passes, more where it takes one.
+_FEW, _AMPLE = 512, 1 << 14
+GENERATED: dict[str, int] = dict.fromkeys(
     """
     gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh_backward softplus softplus_backward mish
     mish_backward elu elu_backward logsigmoid hardswish hardswish_backward erf
     softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
     native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_train batch_norm_backward
     batch_norm_eval softmax_nll_rows softmax_nll_maps softmax_nll_smoothed softmax_nll_backward
-""".split()
+""".split(),
+    _FEW,
 )
-FEW = 512
+GENERATED |= dict.fromkeys(
+    """
+    add sub rsub mul true_div neg abs sign square reciprocal sqrt rsqrt pow addcmul addcdiv lerp_number lerp_tensor
+    exp exp2 expm1 log log2 log10 log1p tanh floor ceil trunc round
+    clamp_numbers clamp_tensors clamp_min clamp_max maximum minimum where_tensors masked_fill_value keep_where
+    eq ne lt le gt ge relu threshold_backward threshold leaky_relu leaky_relu_backward hardtanh hardsigmoid hardshrink
+    softshrink inside_backward outside_backward
+""".split(),
+    _AMPLE,
+)
 
 
 class _Table(dict[str, Any]):

@@ -329,7 +329,7 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
     large = routes.least(record.name, record.large)
     if generated(record):
-        few = fewest()
+        few = fewest(record)
         if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more
             large = min(large, few)
     small = f"{size} < {large}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends import routes
-from engine.dispatch import FEW, GENERATED, Op, providers
+from engine.dispatch import GENERATED, Op, providers
 
 measured = routes.chosen
 
@@ -50,22 +50,28 @@ def large_kernel(record: Op) -> Any:
     if not generated(record):
         return present
     made: Any = None
+    over: Any = None
 
     def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
-        nonlocal made
-        if made is None:
-            made = providers["generated"](record, present)
-        found = made(xp, *args, **kwargs)
+        nonlocal made, over
+        if into is not None and into is args[0]:
+            if over is None:
+                over = providers["generated"](record, present, 0)
+            found = over(xp, *args, **kwargs)
+        else:
+            if made is None:
+                made = providers["generated"](record, present)
+            found = made(xp, *args, **kwargs)
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
     return kernel
 
 
-def fewest() -> int:
-    """Elements from which generated code is asked for."""
+def fewest(record: Op) -> int:
+    """Elements from which generated code of an op is asked for."""
     from engine.kernels import cpu
 
-    return 1 if cpu.always() else FEW
+    return 1 if cpu.always() else GENERATED[record.name]
 
 
 def generated(record: Op) -> bool:

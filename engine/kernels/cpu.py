@@ -24,7 +24,7 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
-from engine.kernels import llvm_ir
+from engine.kernels import llvm_ir, team
 from engine.kernels.form import Array, Kernel, Pointers
 
 __all__ = ["Built", "always", "available", "build", "describe", "target", "tiles"]
@@ -35,7 +35,8 @@ _CODES = {
     "uint64": "Q", "float32": "f", "float64": "d", "index": "q",
 }  # fmt: skip
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
-SHARE = 1 << 15  # elements' worth of work that another thread is woken for
+SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
+OPERATIONS = 3 << 19  # the same of any work, in operations
 PIECES = 4  # a thread, so that one that is held up leaves little
 
 cache = Cache()
@@ -186,7 +187,10 @@ class Built:
 
     def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
         self.kernel, self.entry = kernel, entry
-        self.serial = llvm_ir.serial(kernel)
+        self.address = address(entry)
+        self.alone = OPERATIONS // operations(kernel)  # elements that are too few to be shared
+        if llvm_ir.serial(kernel):
+            self.alone = 1 << 62
         parts = []
         for p in kernel.parameters:
             code = "Q" if isinstance(p, Array | Pointers) else _CODES[p.type]
@@ -196,23 +200,44 @@ class Built:
     def __call__(self, given: Sequence[Any], count: int, each: int = 1) -> None:
         """Do all `count` elements or rows; `each` is how much work one of them is, in elements."""
         args = self.pack(*[id(a) if isinstance(a, np.ndarray) else a for a in given])
-        if count * each <= SHARE or self.serial:
+        if count * each <= self.alone:
             self.entry(args, 0, count)
         else:
             self.shared(args, count, each)
 
     def shared(self, args: bytes, count: int, each: int) -> None:
         """Among threads, in pieces that begin at multiples of 64."""
-        entry = self.entry
-        pieces = min(-(-count * each // SHARE), threads.get_num_threads() * PIECES)
-        step = -(-count // pieces)
+        entry, several = self.entry, threads.get_num_threads()
+        step = -(-count // (several * PIECES))
         step = -(-step // 64) * 64 if step > 256 else step
-        if step >= count:
+        if several == 1 or step >= count:
             entry(args, 0, count)
             return
-        threads.run(
-            lambda at: entry(args, at, min(at + step, count)), list(range(0, count, step))
-        )  # fmt: skip
+        pieces = [(args, at, min(at + step, count)) for at in range(0, count, step)]
+        if not team.run(self.address, pieces):
+            threads.run(lambda piece: entry(*piece), pieces)
+
+
+def operations(kernel: Kernel) -> int:
+    """About how many additions take the time of one element (of rows: of one place of a row)."""
+
+    def count(body: Sequence[Any]) -> int:
+        found = 0
+        for s in body:
+            found += _COSTS.get(getattr(s, "op", ""), 1)
+            found += count(getattr(s, "body", ()))
+        return found
+
+    return max(1, count(kernel.body))
+
+
+_CALLS = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh erf erfc pow".split()
+_COSTS = {"div": 4, "sqrt": 4, "rsqrt": 8, "rest": 8, "quotient": 8, **dict.fromkeys(_CALLS, 16)}
+
+
+def address(entry: Any) -> int:
+    """Where the code of an entry lies."""
+    return ctypes.cast(entry, ctypes.c_void_p).value or 0
 
 
 OFFSET = object.__basicsize__  # from an array object to the address of its memory
@@ -239,7 +264,7 @@ def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | N
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
         raise llvm_ir.FormError("this processor does not convert float16")
     options = dict(columns=columns, known=known, attributes=found.attributes, offset=OFFSET)
-    entry = _entry(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
+    entry = linked(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
     return Built(kernel, entry, known or {})
 
 
@@ -252,13 +277,13 @@ def tiles(type: str, lanes: int, rows: int, vectors: int) -> Any:
     found = target()
     if found is None:
         raise ImportError(describe())
-    entry = _entry(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
+    entry = linked(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
     pack = llvm_tiles.pack
     return lambda *given: entry(pack(*given[:-1]), 0, given[-1])
 
 
 @functools.lru_cache(4096)
-def _entry(text: str) -> Any:
+def linked(text: str) -> Any:
     """The function of a text."""
     import hashlib
 

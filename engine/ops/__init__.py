@@ -78,14 +78,14 @@ def _at_first_use(name: str) -> None:
         calibration.run([name])
 
 
-def _generated(record: dispatch.Op, present: Callable[..., Any]) -> object:
+def _generated(record: dispatch.Op, present: Callable[..., Any], into: int | None = None) -> object:
     from engine.kernels import cpu
 
     if not cpu.available():
         return None
     from engine.ops import generated
 
-    return generated.kernel_of(record, present)
+    return generated.kernel_of(record, present, into)
 
 
 dispatch.providers.update(

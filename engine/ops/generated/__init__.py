@@ -18,6 +18,8 @@ from engine.ops.generated import launch
 
 __all__ = ["fused", "kernel_of"]
 
+MANY_PASSES = 512  # elements from which code of ops is asked for that are several passes of numpy's
+
 # ops that do nothing but launch kernels on new arrays
 _LAUNCHES = frozenset(
     """
@@ -27,10 +29,10 @@ _LAUNCHES = frozenset(
 )
 
 
-def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
+def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) -> Callable[..., Any] | None:
     """The generated kernel of an op in front of `present`, the route there is without it; None for ops without one.
 
-    It returns NotImplemented for what it leaves to that route.
+    It returns NotImplemented for what it leaves to that route.  into: the operand that it may write its result to.
     """
     if record.name not in GENERATED:
         return None
@@ -47,7 +49,8 @@ def kernel_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | N
     pointwise = record.blocks == "elements"
     launches = pointwise or record.name in _LAUNCHES
     one = pointwise and not (record.outputs or record.many)
-    return launch.guarded(record.name, plain, present, launches, pointwise=one)
+    light = GENERATED[record.name] > MANY_PASSES
+    return launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light)
 
 
 def fused(

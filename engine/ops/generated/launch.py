@@ -2,10 +2,11 @@
 
 Note [Generated kernels on the CPU]
 A kernel is compiled when the work that asked for it pays for the compiler: after PAYS elements, or CALLS calls, for
-operands of one kind.  Until then `Unfit` leaves them to the route there was.  The first result of a kernel for a kind
-of operands and a magnitude of sizes is compared with that route, and its time with that route's (`slower`): one that
-differs is switched off with a warning, one that is slower without.  ENGINE_ROUTES=static does not look at times, so
-that the same program takes the same routes each time.
+operands of one kind; where numpy takes one pass, after MUCH times as many operations.  Until then `Unfit` leaves them
+to the route there was.  The first result of a kernel for a kind of operands and a magnitude of sizes is compared with
+that route, and its time with that route's (`slower`): one that differs is switched off with a warning, one that is
+slower in TRIALS trials without.  ENGINE_ROUTES=static does not look at times, so that the same program takes the same
+routes each time.
 
 That comparison takes memory of its own, which the cache of large arrays would keep: of large results that are computed
 element by element it sees three parts, and at no time is there more than one whole result.
@@ -28,6 +29,8 @@ from engine.kernels import cpu
 from engine.kernels.form import Array, FormError, Kernel
 
 PAYS = 1 << 19
+MUCH = 32  # operations
+TRIALS, REST = 3, 30  # of a kernel that was slower, and the calls between them: the machine may have been busy
 CALLS = 32
 COLUMNS = 8  # rows side by side from which they are worth a vector
 
@@ -39,11 +42,12 @@ class Unfit(Exception):
 class Entry:
     """A kernel for operands of one kind and magnitude: what was asked of it, and what became of it."""
 
-    __slots__ = ("built", "calls", "off", "proven", "work")
+    __slots__ = ("built", "calls", "late", "off", "proven", "rest", "work")
 
     def __init__(self) -> None:
         self.built: cpu.Built | None = None
         self.work = self.calls = 0
+        self.late = self.rest = 0  # trials in which it was slower; calls until the next
         self.proven = self.off = False
 
 
@@ -53,6 +57,7 @@ class _Trials(threading.local):
         self.seen: list[Any] | None = None  # launches, while a call is watched
         self.closed = False  # a kernel of this call is off
         self.paid = False  # another kernel of the same call was worth compiling: so are the rest
+        self.light = False  # of this call: numpy takes one pass, so that calls alone do not pay
         self.trusted = cpu.always()  # nothing is compared, nothing waits
 
 
@@ -61,13 +66,16 @@ trials = _Trials()
 
 def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
     """The kernel of an entry.  Raises Unfit where it is not worth compiling yet, or is off."""
+    if entry.rest:
+        entry.rest -= 1
+        raise Unfit("slower, when it was tried")
     built = entry.built
     if built is None:
         if entry.off:
             trials.closed = True
             raise Unfit("switched off")
         entry.work += work
-        entry.calls += 1
+        entry.calls += not trials.light
         if entry.work < PAYS and entry.calls < CALLS and not (trials.paid or trials.trusted):
             raise Unfit("too little work for a compiler")
         try:
@@ -101,13 +109,14 @@ def _warn(text: str) -> None:
 
 def guarded(
     name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool, into: int | None = None,
-    pointwise: bool = False,
+    pointwise: bool = False, light: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
     into: the array that those may write the result to, if it lies as the result does.
     pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
+    light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
     """
     decided: dict[Any, Any] = {}  # by all that a call is but the elements: what is done with it
 
@@ -128,12 +137,14 @@ def guarded(
         except TypeError:  # an argument that cannot be a key
             return NotImplemented
         if route is not None:
-            return NotImplemented if route is OFF else route(arrays) if route is not AGAIN else variant(
-                xp, *args, **kwargs
-            )  # fmt: skip
+            if route is OFF:
+                return NotImplemented
+            if route is not ONCE:
+                return variant(xp, *args, **kwargs) if route is AGAIN else route(arrays)
         fresh = trials.fresh
         fresh.clear()
         trials.paid = trials.closed = False
+        trials.light = light
         try:
             found = variant(xp, *args, **kwargs)
         except Unfit:
@@ -146,6 +157,13 @@ def guarded(
             return found
         entries = list(fresh)
         fresh.clear()
+        if len(decided) >= MANY:
+            decided.clear()
+        if (
+            not entries and route is None and any(p is float for p in parts)
+        ):  # other numbers than before, which may never come again
+            decided[key] = ONCE
+            return found
         want = None
         if entries:
             few = _parts(args, kwargs, found) if pointwise else []
@@ -171,10 +189,12 @@ def guarded(
             late = _slower_in_part(variant, present, xp, args, kwargs)
         if late:
             for entry in entries:
-                entry.off, entry.built, entry.proven = True, None, False
+                entry.late, entry.proven, entry.rest = entry.late + 1, False, REST
+                if entry.late == TRIALS:
+                    entry.off, entry.built, entry.rest = True, None, 0
+            if all(not entry.off for entry in entries):
+                return (present(np, *args, **kwargs) if found is None else found) if want is None else want
             route = OFF
-        if len(decided) >= MANY:
-            decided.clear()
         if into is not None and callable(route):
             over = getattr(route, "over", None)
             route = (over and over(arrays, into)) or route
@@ -186,7 +206,7 @@ def guarded(
     return kernel
 
 
-OFF, AGAIN = object(), object()  # left to the route there was; the whole call again
+OFF, AGAIN, ONCE = object(), object(), object()  # left to the route there was; the whole call again; seen once
 
 
 PART = 1 << 19  # elements of a part in which a large result is compared
@@ -269,7 +289,7 @@ def slower(mine: Callable[[], Any], there: Callable[[], Any], margin: float = 1.
     if os.environ.get("ENGINE_ROUTES", "").lower() == "static":
         return False
     best = [math.inf, math.inf]
-    for n in range(12):
+    for n in range(40):
         for side, route in enumerate((mine, there)):
             began = time.perf_counter()
             route()
@@ -393,9 +413,11 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
     if found is None:
         told = layout.numbers()
         entry = _entries.setdefault((code.kernel, magnitude(layout.count)), Entry())
-        found = plan.host = entry, told, layout.count
-    entry, told, count = found
-    built = ready(entry, count, lambda: cpu.build(code.kernel, known=_known(code.kernel, told)))
+        found = plan.host = entry, told, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
+    entry, told, count, work = found
+    built = ready(
+        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=_known(code.kernel, told))
+    )
     _launched(built, arrays, [*told, *[of(numbers) for _, of in code.numbers]], count, 1)
 
 
@@ -450,7 +472,7 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
         picks = [places.get(_start(a)) for a in arrays]
         if any(p is None or p[1].dtype != a.dtype for p, a in zip(picks, arrays)):
             return None
-        shared = count * each > cpu.SHARE and not built.serial
+        shared = count * each > built.alone
         steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
                       built.shared if shared else None))  # type: ignore[index] # fmt: skip
     shapes = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
-from engine.kernels import cpu
+from engine.kernels import cpu, team
 from engine.kernels.elementwise import Recorded, recorded, type_is_number
 from engine.kernels.form import FormError, compute_type
 from engine.kernels.trace import Traced, Untraceable, type_of
@@ -74,22 +74,9 @@ def _run(built: cpu.Built, launches: list[tuple[bytes, int]]) -> None:
         for args, size in launches:
             entry(args, 0, size)
         return
-    groups: list[list[tuple[bytes, int, int]]] = []
-    room = 0
-    for args, size in launches:
-        for begin in range(0, size, PIECE):
-            end = min(begin + PIECE, size)
-            if room <= 0:
-                groups.append([])
-                room = PIECE
-            groups[-1].append((args, begin, end))
-            room -= end - begin
-
-    def work(pieces: list[tuple[bytes, int, int]]) -> None:
-        for args, begin, end in pieces:
-            entry(args, begin, end)
-
-    threads.run(work, groups)
+    pieces = [(args, at, min(at + PIECE, size)) for args, size in launches for at in range(0, size, PIECE)]
+    if not team.run(built.address, pieces):
+        threads.run(lambda piece: entry(*piece), pieces)
 
 
 def _program(kernel: Any, dtypes: Any, numbers: Any, temporaries: int) -> tuple[Recorded | None, launch.Entry]:

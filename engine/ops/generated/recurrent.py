@@ -47,14 +47,14 @@ def step(name: str, dtype: Any, size: int, rows: int) -> Callable[..., None] | N
 
 
 def _cell(built: cpu.Built, size: int) -> Callable[..., None]:
-    pack, run, shared, work = built.pack, built.entry, built.shared, _WORK * size
+    pack, run, shared, alone = built.pack, built.entry, built.shared, built.alone
 
     def cell(count: int, *arrays: Any) -> None:
         packed = pack(*map(id, arrays), size)
-        if count * work <= cpu.SHARE:
+        if count * size <= alone:
             run(packed, 0, count)
         else:
-            shared(packed, count, work)
+            shared(packed, count, size)
 
     return cell
 

@@ -218,7 +218,7 @@ def test_elements_that_meet_at_one_place_are_done_by_one_thread() -> None:
 
 
 def test_code_is_kept_and_a_damaged_file_is_made_again(kept: Path) -> None:
-    cpu._entry.cache_clear()
+    cpu.linked.cache_clear()
     x = np.linspace(-1, 1, 50)
     np.testing.assert_allclose(applied("exp", x), np.exp(x), 1e-15)
     (file,) = kept.glob("*.o")
@@ -226,11 +226,12 @@ def test_code_is_kept_and_a_damaged_file_is_made_again(kept: Path) -> None:
     linked: list[bytes] = []
     for damage in (whole[:-5], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
         file.write_bytes(damage)
-        cpu._entry.cache_clear()
+        cpu.linked.cache_clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(cpu.compiler, "link", lambda code, name: linked.append(code) or 0)
             function_of("exp", "float64")
         assert linked.pop() == whole[32:] and file.read_bytes() == whole
+    cpu.linked.cache_clear()  # what was not linked is not called by others
 
 
 PROGRAM = """

@@ -1,0 +1,102 @@
+"""Pieces of a kernel on OpenMP's threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu import threads
+from engine.backends.kept import Cache
+from engine.backends.onednn import library
+from engine.kernels import cpu, team
+from engine.kernels.form import Kernel, call
+
+pytestmark = [
+    pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}"),
+    pytest.mark.onednn,
+]
+
+
+@pytest.fixture(autouse=True)
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads, whatever this machine has, and a cache folder of the test's own."""
+    if library.load() is None or not hasattr(library.state.library, "GOMP_parallel"):
+        pytest.skip("oneDNN with OpenMP threads is not in use")
+    monkeypatch.setattr(cpu, "cache", Cache(tmp_path))
+    monkeypatch.setattr(threads, "get_num_threads", lambda: 3)
+
+
+def plus(number: float) -> cpu.Built:
+    k = Kernel("f", "map")
+    x, out = k.array("x", "float32", dense=True), k.array("out", "float32", True, True)
+    k.store(out, k.index, k.load(x, k.index) + number)
+    return cpu.build(k)
+
+
+@pytest.mark.parametrize("count", [1, 64, 1000, 1_000_003])
+def test_every_piece_is_done_once(count: int) -> None:
+    built, x = plus(1.0), np.arange(count, dtype="f4")
+    args = built.pack(id(x), id(x))  # in place: a piece done twice shows
+    step = max(1, count // 7)
+    pieces = [(args, at, min(at + step, count)) for at in range(0, count, step)]
+    assert team.run(built.address, pieces)
+    np.testing.assert_array_equal(x, np.arange(count, dtype="f4") + 1)
+
+
+def test_pieces_may_have_arguments_of_their_own() -> None:
+    built = plus(2.0)
+    arrays = [np.full(5000 + n, n, "f4") for n in range(9)]
+    assert team.run(built.address, [(built.pack(id(a), id(a)), 0, a.size) for a in arrays])
+    assert all((a == n + 2).all() for n, a in enumerate(arrays))
+
+
+def test_kernels_share_much_work_and_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, asked = plus(1.0), []
+    monkeypatch.setattr(team, "run", lambda code, pieces: asked.append(len(pieces)) or False)
+    for count in (built.alone, built.alone + 1):
+        x = np.zeros(count, "f4")
+        built([x, x], count)
+        assert (x == 1).all()  # without a team, on Python's threads
+    assert asked == [3 * cpu.PIECES]
+
+
+def test_what_an_element_costs_tells_how_many_are_shared() -> None:
+    k = Kernel("f", "map")
+    x, out = k.array("x", "float32", dense=True), k.array("out", "float32", True, True)
+    k.store(out, k.index, call("exp", k.load(x, k.index)))
+    assert cpu.operations(plus(1.0).kernel) == 3 and cpu.operations(k) == 18
+    assert plus(1.0).alone == cpu.OPERATIONS // 3 and cpu.build(k).alone == cpu.OPERATIONS // 18
+
+
+PROGRAM = """
+import os, numpy as np
+from engine.backends.cpu import threads
+from engine.kernels import cpu, team
+from engine.kernels.form import Kernel
+threads.get_num_threads = lambda: 2
+def run():
+    k = Kernel("f", "map")
+    x, out = k.array("x", "float32", dense=True), k.array("out", "float32", True, True)
+    k.store(out, k.index, k.load(x, k.index) + 1.0)
+    a = np.zeros(1 << 20, "f4"); built = cpu.build(k)
+    built([a, a], a.size)
+    assert (a == 1).all()
+    return team.run(built.address, [(built.pack(id(a), id(a)), 0, a.size)])
+assert run()
+child = os.fork()
+served = run()
+if not child:
+    os._exit(served)  # it has none of its parent's threads
+assert served and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_forked_child_does_without() -> None:
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=True, timeout=60, cwd=Path(__file__).parents[3], env=os.environ
+    )
