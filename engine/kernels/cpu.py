@@ -36,7 +36,7 @@ _CODES = {
 }  # fmt: skip
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
 SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
-OPERATIONS = 3 << 19  # the same of any work, in operations
+OPERATIONS = 3 << 20  # the same of any work, in operations
 PIECES = 4  # a thread, so that one that is held up leaves little
 
 cache = Cache()

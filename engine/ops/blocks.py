@@ -119,13 +119,33 @@ def _of_halves(record: Op, large: Callable[..., Any]) -> Callable[..., Any]:
 
 def _copying(record: Op) -> Callable[..., Any]:
     copied = pointwise(lambda xp, input: input if isinstance(xp, Steps) else record.kernel(xp, input), fast)
+    made: Any = None
 
     def copy(xp: Any, input: Any, *, memory_format: Any = None, into: Any = None) -> Any:
+        nonlocal made
         if memory_format is not None:
             return record.kernel(fast, input, memory_format=memory_format)
+        plain = input.__class__ is np.ndarray and input.flags.c_contiguous
+        if (
+            plain and input.size >= _SHARED and input.itemsize != 2
+        ):  # 16-bit floats would be converted, and nan with them
+            if made is None:  # generated code, for its threads
+                from engine.ops import generated
+
+                made = generated.fused(record.name, lambda xp, x: x, copied) or _left
+            found = made(xp, input)
+            if found is not NotImplemented:
+                return found
         return copied(xp, input)
 
     return copy
+
+
+_SHARED = 1 << 18  # elements that are copied by several threads
+
+
+def _left(xp: Any, input: Any) -> Any:
+    return NotImplemented
 
 
 def _in_rows(record: Op, args: tuple, options: dict) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import engine
@@ -140,3 +143,16 @@ def test_losses_with_their_reduction_as_a_number() -> None:
         expected = functional.poisson_nll_loss(x, y, full=True, eps=1e-4, reduction=name)
         assert engine.equal(engine.poisson_nll_loss(x, y, True, True, 1e-4, number), expected)
     assert engine.equal(engine.hinge_embedding_loss(x, y), functional.hinge_embedding_loss(x, y))
+
+
+@pytest.mark.parametrize(
+    "dtype", [engine.float32, engine.float64, engine.int64, engine.uint8, engine.bool, engine.bfloat16]
+)
+def test_large_copies_have_the_same_bits_and_their_own_memory(dtype: Any) -> None:
+    """By generated code from the third on, where the extra `jit` is."""
+    bits = np.random.default_rng(0).integers(0, 256, 1 << 22, dtype=np.uint8)
+    x = engine.from_numpy(bits % 2).to(dtype) if dtype is engine.bool else engine.from_numpy(bits).view(dtype)
+    for _ in range(4):
+        y = x.clone()
+        assert y.dtype == dtype and y.data_ptr() != x.data_ptr()
+        assert x.view(engine.uint8).numpy().tobytes() == y.view(engine.uint8).numpy().tobytes()
