@@ -54,7 +54,7 @@ def large_kernel(record: Op) -> Any:
 
     def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal made, over
-        if into is not None and into is args[0]:
+        if into is not None and into is args[0] and _apart(into, args[1:]):
             if over is None:
                 over = providers["generated"](record, present, 0)
             found = over(xp, *args, **kwargs)
@@ -65,6 +65,11 @@ def large_kernel(record: Op) -> Any:
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
     return kernel
+
+
+def _apart(target: Any, others: Any) -> bool:
+    """Whether what is written can be read meanwhile: no other operand has a part of its memory."""
+    return not any(isinstance(a, np.ndarray) and a is not target and np.may_share_memory(target, a) for a in others)
 
 
 def fewest(record: Op) -> int:

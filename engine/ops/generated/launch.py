@@ -130,7 +130,7 @@ def guarded(
             elif isinstance(a, np.ndarray):  # of the engine's own layouts
                 return NotImplemented
             else:
-                parts += (a.__class__, a)
+                parts += (a.__class__, a or str(a))  # -0.0 equals 0.0, and is another number
         key = tuple(parts)
         try:
             route = decided.get(key)

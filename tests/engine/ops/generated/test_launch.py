@@ -17,7 +17,7 @@ import pytest
 import engine
 from engine.backends.cpu import allocator
 from engine.backends.kept import Cache
-from engine.dispatch import GENERATED, OPS
+from engine.dispatch import GENERATED, OPS, choosing
 from engine.kernels import cpu
 from engine.ops import generated
 from engine.ops.generated import launch
@@ -168,6 +168,8 @@ def test_numbers_that_change_are_not_worth_a_replay(monkeypatch: pytest.MonkeyPa
     for factor in (1.5, 2.5, 3.5, 2.5, 2.5, 1.5):
         np.testing.assert_array_equal(kernel(np, x, factor), x * np.float32(factor))
     assert [args[1] for args in made] == [1.5, 2.5]
+    for zero in (0.0, -0.0, 0.0, -0.0, 0.0, -0.0):
+        np.testing.assert_array_equal(np.signbit(kernel(np, x, zero)), np.signbit(x * np.float32(zero)))
 
 
 def test_light_ops_wait_for_work_not_for_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +194,19 @@ def test_an_op_in_place_writes_where_its_operand_lies(monkeypatch: pytest.Monkey
         before = x.clone()
         assert x.sub_(0.5).relu_() is x
         assert engine.equal(x, (before - 0.5).clamp(min=0))
+
+
+def test_an_op_in_place_whose_operands_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PAYS", 1)
+    record, x = OPS["add"], np.arange(50_001, dtype="f4")
+    kernel = choosing.large_kernel(record)
+    for other in (x[50_000:0:-1].copy(), x[:-1]):
+        for _ in range(3):
+            target = x[1:]
+            want = target + other
+            found = kernel(np, target, other, into=target)
+            target[...] = found
+            np.testing.assert_array_equal(target, want)
 
 
 LARGE = (3, 500, 2000)  # compared in three parts
