@@ -42,8 +42,8 @@ providers: dict[str, Callable[..., Any]] = {}
 
 
 # Ops whose kernels are generated on the CPU where the extra `jit` is there (`engine/ops/generated`), and the elements
-# from which that is asked: few where numpy takes several passes, more where it takes one.
-_FEW, _AMPLE = 512, 1 << 14
+# from which that is asked: few where numpy takes many passes, more where it takes some or slow ones, most where one.
+_FEW, _SEVERAL, _AMPLE = 512, 1 << 11, 1 << 15
 GENERATED: dict[str, int] = dict.fromkeys(
     """
     gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh_backward softplus softplus_backward mish
@@ -56,11 +56,16 @@ GENERATED: dict[str, int] = dict.fromkeys(
 )
 GENERATED |= dict.fromkeys(
     """
-    add sub rsub mul true_div neg abs sign square reciprocal sqrt rsqrt pow addcmul addcdiv lerp_number lerp_tensor
-    exp exp2 expm1 log log2 log10 log1p tanh floor ceil trunc round
-    clamp_numbers clamp_tensors clamp_min clamp_max maximum minimum where_tensors masked_fill_value keep_where
-    eq ne lt le gt ge relu threshold_backward threshold leaky_relu leaky_relu_backward hardtanh hardsigmoid hardshrink
-    softshrink inside_backward outside_backward
+    exp exp2 expm1 log log2 log10 log1p tanh sign clamp_numbers where_tensors keep_where threshold threshold_backward
+    hardshrink softshrink hardsigmoid inside_backward outside_backward
+""".split(),
+    _SEVERAL,
+)
+GENERATED |= dict.fromkeys(
+    """
+    add sub rsub mul true_div neg abs square reciprocal sqrt rsqrt pow addcmul addcdiv lerp_number lerp_tensor
+    floor ceil trunc round clamp_tensors clamp_min clamp_max maximum minimum masked_fill_value eq ne lt le gt ge
+    relu leaky_relu leaky_relu_backward hardtanh
 """.split(),
     _AMPLE,
 )
