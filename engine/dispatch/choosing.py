@@ -74,18 +74,18 @@ def _apart(target: Any, others: Any) -> bool:
 
 def fewest(record: Op) -> int:
     """Elements from which generated code of an op is asked for."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return 1 if cpu.always() else GENERATED[record.name]
+    return 1 if processor.always() else GENERATED[record.name]
 
 
 def generated(record: Op) -> bool:
     """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
     if record.name not in GENERATED:
         return False
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.available()
+    return processor.available()
 
 
 @functools.cache

@@ -3,18 +3,13 @@
 `build(kernel)` gives a function of arrays and numbers.  What was compiled is kept in the cache folder of kernels, by
 what was printed, the processor's features and llvmlite's version; a file that is damaged is made anew, a folder that
 cannot be written is not needed.  Nothing of llvmlite is imported before the first kernel is built.
-
-ENGINE_JIT=0 turns generated code off; `always` is for tests.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits
-its instructions as it limits oneDNN's.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
-import platform
 import struct
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,12 +19,11 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
-from engine.kernels import llvm_ir, team
+from engine.kernels import llvm_ir, processor, team
 from engine.kernels.form import Array, Kernel, Pointers
 
-__all__ = ["Built", "always", "available", "build", "describe", "target", "tiles"]
+__all__ = ["Built", "build", "tiles"]
 
-_OFF = ("0", "off", "false", "no")
 _CODES = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
     "uint64": "Q", "float32": "f", "float64": "d", "index": "q",
@@ -40,68 +34,6 @@ OPERATIONS = 3 << 20  # the same of any work, in operations
 PIECES = 4  # a thread, so that one that is held up leaves little
 
 cache = Cache()
-
-
-@functools.cache
-def available() -> bool:
-    """Whether kernels can be built: llvmlite is there, and ENGINE_JIT does not forbid it.  Imports nothing."""
-    if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
-        return False
-    return importlib.util.find_spec("llvmlite") is not None and target() is not None and _readable()
-
-
-@functools.cache
-def always() -> bool:
-    """ENGINE_JIT=always, for tests: whatever has generated code takes it, from the first call and for one element."""
-    return os.environ.get("ENGINE_JIT", "").lower() == "always"
-
-
-def describe() -> str:
-    """One line for reports: the version and the processor, or why there is none."""
-    if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
-        return "off: ENGINE_JIT=0"
-    if importlib.util.find_spec("llvmlite") is None:
-        return "off: llvmlite is not installed (pip install 'hubcli[jit]')"
-    found = target()
-    if found is None:
-        return f"off: no code is generated for {platform.machine()}"
-    from importlib.metadata import version
-
-    return f"llvmlite {version('llvmlite')}, {found.level}"
-
-
-class Target:
-    """A processor: LLVM's name, features, and what they are called."""
-
-    def __init__(self, level: str, processor: str, features: str, halves: bool, wide: bool) -> None:
-        self.level, self.processor, self.features = level, processor, features
-        self.halves = halves  # float16 is converted by instructions
-        self.masks = wide  # loads and stores of some lanes cost little
-
-    @property
-    def attributes(self) -> str:
-        """For functions: what may be used."""
-        width = ' "prefer-vector-width"="512"' if self.masks else ""
-        return f'"target-cpu"="{self.processor}" "target-features"="{self.features}"{width}'
-
-
-@functools.cache
-def target() -> Target | None:
-    """The processor as ONEDNN_MAX_CPU_ISA limits it; None for machines that are not known here."""
-    machine = platform.machine().lower()
-    if machine in ("aarch64", "arm64"):
-        return Target("NEON", "generic", "", True, False)
-    if machine not in ("x86_64", "amd64"):
-        return None
-    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "ALL"
-    has = np._core._multiarray_umath.__cpu_features__
-    avx512 = has.get("AVX512_SKX") or has.get("X86_V4")
-    avx2 = (has.get("AVX2") and has.get("FMA3") and has.get("F16C")) or has.get("X86_V3")
-    if avx512 and (most == "ALL" or most.startswith(("AVX512", "AVX10"))):
-        return Target("AVX-512", "x86-64-v4", "", True, True)
-    if avx2 and (most == "ALL" or most.startswith(("AVX2", "AVX512", "AVX10"))):
-        return Target("AVX2", "x86-64-v3", "", True, False)
-    return Target("SSE4.1", "x86-64", "+ssse3,+sse4.1", False, False)
 
 
 class _Compiler:
@@ -125,7 +57,7 @@ class _Compiler:
             llvm.initialize_native_asmprinter()
         except RuntimeError:  # later versions do so themselves
             pass
-        found = target()
+        found = processor.target()
         assert found is not None
         made = llvm.Target.from_default_triple()
         self.machine = made.create_target_machine(
@@ -240,17 +172,6 @@ def address(entry: Any) -> int:
     return ctypes.cast(entry, ctypes.c_void_p).value or 0
 
 
-OFFSET = object.__basicsize__  # from an array object to the address of its memory
-
-
-@functools.cache
-def _readable() -> bool:
-    """Whether array objects are built as numpy for CPython says."""
-    probe = np.zeros(3)[1:]
-    found = ctypes.c_uint64.from_address(id(probe) + OFFSET).value
-    return platform.python_implementation() == "CPython" and found == probe.__array_interface__["data"][0]
-
-
 def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | None = None) -> Built:
     """The machine code of a kernel.
 
@@ -258,12 +179,12 @@ def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | N
     they are given in calls all the same.  Raises FormError for a kernel that has a function without generated code,
     ImportError without llvmlite.
     """
-    found = target()
+    found = processor.target()
     if found is None:
-        raise ImportError(describe())
+        raise ImportError(processor.describe())
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
         raise llvm_ir.FormError("this processor does not convert float16")
-    options = dict(columns=columns, known=known, attributes=found.attributes, offset=OFFSET)
+    options = dict(columns=columns, known=known, attributes=found.attributes, offset=processor.OFFSET)
     entry = linked(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
     return Built(kernel, entry, known or {})
 
@@ -274,9 +195,9 @@ def tiles(type: str, lanes: int, rows: int, vectors: int) -> Any:
     """
     from engine.kernels import llvm_tiles
 
-    found = target()
+    found = processor.target()
     if found is None:
-        raise ImportError(describe())
+        raise ImportError(processor.describe())
     entry = linked(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
     pack = llvm_tiles.pack
     return lambda *given: entry(pack(*given[:-1]), 0, given[-1])
@@ -291,7 +212,7 @@ def linked(text: str) -> Any:
     text = text.replace("@KERNEL(", f"@{name}(", 1)
     with compiler.lock:
         compiler.start()
-        made = target()
+        made = processor.target()
         assert made is not None
         from llvmlite import __version__ as version
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.backends.cpu import threads
-from engine.backends.onednn import library
 
 __all__ = ["run"]
 
@@ -52,6 +51,7 @@ done:
 @functools.cache
 def _member() -> Any:
     """The address of what each thread of the team does."""
+    from engine.backends.onednn import library
     from engine.kernels import cpu
 
     return library.state.ffi.cast("void *", cpu.address(cpu.linked(_TEXT)))
@@ -63,6 +63,8 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
 
     A piece must not depend on another.
     """
+    from engine.backends.onednn import library  # not before there is a piece to run
+
     if library.load() is None or library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
         return False  # a forked child has none of its parent's threads
     ffi, pack = library.state.ffi, _JOB.pack

@@ -79,9 +79,9 @@ def _at_first_use(name: str) -> None:
 
 
 def _generated(record: dispatch.Op, present: Callable[..., Any], into: int | None = None) -> object:
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    if not cpu.available():
+    if not processor.available():
         return None
     from engine.ops import generated
 

@@ -180,9 +180,9 @@ def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any
 
 def _generated() -> dict[str, Any]:
     """The CPU's functions from generated code, where there is some."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    if not cpu.available():
+    if not processor.available():
         return {"kept": lambda *args: NotImplemented, "uniform": lambda *args: NotImplemented}
     from engine.ops.generated import random
 

@@ -91,9 +91,9 @@ def stale(message: str) -> Exception:
 @functools.cache
 def generated() -> bool:
     """Whether updates may be compiled: the extra `jit` is installed and not turned off."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.available()
+    return processor.available()
 
 
 def _grouped(pieces: list) -> list[list]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.plan.tracing import Call, Ref, mapped
 from engine.tensor import raw_array, wrap
 
@@ -21,7 +21,7 @@ def joined(graph: Any, steps: Sequence[tuple[Call | None, Any]], step_of: Any) -
 
     steps: (call, or None for what is lowered otherwise; its step).  step_of(name, run, reads, writes) makes a step.
     """
-    if not cpu.available():
+    if not processor.available():
         return [step for _, step in steps]
     readers: dict[int, int] = {}
     for call, step in steps:

@@ -223,9 +223,9 @@ def _onednn() -> str:
 
 def _jit() -> str:
     """What generates kernels for the CPU, or why nothing does."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.describe()
+    return processor.describe()
 
 
 def _processor() -> dict[str, Any]:

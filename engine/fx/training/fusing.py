@@ -16,7 +16,7 @@ import numpy as np
 from engine.fx.graph import Graph
 from engine.fx.node import Node, map_arg
 from engine.fx.training.recording import accumulate_grad
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.layouts import INNER, ChannelsLast
 from engine.ops.nn.dropout import noise_like
 from engine.plan.chains import FLOATS, composed, elementwise
@@ -30,7 +30,7 @@ _LARGE = 1 << 15  # elements from which a gradient alone is worth a kernel
 
 def fuse(graph: Graph) -> None:
     """Replace runs of element by element ops by one call each."""
-    if not cpu.available():
+    if not processor.available():
         return
     _templates(graph)
     place = {node: n for n, node in enumerate(graph.nodes)}

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.backends.cpu.fast import fast
 from engine.dispatch import GENERATED, Op
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.ops.generated import launch
 
 __all__ = ["fused", "kernel_of"]
@@ -62,7 +62,7 @@ def fused(
     where none can be recorded, and where one was slower than `present` (by default the code itself) or differed.
     into: the operand that it may write its result to.  Note [Generated kernels on the CPU].
     """
-    if not cpu.available():
+    if not processor.available():
         return None
     from engine.ops.cuda.elementwise import kernel_from
 

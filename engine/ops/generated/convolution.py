@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty, threads
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.layouts import ChannelsLast, in_torch_order
 from engine.ops.generated import launch
 
@@ -45,7 +45,7 @@ def forward(x: Any, w: Any, bias: Any, out: Any, geometry: Any, groups: int, pla
     key = x.dtype.char, x.shape, w.shape, kept, geometry, groups, threads.get_num_threads()
     found = _known.get(key)
     if found is None:
-        if w.size * prod(out) < _FEWEST and not cpu.always():
+        if w.size * prod(out) < _FEWEST and not processor.always():
             return None
         if len(_known) >= _MANY:
             _known.clear()
@@ -70,7 +70,7 @@ class _Convolution:
         self.outputs, kernel = w.shape[0], w.shape[2:]
         self.stride = stride
         self.rows, self.vectors, self.lanes = _shape(self.outputs // groups, x.dtype)
-        self.proven, self.off = cpu.always(), False
+        self.proven, self.off = processor.always(), False
         self.entry = _entries.setdefault((x.dtype.char, self.rows), launch.Entry())
         self.built: Any = None
         # where the elements of the kernel find theirs
@@ -253,7 +253,7 @@ class _Convolution:
 
 def _shape(outputs: int, dtype: Any) -> tuple[int, int, int]:
     """Rows and vectors of a tile, and the elements of a vector, for that many outputs of a group."""
-    found = cpu.target()
+    found = processor.target()
     assert found is not None
     wide = {"AVX-512": 64, "AVX2": 32}.get(found.level, 16)
     lanes = wide // dtype.itemsize

@@ -101,9 +101,9 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilat
 
 @functools.cache
 def _generated() -> bool:
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.available()
+    return processor.available()
 
 
 def _plain(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:

@@ -19,9 +19,9 @@ GENERATED: Any = object()  # as `cell`: the generated step, where there is one
 
 @functools.cache
 def _available() -> bool:
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.available()
+    return processor.available()
 
 
 def _cell(xp: Any, given: Any, name: str, gates: Any, size: int) -> Callable[..., None] | None:

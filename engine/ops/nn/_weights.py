@@ -16,9 +16,9 @@ from engine.tensor import Tensor, hold_converted
 @functools.cache
 def _tiles() -> bool:
     """Whether convolutions may be generated: they keep packed weights."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    return cpu.available()
+    return processor.available()
 
 
 def lay_weight(weight: Tensor, worth: int) -> None:

@@ -71,9 +71,9 @@ _ONE_ROW = 1 << 16  # elements of a weight from which reading it is most of the 
 @functools.cache
 def _generated() -> Any:
     """The generated product of one row in front of the library's; None without the extra `jit`."""
-    from engine.kernels import cpu
+    from engine.kernels import processor
 
-    if not cpu.available():
+    if not processor.available():
         return None
     from engine.ops.generated import launch, products
 

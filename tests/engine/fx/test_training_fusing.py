@@ -12,11 +12,11 @@ import pytest
 import engine
 from engine import nn
 from engine.fx.training import Recorded
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.nn import functional as F
 from engine.ops.generated import launch
 
-generated = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+generated = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from engine.backends.kept import Cache
-from engine.kernels import cpu, llvm_ir, rows
+from engine.kernels import cpu, llvm_ir, processor, rows
 from engine.kernels.elementwise import collapsed, recorded
 from engine.kernels.form import FormError, Kernel, call, where
 from engine.kernels.llvm_math import BOUNDS
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_sixteen_bits_are_rounded_once(type: str) -> None:
     values = np.random.default_rng(0).integers(0, 2**32, 100_000, np.uint32).view(np.float32)
     values = np.concatenate([values, np.float32([0, -0.0, np.inf, np.nan, 65519, 65520, 1 + 2**-8, 1 + 3 * 2**-8])])
     got = np.empty(values.shape, dtype)
-    if type == "float16" and not cpu.target().halves:
+    if type == "float16" and not processor.target().halves:
         with pytest.raises(FormError, match="float16"):
             cpu.build(k)
         return
@@ -236,7 +236,7 @@ def test_code_is_kept_and_a_damaged_file_is_made_again(kept: Path) -> None:
 
 PROGRAM = """
 import os, sys, numpy as np
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.kernels.form import Kernel, call
 def run(n):
     k = Kernel("f", "map")
@@ -280,7 +280,7 @@ def test_a_folder_that_cannot_be_written_is_not_needed(tmp_path: Path) -> None:
 
 def test_instructions_are_limited_as_onednns() -> None:
     for level, names in (("SSE41", ("SSE4.1", "NEON")), ("AVX2", ("AVX2", "SSE4.1", "NEON"))):
-        code = "from engine.kernels import cpu; print(cpu.target().level)"
+        code = "from engine.kernels import cpu, processor; print(processor.target().level)"
         found = subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "ONEDNN_MAX_CPU_ISA": level}, text=True,
             capture_output=True, check=True, cwd=Path(__file__).parents[3],

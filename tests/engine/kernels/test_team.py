@@ -13,11 +13,11 @@ import pytest
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
 from engine.backends.onednn import library
-from engine.kernels import cpu, team
+from engine.kernels import cpu, processor, team
 from engine.kernels.form import Kernel, call
 
 pytestmark = [
-    pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}"),
+    pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
     pytest.mark.onednn,
 ]
 
@@ -76,7 +76,7 @@ def test_what_an_element_costs_tells_how_many_are_shared() -> None:
 PROGRAM = """
 import os, numpy as np
 from engine.backends.cpu import threads
-from engine.kernels import cpu, team
+from engine.kernels import cpu, processor, team
 from engine.kernels.form import Kernel
 threads.get_num_threads = lambda: 2
 def run():

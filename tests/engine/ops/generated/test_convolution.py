@@ -16,12 +16,12 @@ import pytest
 from engine.backends.cpu import threads
 from engine.backends.cpu.fast import fast
 from engine.backends.kept import Cache
-from engine.kernels import cpu, llvm_tiles
+from engine.kernels import cpu, llvm_tiles, processor
 from engine.layouts import ChannelsLast
 from engine.ops.generated import convolution, launch
 from engine.ops.nn import _conv
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 GEOMETRIES = [  # N, C, O, groups, size, kernel, stride, padding, dilation
     (2, 3, 8, 1, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1)),
@@ -51,7 +51,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(convolution, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setattr(cpu, "always", lambda: False)  # nor is anything taken without a proof
+    monkeypatch.setattr(processor, "always", lambda: False)  # nor is anything taken without a proof
     monkeypatch.setenv("ENGINE_ROUTES", "static")
     yield
 
@@ -156,7 +156,7 @@ def test_without_an_input_what_lies_beyond_does_not_matter() -> None:
 def test_every_number_of_vectors(places: int, vectors: int) -> None:
     """The tile kernel itself, one group, K longer than two blocks."""
     rng = np.random.default_rng(places)
-    found = cpu.target()
+    found = processor.target()
     assert found is not None
     lanes, rows, depth = {"AVX-512": 8, "AVX2": 4}.get(found.level, 2), 2, 2 * llvm_tiles.BLOCK + 5
     a, b = rng.standard_normal((3, depth, rows)), rng.standard_normal(depth + places * lanes)

@@ -9,11 +9,11 @@ import pytest
 
 import engine
 from engine import nn
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.ops import generated
 from engine.ops.generated import launch
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
 @pytest.fixture(autouse=True)

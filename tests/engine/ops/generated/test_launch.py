@@ -18,13 +18,13 @@ import engine
 from engine.backends.cpu import allocator
 from engine.backends.kept import Cache
 from engine.dispatch import GENERATED, OPS, choosing
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.ops import generated
 from engine.ops.generated import launch
 from tests.engine import shim
 from tests.engine.samples import cases
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ import pytest
 
 import engine
 from engine import optim
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.ops.generated import launch, optimizer
 from engine.optim import _update
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 MAKERS: dict[str, Callable[[Any], Any]] = {
     "Adam": lambda p: optim.Adam(p, amsgrad=True, weight_decay=0.1),
     "AdamW": lambda p: optim.AdamW(p, maximize=True),

@@ -12,10 +12,10 @@ import pytest
 import engine
 from engine.backends import onednn
 from engine.backends.kept import Cache
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.ops.generated import launch, products
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 NEAR = {"float32": 1e-6, "bfloat16": 4e-3, "float16": 6e-4}
 
@@ -33,7 +33,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("shape", [(1, 7), (300, 257), (1000, 768), (64, 5000)])
 @pytest.mark.parametrize("dtype", products.TYPES)
 def test_it_is_the_product(dtype: str, shape: Any, bias: bool) -> None:
-    target = cpu.target()
+    target = processor.target()
     if dtype == "float16" and not (target and target.halves):
         pytest.skip("this processor does not convert float16")
     rng = np.random.default_rng(5)

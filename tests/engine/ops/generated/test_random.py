@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import engine
-from engine.kernels import cpu
+from engine.kernels import processor
 from engine.ops import _draw
 from engine.ops.generated import launch, random
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
 @pytest.mark.parametrize("count", [random.FEW, 5001, 140_003])
@@ -27,7 +27,7 @@ def test_bits_and_the_stream_after_them(type: str, count: int, monkeypatch: pyte
             made = engine.nn.functional.dropout(x, 0.3)
             found.append((made.double().numpy().tobytes(), engine.rand(3).tolist()))
     assert found[:3] == found[3:]
-    assert all(entry.proven or cpu.always() for entry in random._entries.values()) and random._entries
+    assert all(entry.proven or processor.always() for entry in random._entries.values()) and random._entries
 
 
 def test_few_numbers_are_left_to_numpy() -> None:

@@ -11,12 +11,12 @@ import pytest
 import engine
 from engine.backends.cpu.fast import fast
 from engine.backends.kept import Cache
-from engine.kernels import cpu
+from engine.kernels import cpu, processor
 from engine.kernels.recurrent import CELLS
 from engine.ops.generated import launch, recurrent
 from engine.ops.nn import _rnn
 
-pytestmark = pytest.mark.skipif(not cpu.available(), reason=f"generated code is {cpu.describe()}")
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 NEAR = {"float32": 2e-6, "float64": 1e-14}
 
