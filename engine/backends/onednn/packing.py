@@ -33,6 +33,24 @@ class _Kept:
         _Kept.nbytes -= self.buffer.nbytes
 
 
+def kept(w: np.ndarray, key: Hashable, nbytes: int, fill: Callable[[np.ndarray], Any]) -> Any:
+    """What `fill` makes of a converted weight in a block of so many bytes, kept with it under `key` (its `buffer`).
+
+    None for any other weight, and where too much is kept already.
+    """
+    if type(w) is not ChannelsLast:
+        return None
+    found = w.packed
+    if found is None or (found.key is not key and found.key != key):
+        w.packed = found = None
+        if _Kept.nbytes + nbytes > _KEPT:
+            return None
+        found = _Kept(key, aligned(nbytes))
+        fill(found.buffer)
+        w.packed = found
+    return found
+
+
 class Packing:
     """The copy of weights from the caller's layout to the one a primitive chose (`back`: the other way).
 
@@ -62,17 +80,10 @@ class Packing:
         """
         if self.reorder is None:
             return address(w)
-        if key is None or type(w) is not ChannelsLast:
+        if key is None:
             return self._fill(w, self.buffer())
-        kept = w.packed
-        if kept is None or (kept.key is not key and kept.key != key):
-            w.packed = kept = None
-            if _Kept.nbytes + self.nbytes > _KEPT:
-                return self._fill(w, self.buffer())
-            kept = _Kept(key, aligned(self.nbytes))
-            self._fill(w, kept.address)
-            w.packed = kept
-        return kept.address
+        found = kept(w, key, self.nbytes, lambda room: self._fill(w, address(room)))
+        return self._fill(w, self.buffer()) if found is None else found.address
 
     def _fill(self, w: np.ndarray, target: Any) -> Any:
         source = w if self._arranged is None else self._arranged(w.view(np.ndarray))

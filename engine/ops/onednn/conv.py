@@ -56,10 +56,25 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
             return _Transposed(output_padding, *geometry, groups)
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
-        return conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
+        plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
+        if (winograd := _winograd()) and winograd.serves(input.shape, weight.shape, *geometry, groups):
+            return winograd.Forward(plain, input, weight, geometry[1], converted)
+        return plain
 
     found = primitive(key, make)
     return NotImplemented if found is None else found(input, weight, bias)
+
+
+@functools.cache
+def _winograd() -> Any:
+    """The module of generated convolutions beside oneDNN's; None without the extra `jit`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        return None
+    from engine.ops.generated import winograd
+
+    return winograd
 
 
 class _Transposed:
@@ -86,18 +101,32 @@ class _Transposed:
 def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
-    made = result(size, grad_output, weight)
-    served = conv.backward_input(activation(grad_output), weight, made, stride, padding, dilation, groups)
-    return made if served else NotImplemented
+    g, geometry = activation(grad_output), (stride, padding, dilation, groups)
+
+    def plain() -> Any:
+        made = result(size, grad_output, weight)
+        return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
+
+    if (winograd := _winograd()) and winograd.serves(size, weight.shape, *geometry):
+        trial = winograd.gradient(winograd.Input, g.shape, weight.shape, tuple(padding))
+        return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight))
+    return plain()
 
 
 @kernel(convolution.convolution_backward_weight, "onednn")
 def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
-    made = np.empty(size, "float32")
-    served = conv.backward_weight(activation(grad_output), activation(input), made, stride, padding, dilation, groups)
-    return made if served else NotImplemented
+    g, x, geometry = activation(grad_output), activation(input), (stride, padding, dilation, groups)
+
+    def plain() -> Any:
+        made = np.empty(size, "float32")
+        return made if conv.backward_weight(g, x, made, *geometry) else NotImplemented
+
+    if (winograd := _winograd()) and winograd.serves(x.shape, size, *geometry):
+        trial = winograd.gradient(winograd.Weight, x.shape, g.shape, tuple(padding))
+        return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
+    return plain()
 
 
 # --- pooling

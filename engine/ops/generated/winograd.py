@@ -1,0 +1,348 @@
+"""3x3 convolutions of stride 1 and their gradients by Winograd's F(4x4, 3x3), beside oneDNN (the extra `jit`).
+
+Note [Winograd's convolutions]
+A quarter of the multiplications (engine/kernels/llvm_winograd.py says how, and how exact that is).  Pictures are
+channels-last.  Forward takes some tiles at a time, so that their values at points and the products stay in the cache;
+the gradient of the input is the convolution of the result's gradient with kernels turned round, padded by what 2 has
+more; the gradient of the weight sums products over tiles.  Weights are transformed in each call, but those of a
+converted tensor, which are kept with it as packed ones are.
+Which geometries gain depends on the processor, so each is tried at its first use, against oneDNN and for values, as
+other generated kernels are: Note [Generated kernels on the CPU].  Few tiles, few channels and those that fill no
+vectors are left to oneDNN unasked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import empty, threads, turned
+from engine.backends.onednn import packing
+from engine.kernels import cpu, llvm_winograd, processor, team
+from engine.kernels.llvm_winograd import POINTS
+from engine.layouts import ChannelsLast, empty_channels_last, in_torch_order, lies_channels_last, to_channels_last
+from engine.ops.generated import launch
+
+__all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "serves"]
+
+_BLOCK = 48  # tiles whose values are held at a time
+_HELD = 1 << 22  # elements of the values that a gradient of the weight holds at a time
+_FEWEST = 1 << 22  # multiplications, below which nothing is gained
+_SHARE = 1 << 21  # of them, that another thread is woken for
+_WORK = 32  # multiplications that take the time of one element of other kernels
+_MANY = 1024  # geometries of gradients, then all are forgotten
+_F32 = np.dtype("float32")
+
+_entries: dict[Any, launch.Entry] = {}
+_known: dict[Any, Any] = {}
+
+
+def lanes() -> int:
+    """Elements of a vector."""
+    found = processor.target()
+    return {"AVX-512": 16, "AVX2": 8}.get(found.level if found else "", 4)
+
+
+def _registers() -> int:
+    found = processor.target()
+    return 32 if found and found.level in ("AVX-512", "NEON") else 16
+
+
+def serves(shape: Sequence[int], weight: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
+    """Whether a convolution of (N, C, H, W) with (O, C, 3, 3) is worth a trial."""
+    if len(shape) != 4 or tuple(weight[2:]) != (3, 3) or groups != 1 or not processor.available():
+        return False
+    if tuple(stride) != (1, 1) or tuple(dilation) != (1, 1) or max(padding) > 2:
+        return False
+    outputs, channels, width = weight[0], weight[1], lanes()
+    if outputs % width or channels % width:
+        return False
+    down, across = _tiles([n + 2 * p - 2 for n, p in zip(shape[2:], padding)])
+    return shape[0] * down * across * outputs * channels * POINTS >= (1 if processor.always() else _FEWEST)
+
+
+def _tiles(out: Sequence[int]) -> tuple[int, int]:
+    return -(-out[0] // 4), -(-out[1] // 4)
+
+
+def _apart(count: int) -> int:
+    """Elements from one row to the next of `count`: not a power of two, whose rows share places of the cache."""
+    return count + 16 if count % 256 == 0 else count
+
+
+def _code(function: Callable[..., str], *options: Any) -> Any:
+    found = processor.target()
+    if found is None:
+        raise ImportError(processor.describe())
+    return cpu.linked(function("KERNEL", lanes(), *options, found.attributes))
+
+
+def _packed(parameters: Sequence[str], **given: int) -> bytes:
+    return struct.pack(f"<{len(parameters)}q", *[given[p] for p in parameters])
+
+
+def _run(code: Any, pieces: Sequence[tuple[bytes, int, int]]) -> None:
+    if len(pieces) == 1:
+        code(*pieces[0])
+    elif not team.run(cpu.address(code), pieces):
+        threads.run(lambda piece: code(*piece), pieces)
+
+
+def _threads(work: int) -> int:
+    return threads.get_num_threads() if work > _SHARE else 1
+
+
+def _shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
+    """All from begin to end, in so many pieces."""
+    step = -(-(end - begin) // pieces)
+    _run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+class Convolution:
+    """Pictures (N, C, H, W) convolved with (O, C, 3, 3), to (N, O, P, Q).  padding: of both dims."""
+
+    def __init__(self, count: int, channels: int, size: Sequence[int], outputs: int, padding: Sequence[int]) -> None:
+        self.channels, self.outputs = channels, outputs
+        self.out = tuple([n + 2 * p - 2 for n, p in zip(size, padding)])
+        down, across = _tiles(self.out)
+        self.tiles = count * down * across
+        self.work = POINTS * self.tiles * channels * outputs
+        self.rows, self.vectors = llvm_winograd.shape(lanes(), _registers(), outputs)
+        self.share = -(-self.tiles // _threads(self.work))
+        block = -(-self.share // -(-self.share // _BLOCK))
+        block = -(-block // self.rows) * self.rows
+        self.plane, self.made_plane = block * channels + 16, block * outputs + 16
+        self.places = dict(
+            height=size[0], width=size[1], channels=channels, above=padding[0], left=padding[1], down=down,
+            across=across, rows=self.out[0], columns=self.out[1], outputs=outputs, block=block,
+            plane=self.plane, made_plane=self.made_plane,
+        )  # fmt: skip
+        self._weights: Any = None
+        self._forward: dict[bool, Any] = {}
+
+    @property
+    def kind(self) -> Any:
+        """What machine code it is."""
+        return "forward", self.rows, self.vectors
+
+    def build(self) -> Any:
+        """The machine code."""
+        self._weights = _code(llvm_winograd.weights, self.vectors * lanes())
+        self._forward[False] = _code(llvm_winograd.forward, self.rows, self.vectors, False)
+        return self._forward
+
+    def at_points(self, w: Any, turned_round: bool, room: Any = None) -> Any:
+        """The weight (O, C, 3, 3) at the points; turned_round: (C, O, 3, 3), as the gradient of the input takes it."""
+        if self._weights is None:
+            self.build()
+        plane = self.channels * self.outputs
+        taps = empty((3, 3, self.channels, self.outputs), _F32)
+        turned.copy(taps, w.transpose(2, 3, 0, 1) if turned_round else w.transpose(2, 3, 1, 0))
+        made = empty((POINTS * plane,), _F32) if room is None else room
+        args = _packed(
+            llvm_winograd.WEIGHTS, taps=_address(taps) + 4 * 8 * plane * turned_round, made=_address(made),
+            step=-plane if turned_round else plane, channels=self.channels, outputs=self.outputs,
+        )  # fmt: skip
+        _shared(self._weights, args, 0, self.channels, _threads(plane * POINTS))
+        return made
+
+    def run(self, picture: int, weights: int, result: int, bias: int, added: int, rectified: bool) -> None:
+        """At addresses; bias and added: 0 for none."""
+        code = self._forward.get(rectified)
+        if code is None:
+            code = self._forward[rectified] = _code(llvm_winograd.forward, self.rows, self.vectors, rectified)
+        several, most = -(-self.tiles // self.share), max(self.channels, self.outputs)
+        each = POINTS * (self.plane + self.made_plane)
+        room = empty((several * each + 2 * most,), _F32)
+        at = _address(room)
+        zeros = at + 4 * several * each
+        room[several * each : several * each + most] = 0
+        given = dict(
+            self.places, picture=picture, weights=weights, result=result, bias=bias or zeros, added=added,
+            zeros=zeros, spare=zeros + 4 * most,
+        )  # fmt: skip
+        pieces = []
+        for n in range(several):
+            first = n * self.share
+            args = _packed(llvm_winograd.FORWARD, **given, room=at + 4 * n * each)
+            pieces.append((args, first, min(first + self.share, self.tiles)))
+        _run(code, pieces)
+
+
+class Gradient:
+    """The gradient of the weight (O, C, 3, 3) of such a convolution."""
+
+    def __init__(self, count: int, channels: int, size: Sequence[int], outputs: int, padding: Sequence[int]) -> None:
+        self.channels, self.outputs = channels, outputs
+        out = tuple([n + 2 * p - 2 for n, p in zip(size, padding)])
+        down, across = _tiles(out)
+        self.tiles = count * down * across
+        self.work = POINTS * self.tiles * channels * outputs
+        self.vectors = next(v for v in (4, 3, 2, 1) if outputs // lanes() % v == 0 and (v < 4 or _registers() == 32))
+        self.rows = 8 if self.vectors < 3 and _registers() == 32 and channels % 8 == 0 else 4
+        self.pieces = _threads(self.work)
+        chunk = min(self.tiles, max(_BLOCK, _HELD // (POINTS * (channels + outputs))))
+        self.chunk = -(-self.tiles // -(-self.tiles // chunk))
+        self.sides = [
+            dict(height=h, width=w, channels=c, above=above, left=left, down=down, across=across, pitch=_apart(c),
+                 plane=self.chunk * _apart(c) + 16)
+            for (h, w), c, (above, left) in ((size, channels, padding), (out, outputs, (0, 0)))
+        ]  # fmt: skip
+        self.codes: Any = None
+
+    @property
+    def kind(self) -> Any:
+        """What machine code it is."""
+        return "weight", self.rows, self.vectors
+
+    def build(self) -> Any:
+        """The machine code."""
+        self.codes = (
+            _code(llvm_winograd.values, False), _code(llvm_winograd.values, True),
+            _code(llvm_winograd.product, self.rows, self.vectors), _code(llvm_winograd.gradient),
+        )  # fmt: skip
+        return self.codes
+
+    def run(self, x: Any, g: Any, out: Any) -> None:
+        """x (N, C, H, W) and g (N, O, P, Q), channels-last, out (O, C, 3, 3)."""
+        of_picture, of_slope, product, gradient = self.codes or self.build()
+        channels, outputs, plane = self.channels, self.outputs, self.channels * self.outputs
+        rooms = [empty((POINTS * side["plane"],), _F32) for side in self.sides]
+        zeros, made = np.zeros(max(channels, outputs), _F32), empty((POINTS * plane,), _F32)
+        taps = empty((3, 3, channels, outputs), _F32)
+        for first in range(0, self.tiles, self.chunk):
+            last = min(first + self.chunk, self.tiles)
+            for code, side, array, room in zip((of_picture, of_slope), self.sides, (x, g), rooms):
+                args = _packed(
+                    llvm_winograd.VALUES, **side, picture=_address(array), room=_address(room), zeros=_address(zeros),
+                    first=first,
+                )  # fmt: skip
+                _shared(code, args, first, last, self.pieces)
+            args = _packed(
+                llvm_winograd.PRODUCT, left=_address(rooms[0]), right=_address(rooms[1]), made=_address(made),
+                tiles=last - first, channels=channels, outputs=outputs, left_pitch=self.sides[0]["pitch"],
+                right_pitch=self.sides[1]["pitch"], left_plane=self.sides[0]["plane"],
+                right_plane=self.sides[1]["plane"], fresh=first == 0,
+            )  # fmt: skip
+            _shared(product, args, 0, POINTS, self.pieces if self.pieces == 1 else min(POINTS, self.pieces * 3))
+        args = _packed(
+            llvm_winograd.GRADIENT, made=_address(made), taps=_address(taps), channels=channels, outputs=outputs
+        )
+        _shared(gradient, args, 0, channels, _threads(plane * POINTS))
+        turned.copy(out, taps.transpose(3, 2, 0, 1))
+
+
+class _Tried:
+    """One geometry's choice between this way and the one there was."""
+
+    name = "convolution"
+    used = True
+
+    def __init__(self, way: Convolution | Gradient) -> None:
+        self.way = way
+        self.entry = _entries.setdefault(way.kind, launch.Entry())
+        self.proven, self.off = processor.always(), False
+
+    def chosen(self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]) -> Any:
+        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won."""
+        if self.proven:
+            return mine()
+        if self.off or self.entry.off:
+            return plain()
+        launch.trials.paid = False
+        try:
+            launch.ready(self.entry, self.way.work // _WORK, self.way.build)
+        except launch.Unfit:
+            self.off = self.entry.off
+            return plain()
+        finally:
+            launch.trials.fresh.clear()
+        made, want = mine(), plain()
+        if want is NotImplemented:  # nothing to compare with: oneDNN has no kernel
+            self.off = True
+            return want
+        largest = launch.size_of(operands[0].view(np.ndarray)) * launch.size_of(operands[1].view(np.ndarray))
+        if not launch.proven(self.name, [self.entry], launch.difference(want, made, largest)):
+            self.off = True
+            return want
+        if launch.slower(mine, plain):
+            self.off = True
+            return want
+        self.proven = True
+        return made
+
+
+class Forward(_Tried):
+    """A convolution, called with x (N, C, H, W), w (O, C, 3, 3) and a bias (O) or None, in front of `plain`."""
+
+    def __init__(self, plain: Any, x: Any, w: Any, padding: Any, converted: bool) -> None:
+        super().__init__(Convolution(x.shape[0], x.shape[1], x.shape[2:], w.shape[0], padding))
+        self.plain, self.converted = plain, converted
+        self.shape = (x.shape[0], w.shape[0], *self.way.out)
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        if self.proven:
+            return self.run(x, w, bias)
+        if self.off:
+            return self.plain(x, w, bias)
+        other = w.view(ChannelsLast) if type(w) is ChannelsLast else w  # what each way keeps of it is its own
+        return self.chosen(lambda: self.run(x, w, bias), lambda: self.plain(x, other, bias), (x, w))
+
+    def run(self, x: Any, w: Any, bias: Any) -> Any:
+        """This way."""
+        way = self.way
+        source = x if lies_channels_last(x) else to_channels_last(x)
+        made = empty_channels_last(self.shape, _F32)
+        size = POINTS * way.channels * way.outputs
+        kept = packing.kept(w, way.kind, 4 * size, lambda room: way.at_points(w.view(np.ndarray), False, room))
+        weights = way.at_points(in_torch_order(w), False) if kept is None else kept.buffer
+        shift = None if bias is None else np.ascontiguousarray(bias)
+        way.run(_address(source), _address(weights), _address(made), 0 if shift is None else _address(shift), 0, False)
+        return made if self.converted else made.view(np.ndarray)
+
+
+class Input(_Tried):
+    """The gradient of the input, into an array that lies channels-last."""
+
+    name = "the gradient of a convolution's input"
+
+    def __init__(self, g: Sequence[int], w: Sequence[int], padding: Any) -> None:
+        super().__init__(Convolution(g[0], g[1], g[2:], w[1], [2 - p for p in padding]))
+
+    def run(self, g: Any, w: Any, out: Any) -> Any:
+        """out (N, C, H, W) of g (N, O, P, Q) and w (O, C, 3, 3)."""
+        weights = self.way.at_points(w, True)
+        self.way.run(_address(g), _address(weights), _address(out), 0, 0, False)
+        return out
+
+
+class Weight(_Tried):
+    """The gradient of the weight."""
+
+    name = "the gradient of a convolution's weight"
+
+    def __init__(self, x: Sequence[int], g: Sequence[int], padding: Any) -> None:
+        super().__init__(Gradient(x[0], x[1], x[2:], g[1], padding))
+
+    def run(self, x: Any, g: Any, out: Any) -> Any:
+        """out (O, C, 3, 3) of x (N, C, H, W) and g (N, O, P, Q)."""
+        self.way.run(x, g, out)
+        return out
+
+
+def gradient(kind: type, *shapes: Any) -> Any:
+    """The trial of `Input(g, w, padding)` or `Weight(x, g, padding)`."""
+    key = kind, shapes, threads.get_num_threads()
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _MANY:
+            _known.clear()
+        found = _known[key] = kind(*shapes)
+    return found
