@@ -464,8 +464,27 @@ class _Lowering:
         run = self._prepared(entry, x, out, chain)
         if run is None:
             raise Unsupported(f"oneDNN has no kernel for {entry.call.op.name} with {chain}")
+        run = self._faster(entry, run, x, out, chain)
         name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
         return run, name + (f" in {self.narrowing}" if entry.out in self.narrowed else "")
+
+    def _faster(self, entry: Fused, run: Any, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+        """`run`, or what is generated for such a convolution and was faster in a trial."""
+        from engine.kernels import processor
+
+        given, weight = entry.call.bound(), self.graph.array(entry.call.bound()["weight"])
+        if not entry.image or given["transposed"] or {x.dtype, out.dtype} != {_F32} or not processor.available():
+            return run
+        from engine.ops.generated import winograd
+
+        geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
+        if not winograd.serves(x.shape, weight.shape, *geometry, given["groups"]):
+            return run
+        from engine.backends.onednn.primitives import address
+
+        bias = self.graph.array(given["bias"])
+        bias = None if bias is None else np.ascontiguousarray(bias)
+        return winograd.prepared(run, x, weight, bias, out, geometry[1], chain, address)
 
     def taken_by(self, entry: Fused, place: np.ndarray | None) -> list[int]:
         """What an entry reads, but what lies where its result goes."""

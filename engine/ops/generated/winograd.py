@@ -6,6 +6,7 @@ channels-last.  Forward takes some tiles at a time, so that their values at poin
 the gradient of the input is the convolution of the result's gradient with kernels turned round, padded by what 2 has
 more; the gradient of the weight sums products over tiles.  Weights are transformed in each call, but those of a
 converted tensor, which are kept with it as packed ones are.
+In plans weights are transformed once, and what follows a layer (an addition, a rectifier) is done as results are made.
 Which geometries gain depends on the processor, so each is tried at its first use, against oneDNN and for values, as
 other generated kernels are: Note [Generated kernels on the CPU].  Few tiles, few channels and those that fill no
 vectors are left to oneDNN unasked.
@@ -20,20 +21,27 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty, threads, turned
-from engine.backends.onednn import packing
+from engine.backends.onednn import _abi, library, packing
 from engine.kernels import cpu, llvm_winograd, processor, team
 from engine.kernels.llvm_winograd import POINTS
-from engine.layouts import ChannelsLast, empty_channels_last, in_torch_order, lies_channels_last, to_channels_last
+from engine.layouts import (
+    INNER,
+    ChannelsLast,
+    empty_channels_last,
+    in_torch_order,
+    lies_channels_last,
+    to_channels_last,
+)
 from engine.ops.generated import launch
 
-__all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "serves"]
+__all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "prepared", "serves"]
 
 _BLOCK = 48  # tiles whose values are held at a time
 _HELD = 1 << 22  # elements of the values that a gradient of the weight holds at a time
 _FEWEST = 1 << 22  # multiplications, below which nothing is gained
 _SHARE = 1 << 21  # of them, that another thread is woken for
 _WORK = 32  # multiplications that take the time of one element of other kernels
-_MANY = 1024  # geometries of gradients, then all are forgotten
+_MANY = 1024  # geometries of gradients and of plans, then all are forgotten
 _F32 = np.dtype("float32")
 
 _entries: dict[Any, launch.Entry] = {}
@@ -254,29 +262,35 @@ class _Tried:
         """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won."""
         if self.proven:
             return mine()
-        if self.off or self.entry.off:
+        if self.off or not self.ready():
             return plain()
-        launch.trials.paid = False
-        try:
-            launch.ready(self.entry, self.way.work // _WORK, self.way.build)
-        except launch.Unfit:
-            self.off = self.entry.off
-            return plain()
-        finally:
-            launch.trials.fresh.clear()
         made, want = mine(), plain()
         if want is NotImplemented:  # nothing to compare with: oneDNN has no kernel
             self.off = True
             return want
-        largest = launch.size_of(operands[0].view(np.ndarray)) * launch.size_of(operands[1].view(np.ndarray))
-        if not launch.proven(self.name, [self.entry], launch.difference(want, made, largest)):
-            self.off = True
-            return want
-        if launch.slower(mine, plain):
-            self.off = True
-            return want
-        self.proven = True
-        return made
+        return made if self.settled(made, want, mine, plain, operands) else want
+
+    def ready(self, paid: bool = False) -> bool:
+        """Whether the code is there, compiled if this pays; paid: it does."""
+        launch.trials.paid = paid
+        try:
+            launch.ready(self.entry, self.way.work // _WORK, self.way.build)
+        except launch.Unfit:
+            self.off = self.entry.off
+            return False
+        finally:
+            launch.trials.fresh.clear()
+        return True
+
+    def settled(
+        self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
+    ) -> bool:
+        """Whether this way serves from now on, after results of both."""
+        x, y = (launch.size_of(a.view(np.ndarray)) for a in operands)
+        right = launch.proven(self.name, [self.entry], launch.difference(want, made, x * y))
+        self.proven = right and not launch.slower(mine, plain)
+        self.off = not self.proven
+        return self.proven
 
 
 class Forward(_Tried):
@@ -337,12 +351,76 @@ class Weight(_Tried):
         return out
 
 
+class Prepared:
+    """A convolution with its weight at the points, for plans: called as oneDNN's `Prepared` is."""
+
+    def __init__(self, way: Convolution, w: Any, bias: Any, added: str, rectified: bool) -> None:
+        self.way, self.added, self.rectified = way, added, rectified
+        self.weights, self.bias = way.at_points(w, False), bias
+
+    def __call__(self, x: Any, out: Any, *others: Any) -> None:
+        place = library.state.ffi.cast
+        at = int(place("uintptr_t", out))
+        added = {"": 0, "sum": at, "binary": int(place("uintptr_t", others[0])) if others else 0}[self.added]
+        shift = 0 if self.bias is None else _address(self.bias)
+        self.way.run(int(place("uintptr_t", x)), _address(self.weights), at, shift, added, self.rectified)
+
+    def always(self, *pointers: Any) -> Callable[..., None]:
+        """The call with these addresses, whatever it is given."""
+        return lambda *_: self(*pointers)
+
+
+def prepared(
+    plain: Any, x: Any, w: Any, bias: Any, out: Any, padding: Any, post: Sequence[tuple], work: Callable[..., Any]
+) -> Any:
+    """`plain`, oneDNN's convolution of a plan, or this one where a trial finds it faster.
+
+    x and out: arrays as those of the calls, which are written to.  post: what follows, as of `prepared.convolution`;
+    work: what makes the address of an array.
+    """
+    steps = [p[0] for p in post]
+    rectified = steps[-1:] == ["eltwise"] and tuple(post[-1][1:]) == (_abi.RELU, 0.0, 0.0)
+    added = steps[:-1] if rectified else steps
+    if added not in ([], ["sum"], ["binary"]):
+        return plain
+    way = Convolution(x.shape[0], x.shape[1], x.shape[2:], w.shape[0], padding)
+    key = "plan", x.shape, w.shape, tuple(padding), tuple(steps), threads.get_num_threads()
+    if key in _known:
+        return Prepared(way, w, bias, "".join(added), rectified) if _known[key] else plain
+    trial = _Tried(way)
+    if not trial.proven and trial.ready(paid=True):
+        mine, other = Prepared(way, w, bias, "".join(added), rectified), np.empty_like(out)
+        for array in (x, other):
+            array.transpose(INNER[4])[...] = _drawn(array)
+        given = work(x), work(out), *([work(other)] if added == ["binary"] else [])
+
+        def result(layer: Any) -> Any:
+            if added == ["sum"]:
+                out[...] = other
+            layer(*given)
+            return out
+
+        made = result(mine).copy()
+        trial.settled(made, result(plain), lambda: mine(*given), lambda: plain(*given), (x, w))
+    _remember(key, trial.proven)
+    return prepared(plain, x, w, bias, out, padding, post, work)
+
+
+def _drawn(array: Any) -> Any:
+    """Numbers for the memory of an array (N, C, H, W) that is channels-last; few, again and again."""
+    few = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    return np.resize(few, array.transpose(INNER[4]).shape)
+
+
+def _remember(key: Any, value: Any) -> Any:
+    if len(_known) >= _MANY:
+        _known.clear()
+    _known[key] = value
+    return value
+
+
 def gradient(kind: type, *shapes: Any) -> Any:
     """The trial of `Input(g, w, padding)` or `Weight(x, g, padding)`."""
     key = kind, shapes, threads.get_num_threads()
     found = _known.get(key)
-    if found is None:
-        if len(_known) >= _MANY:
-            _known.clear()
-        found = _known[key] = kind(*shapes)
-    return found
+    return _remember(key, kind(*shapes)) if found is None else found

@@ -239,3 +239,49 @@ def test_weights_of_an_evaluation_are_kept_until_they_are_written_to(
         layer.bias.mul_(2)
         np.testing.assert_allclose(layer(x).numpy(), 2 * first.numpy(), rtol=0, atol=1e-4)
         assert len(made) == 2
+
+
+class Block(engine.nn.Module):
+    """Convolutions followed by nothing, a rectifier, a sum, and a sum and a rectifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = engine.nn.Conv2d(64, 64, 3, padding=1)
+        self.second = engine.nn.Conv2d(64, 64, 3, padding=1, bias=False)
+        self.norm = engine.nn.BatchNorm2d(64)
+        self.third = engine.nn.Conv2d(64, 64, 3, padding=1)
+        self.last = engine.nn.Conv2d(64, 32, 3)
+
+    def forward(self, x: engine.Tensor) -> engine.Tensor:
+        y = engine.relu(self.first(x))
+        z = engine.relu(self.norm(self.second(y)) + y)
+        return self.last(self.third(z) + z)
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, bool]] = []
+    plain = winograd.Prepared.__call__
+    monkeypatch.setattr(
+        winograd.Prepared, "__call__", lambda self, *a: calls.append((self.added, self.rectified)) or plain(self, *a)
+    )
+    engine.manual_seed(1)
+    model, x = Block().eval(), engine.randn(batch, 64, 24, 24)
+    monkeypatch.setattr(conv, "_winograd", lambda: None)
+    with engine.no_grad():
+        want = model(x)
+        made = engine.compile(model)
+        for _ in range(3):
+            calls.clear()
+            near(made(x).numpy(), want.double().numpy())
+    assert {rectified for _, rectified in calls} == {True, False}
+    assert {bool(added) for added, _ in calls} == {True, False}
+    assert len(calls) >= 3  # of one image the last is too little work; of several a few may be taken at a time
+    monkeypatch.setattr(launch, "slower", lambda mine, there: True)
+    winograd._known.clear()
+    with engine.no_grad():
+        made = engine.compile(Block().eval())
+        for _ in range(3):
+            calls.clear()
+            made(x)
+    assert not calls
