@@ -37,7 +37,7 @@ from engine.ops.generated import launch
 __all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "prepared", "serves"]
 
 _BLOCK = 48  # tiles whose values are held at a time
-_HELD = 1 << 22  # elements of the values that a gradient of the weight holds at a time
+_HELD, _LEAST = 3 << 20, 64  # elements of the values that a gradient of the weight holds at a time; tiles at least
 _FEWEST = 1 << 22  # multiplications, below which nothing is gained
 _SHARE = 1 << 21  # of them, that another thread is woken for
 _WORK = 32  # multiplications that take the time of one element of other kernels
@@ -196,7 +196,7 @@ class Gradient:
         self.vectors = next(v for v in (4, 3, 2, 1) if outputs // lanes() % v == 0 and (v < 4 or _registers() == 32))
         self.rows = 8 if self.vectors < 3 and _registers() == 32 and channels % 8 == 0 else 4
         self.pieces = _threads(self.work)
-        chunk = min(self.tiles, max(_BLOCK, _HELD // (POINTS * (channels + outputs))))
+        chunk = min(self.tiles, max(_LEAST, _HELD // (POINTS * (channels + outputs))))
         self.chunk = -(-self.tiles // -(-self.tiles // chunk))
         self.sides = [
             dict(height=h, width=w, channels=c, above=above, left=left, down=down, across=across, pitch=_apart(c),
