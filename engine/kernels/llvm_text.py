@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 
-__all__ = ["Text"]
+__all__ = ["Text", "Vectors"]
 
 
 class Text:
@@ -82,3 +83,54 @@ class Text:
         self.lines[place:place] = phis
         self.at(after, jump=False)
         return names
+
+
+class Vectors(Text):
+    """Arithmetic on vectors of float32."""
+
+    def __init__(self, parameters: Sequence[str], lanes: int) -> None:
+        super().__init__()
+        self.lanes, self.type = lanes, f"<{lanes} x float>"
+        self.args = {p: self.load("i64", "%args", n, 8) for n, p in enumerate(parameters)}
+
+    def pointer(self, name: str) -> str:
+        """A parameter that is an address."""
+        return self.emit(f"inttoptr i64 {self.args[name]} to ptr")
+
+    def number(self, value: float) -> str:
+        """A vector of a constant."""
+        (near,) = struct.unpack("f", struct.pack("f", value))
+        bits = struct.unpack("Q", struct.pack("d", near))[0]
+        return "<" + ", ".join([f"float 0x{bits:016X}"] * self.lanes) + ">"
+
+    def add(self, a: str, b: str) -> str:
+        return self.emit(f"fadd contract {self.type} {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        return self.emit(f"fsub contract {self.type} {a}, {b}")
+
+    def scale(self, factor: float, a: str) -> str:
+        return self.emit(f"fmul contract {self.type} {self.number(factor)}, {a}")
+
+    def fma(self, factor: float, a: str, b: str) -> str:
+        """factor * a + b."""
+        return self.add(self.scale(factor, a), b)
+
+    def vector(self, base: str, index: object = 0) -> str:
+        """The vector that begins at base[index]."""
+        return self.emit(f"load {self.type}, ptr {self.place('float', base, index)}, align 4")
+
+    def store(self, value: str, base: str, index: object = 0) -> None:
+        self(f"store {self.type} {value}, ptr {self.place('float', base, index)}, align 4")
+
+    def spread(self, base: str, index: object) -> str:
+        """A vector of the number base[index]."""
+        one = self.emit(f"insertelement {self.type} poison, float {self.load('float', base, index, 4)}, i64 0")
+        return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def finished(self, name: str, attributes: str) -> str:
+        """The module."""
+        self("ret void")
+        head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
+        tail = ["}", "declare i64 @llvm.smin.i64(i64, i64)", f"attributes #0 = {{ nounwind {attributes} }}", ""]
+        return "\n".join([head, *self.lines, *tail])

@@ -17,12 +17,11 @@ for each of its parameters, addresses or numbers.  The names:
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Callable, Sequence
 from itertools import chain
 from math import sqrt
 
-from engine.kernels.llvm_text import Text
+from engine.kernels.llvm_text import Vectors
 
 __all__ = [
     "FORWARD",
@@ -52,61 +51,10 @@ GRADIENT = ("made", "taps", "channels", "outputs")
 _NEAR, _FAR = sqrt(0.5), sqrt(2)
 
 
-class _Vectors(Text):
-    """Arithmetic on vectors of float32."""
-
-    def __init__(self, parameters: Sequence[str], lanes: int) -> None:
-        super().__init__()
-        self.lanes, self.type = lanes, f"<{lanes} x float>"
-        self.args = {p: self.load("i64", "%args", n, 8) for n, p in enumerate(parameters)}
-
-    def pointer(self, name: str) -> str:
-        """A parameter that is an address."""
-        return self.emit(f"inttoptr i64 {self.args[name]} to ptr")
-
-    def number(self, value: float) -> str:
-        """A vector of a constant."""
-        (near,) = struct.unpack("f", struct.pack("f", value))
-        bits = struct.unpack("Q", struct.pack("d", near))[0]
-        return "<" + ", ".join([f"float 0x{bits:016X}"] * self.lanes) + ">"
-
-    def add(self, a: str, b: str) -> str:
-        return self.emit(f"fadd contract {self.type} {a}, {b}")
-
-    def sub(self, a: str, b: str) -> str:
-        return self.emit(f"fsub contract {self.type} {a}, {b}")
-
-    def scale(self, factor: float, a: str) -> str:
-        return self.emit(f"fmul contract {self.type} {self.number(factor)}, {a}")
-
-    def fma(self, factor: float, a: str, b: str) -> str:
-        """factor * a + b."""
-        return self.add(self.scale(factor, a), b)
-
-    def vector(self, base: str, index: object = 0) -> str:
-        """The vector that begins at base[index]."""
-        return self.emit(f"load {self.type}, ptr {self.place('float', base, index)}, align 4")
-
-    def store(self, value: str, base: str, index: object = 0) -> None:
-        self(f"store {self.type} {value}, ptr {self.place('float', base, index)}, align 4")
-
-    def spread(self, base: str, index: object) -> str:
-        """A vector of the number base[index]."""
-        one = self.emit(f"insertelement {self.type} poison, float {self.load('float', base, index, 4)}, i64 0")
-        return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
-
-    def finished(self, name: str, attributes: str) -> str:
-        """The module."""
-        self("ret void")
-        head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
-        tail = ["}", "declare i64 @llvm.smin.i64(i64, i64)", f"attributes #0 = {{ nounwind {attributes} }}", ""]
-        return "\n".join([head, *self.lines, *tail])
-
-
 # --- one dim of the transforms; what each is the matrix of, in the paper's letters
 
 
-def _picture(w: _Vectors, d: Sequence[str]) -> list[str]:
+def _picture(w: Vectors, d: Sequence[str]) -> list[str]:
     """B^T: six places -> values at six points."""
     near, near_odd = w.fma(-2, d[2], d[4]), w.fma(-2, d[1], d[3])
     far, far_odd = w.fma(-0.5, d[2], d[4]), w.fma(-0.5, d[1], d[3])
@@ -118,7 +66,7 @@ def _picture(w: _Vectors, d: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _slope(w: _Vectors, d: Sequence[str]) -> list[str]:
+def _slope(w: Vectors, d: Sequence[str]) -> list[str]:
     """A: the gradients of four results -> values at six points."""
     near, near_odd = w.fma(0.5, d[2], d[0]), w.fma(0.5, d[3], d[1])
     far, far_odd = w.fma(2, d[2], d[0]), w.fma(2, d[3], d[1])
@@ -128,7 +76,7 @@ def _slope(w: _Vectors, d: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _result(w: _Vectors, m: Sequence[str]) -> list[str]:
+def _result(w: Vectors, m: Sequence[str]) -> list[str]:
     """A^T: products at six points -> four results."""
     near, near_odd = w.add(m[1], m[2]), w.sub(m[1], m[2])
     far, far_odd = w.add(m[3], m[4]), w.sub(m[3], m[4])
@@ -140,7 +88,7 @@ def _result(w: _Vectors, m: Sequence[str]) -> list[str]:
     ]
 
 
-def _kernel(w: _Vectors, g: Sequence[str]) -> list[str]:
+def _kernel(w: Vectors, g: Sequence[str]) -> list[str]:
     """G: three weights -> values at six points."""
     near, far = w.scale(-1 / 1.5, w.fma(0.5, g[2], g[0])), w.scale(1 / 6, w.fma(2, g[2], g[0]))
     return [
@@ -149,7 +97,7 @@ def _kernel(w: _Vectors, g: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _kernel_slope(w: _Vectors, q: Sequence[str]) -> list[str]:
+def _kernel_slope(w: Vectors, q: Sequence[str]) -> list[str]:
     """G^T: gradients at six points -> those of three weights."""
     near, near_odd = w.add(q[1], q[2]), w.sub(q[1], q[2])
     far, far_odd = w.add(q[3], q[4]), w.sub(q[3], q[4])
@@ -160,10 +108,10 @@ def _kernel_slope(w: _Vectors, q: Sequence[str]) -> list[str]:
     ]
 
 
-_Line = Callable[[_Vectors, Sequence[str]], list[str]]
+_Line = Callable[[Vectors, Sequence[str]], list[str]]
 
 
-def _both(w: _Vectors, line: _Line, square: Sequence[Sequence[str]]) -> list[list[str]]:
+def _both(w: Vectors, line: _Line, square: Sequence[Sequence[str]]) -> list[list[str]]:
     """`line` along both dims."""
     half = [line(w, column) for column in zip(*square)]
     return [line(w, row) for row in zip(*half)]
@@ -172,7 +120,7 @@ def _both(w: _Vectors, line: _Line, square: Sequence[Sequence[str]]) -> list[lis
 # --- places
 
 
-def _corner(w: _Vectors, tile: str) -> tuple[str, str, str]:
+def _corner(w: Vectors, tile: str) -> tuple[str, str, str]:
     """(picture, row, column) where the results of a tile begin."""
     down, across = w.args["down"], w.args["across"]
     line = w.emit(f"udiv i64 {tile}, {across}")
@@ -183,7 +131,7 @@ def _corner(w: _Vectors, tile: str) -> tuple[str, str, str]:
 
 
 def _pixels(
-    w: _Vectors, base: str, other: str, place: tuple[str, str, str], size: tuple[str, str, str], count: int
+    w: Vectors, base: str, other: str, place: tuple[str, str, str], size: tuple[str, str, str], count: int
 ) -> list[list[str]]:
     """The addresses of count x count pixels from a place on, of a picture at `base`; `other` for those beyond it."""
     n, row, column = place
@@ -204,7 +152,7 @@ def _pixels(
     return found
 
 
-def _transformed(w: _Vectors, line: _Line, pixels: list[list[str]], target: str, plane: str, channels: str) -> None:
+def _transformed(w: Vectors, line: _Line, pixels: list[list[str]], target: str, plane: str, channels: str) -> None:
     """Values at points of all channels of a tile, from target[0] on, a plane apart."""
 
     def some(c: str, _: list[str]) -> list[str]:
@@ -229,7 +177,7 @@ def shape(lanes: int, registers: int, outputs: int) -> tuple[int, int]:
 
 
 def _product(
-    w: _Vectors, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
+    w: Vectors, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
     begun: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """sums[i][j] + the sum over k of left[i * steps[0] + k * steps[1]] * right[k * apart + j * lanes ...]."""
@@ -260,7 +208,7 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
     zeros.  rectified: max(0, .) of the sum is the result.  room: for (36, block, channels), then (36, block, outputs)
     values, `plane` and `made_plane` apart.
     """
-    w = _Vectors(FORWARD, lanes)
+    w = Vectors(FORWARD, lanes)
     picture, taps, result, bias, added, room, zeros, spare = map(w.pointer, FORWARD[:8])
     a = w.args
     channels, outputs, plane, made_plane = a["channels"], a["outputs"], a["plane"], a["made_plane"]
@@ -347,7 +295,7 @@ def values(name: str, lanes: int, slope: bool, attributes: str = "") -> str:
 
     slope: the picture is the gradient of a result, and a tile 4x4 of its places; else 6x6 that overlap.
     """
-    w = _Vectors(VALUES, lanes)
+    w = Vectors(VALUES, lanes)
     picture, room, zeros = map(w.pointer, VALUES[:3])
     a = w.args
     count, line = (4, _slope) if slope else (6, _picture)
@@ -370,7 +318,7 @@ def weights(name: str, lanes: int, width: int, attributes: str = "") -> str:
     channels, width).  step: elements from one of the nine places to the next, less than 0 for a kernel turned round,
     of which `taps` is the last place.
     """
-    w = _Vectors(WEIGHTS, lanes)
+    w = Vectors(WEIGHTS, lanes)
     taps, made = map(w.pointer, WEIGHTS[:2])
     channels, outputs, step = w.args["channels"], w.args["outputs"], w.args["step"]
     plane = w.times(channels, outputs)
@@ -402,7 +350,7 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
 
     left: (36, tiles, left_pitch); right: (36, tiles, right_pitch); fresh: made was nothing before.
     """
-    w = _Vectors(PRODUCT, lanes)
+    w = Vectors(PRODUCT, lanes)
     lefts, rights, mades = map(w.pointer, PRODUCT[:3])
     a = w.args
     channels, outputs, tiles = a["channels"], a["outputs"], a["tiles"]
@@ -450,7 +398,7 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
 @functools.cache
 def gradient(name: str, lanes: int, attributes: str = "") -> str:
     """The gradient of the kernels of channels begin..end, (36, channels, outputs) -> (9, channels, outputs)."""
-    w = _Vectors(GRADIENT, lanes)
+    w = Vectors(GRADIENT, lanes)
     made, taps = map(w.pointer, GRADIENT[:2])
     channels, outputs = w.args["channels"], w.args["outputs"]
     plane = w.times(channels, outputs)

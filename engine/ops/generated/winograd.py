@@ -14,15 +14,15 @@ vectors are left to oneDNN unasked.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from engine.backends.cpu import empty, threads, turned
 from engine.backends.onednn import _abi, library, packing
-from engine.kernels import cpu, llvm_winograd, processor, team
+from engine.kernels import llvm_winograd, processor
 from engine.kernels.llvm_winograd import POINTS
 from engine.layouts import (
     INNER,
@@ -33,13 +33,13 @@ from engine.layouts import (
     to_channels_last,
 )
 from engine.ops.generated import launch
+from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, run, several, split
 
 __all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "prepared", "serves"]
 
 _BLOCK = 48  # tiles whose values are held at a time
 _HELD, _LEAST = 3 << 20, 64  # elements of the values that a gradient of the weight holds at a time; tiles at least
 _FEWEST = 1 << 22  # multiplications, below which nothing is gained
-_SHARE = 1 << 21  # of them, that another thread is woken for
 _WORK = 32  # multiplications that take the time of one element of other kernels
 _MANY = 1024  # geometries of gradients and of plans, then all are forgotten
 _F32 = np.dtype("float32")
@@ -48,25 +48,14 @@ _entries: dict[Any, launch.Entry] = {}
 _known: dict[Any, Any] = {}
 
 
-def lanes() -> int:
-    """Elements of a vector."""
-    found = processor.target()
-    return {"AVX-512": 16, "AVX2": 8}.get(found.level if found else "", 4)
-
-
-def _registers() -> int:
-    found = processor.target()
-    return 32 if found and found.level in ("AVX-512", "NEON") else 16
-
-
 def serves(shape: Sequence[int], weight: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
     """Whether a convolution of (N, C, H, W) with (O, C, 3, 3) is worth a trial."""
     if len(shape) != 4 or tuple(weight[2:]) != (3, 3) or groups != 1 or not processor.available():
         return False
     if tuple(stride) != (1, 1) or tuple(dilation) != (1, 1) or max(padding) > 2:
         return False
-    outputs, channels, width = weight[0], weight[1], lanes()
-    if outputs % width or channels % width:
+    outputs, channels = weight[:2]
+    if 2 * lanes(gcd(channels, outputs)) < lanes():  # less than half a vector
         return False
     down, across = _tiles([n + 2 * p - 2 for n, p in zip(shape[2:], padding)])
     return shape[0] * down * across * outputs * channels * POINTS >= (1 if processor.always() else _FEWEST)
@@ -81,38 +70,6 @@ def _apart(count: int) -> int:
     return count + 16 if count % 256 == 0 else count
 
 
-def _code(function: Callable[..., str], *options: Any) -> Any:
-    found = processor.target()
-    if found is None:
-        raise ImportError(processor.describe())
-    return cpu.linked(function("KERNEL", lanes(), *options, found.attributes))
-
-
-def _packed(parameters: Sequence[str], **given: int) -> bytes:
-    return struct.pack(f"<{len(parameters)}q", *[given[p] for p in parameters])
-
-
-def _run(code: Any, pieces: Sequence[tuple[bytes, int, int]]) -> None:
-    if len(pieces) == 1:
-        code(*pieces[0])
-    elif not team.run(cpu.address(code), pieces):
-        threads.run(lambda piece: code(*piece), pieces)
-
-
-def _threads(work: int) -> int:
-    return threads.get_num_threads() if work > _SHARE else 1
-
-
-def _shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
-    """All from begin to end, in so many pieces."""
-    step = -(-(end - begin) // pieces)
-    _run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])
-
-
-def _address(array: Any) -> int:
-    return int(array.ctypes.data)
-
-
 class Convolution:
     """Pictures (N, C, H, W) convolved with (O, C, 3, 3), to (N, O, P, Q).  padding: of both dims."""
 
@@ -122,8 +79,9 @@ class Convolution:
         down, across = _tiles(self.out)
         self.tiles = count * down * across
         self.work = POINTS * self.tiles * channels * outputs
-        self.rows, self.vectors = llvm_winograd.shape(lanes(), _registers(), outputs)
-        self.share = -(-self.tiles // _threads(self.work))
+        self.lanes = lanes(gcd(channels, outputs))
+        self.rows, self.vectors = llvm_winograd.shape(self.lanes, registers(), outputs)
+        self.share = -(-self.tiles // several(self.work))
         block = -(-self.share // -(-self.share // _BLOCK))
         block = -(-block // self.rows) * self.rows
         self.plane, self.made_plane = block * channels + 16, block * outputs + 16
@@ -138,12 +96,12 @@ class Convolution:
     @property
     def kind(self) -> Any:
         """What machine code it is."""
-        return "forward", self.rows, self.vectors
+        return "forward", self.lanes, self.rows, self.vectors
 
     def build(self) -> Any:
         """The machine code."""
-        self._weights = _code(llvm_winograd.weights, self.vectors * lanes())
-        self._forward[False] = _code(llvm_winograd.forward, self.rows, self.vectors, False)
+        self._weights = linked(llvm_winograd.weights, self.lanes, self.vectors * self.lanes)
+        self._forward[False] = linked(llvm_winograd.forward, self.lanes, self.rows, self.vectors, False)
         return self._forward
 
     def at_points(self, w: Any, turned_round: bool, room: Any = None) -> Any:
@@ -154,34 +112,36 @@ class Convolution:
         taps = empty((3, 3, self.channels, self.outputs), _F32)
         turned.copy(taps, w.transpose(2, 3, 0, 1) if turned_round else w.transpose(2, 3, 1, 0))
         made = empty((POINTS * plane,), _F32) if room is None else room
-        args = _packed(
-            llvm_winograd.WEIGHTS, taps=_address(taps) + 4 * 8 * plane * turned_round, made=_address(made),
+        args = packed(
+            llvm_winograd.WEIGHTS, taps=address(taps) + 4 * 8 * plane * turned_round, made=address(made),
             step=-plane if turned_round else plane, channels=self.channels, outputs=self.outputs,
         )  # fmt: skip
-        _shared(self._weights, args, 0, self.channels, _threads(plane * POINTS))
+        split(self._weights, args, 0, self.channels, several(plane * POINTS))
         return made
 
     def run(self, picture: int, weights: int, result: int, bias: int, added: int, rectified: bool) -> None:
         """At addresses; bias and added: 0 for none."""
         code = self._forward.get(rectified)
         if code is None:
-            code = self._forward[rectified] = _code(llvm_winograd.forward, self.rows, self.vectors, rectified)
-        several, most = -(-self.tiles // self.share), max(self.channels, self.outputs)
+            code = self._forward[rectified] = linked(
+                llvm_winograd.forward, self.lanes, self.rows, self.vectors, rectified
+            )
+        rooms, most = -(-self.tiles // self.share), max(self.channels, self.outputs)
         each = POINTS * (self.plane + self.made_plane)
-        room = empty((several * each + 2 * most,), _F32)
-        at = _address(room)
-        zeros = at + 4 * several * each
-        room[several * each : several * each + most] = 0
+        room = empty((rooms * each + 2 * most,), _F32)
+        at = address(room)
+        zeros = at + 4 * rooms * each
+        room[rooms * each : rooms * each + most] = 0
         given = dict(
             self.places, picture=picture, weights=weights, result=result, bias=bias or zeros, added=added,
             zeros=zeros, spare=zeros + 4 * most,
         )  # fmt: skip
         pieces = []
-        for n in range(several):
+        for n in range(rooms):
             first = n * self.share
-            args = _packed(llvm_winograd.FORWARD, **given, room=at + 4 * n * each)
+            args = packed(llvm_winograd.FORWARD, **given, room=at + 4 * n * each)
             pieces.append((args, first, min(first + self.share, self.tiles)))
-        _run(code, pieces)
+        run(code, pieces)
 
 
 class Gradient:
@@ -193,9 +153,10 @@ class Gradient:
         down, across = _tiles(out)
         self.tiles = count * down * across
         self.work = POINTS * self.tiles * channels * outputs
-        self.vectors = next(v for v in (4, 3, 2, 1) if outputs // lanes() % v == 0 and (v < 4 or _registers() == 32))
-        self.rows = 8 if self.vectors < 3 and _registers() == 32 and channels % 8 == 0 else 4
-        self.pieces = _threads(self.work)
+        self.lanes = lanes(gcd(channels, outputs))
+        self.vectors = next(v for v in (4, 3, 2, 1) if outputs // self.lanes % v == 0 and (v < 4 or registers() == 32))
+        self.rows = 8 if self.vectors < 3 and registers() == 32 and channels % 8 == 0 else 4
+        self.pieces = several(self.work)
         chunk = min(self.tiles, max(_LEAST, _HELD // (POINTS * (channels + outputs))))
         self.chunk = -(-self.tiles // -(-self.tiles // chunk))
         self.sides = [
@@ -208,13 +169,14 @@ class Gradient:
     @property
     def kind(self) -> Any:
         """What machine code it is."""
-        return "weight", self.rows, self.vectors
+        return "weight", self.lanes, self.rows, self.vectors
 
     def build(self) -> Any:
         """The machine code."""
         self.codes = (
-            _code(llvm_winograd.values, False), _code(llvm_winograd.values, True),
-            _code(llvm_winograd.product, self.rows, self.vectors), _code(llvm_winograd.gradient),
+            linked(llvm_winograd.values, self.lanes, False), linked(llvm_winograd.values, self.lanes, True),
+            linked(llvm_winograd.product, self.lanes, self.rows, self.vectors),
+            linked(llvm_winograd.gradient, self.lanes),
         )  # fmt: skip
         return self.codes
 
@@ -228,69 +190,33 @@ class Gradient:
         for first in range(0, self.tiles, self.chunk):
             last = min(first + self.chunk, self.tiles)
             for code, side, array, room in zip((of_picture, of_slope), self.sides, (x, g), rooms):
-                args = _packed(
-                    llvm_winograd.VALUES, **side, picture=_address(array), room=_address(room), zeros=_address(zeros),
+                args = packed(
+                    llvm_winograd.VALUES, **side, picture=address(array), room=address(room), zeros=address(zeros),
                     first=first,
                 )  # fmt: skip
-                _shared(code, args, first, last, self.pieces)
-            args = _packed(
-                llvm_winograd.PRODUCT, left=_address(rooms[0]), right=_address(rooms[1]), made=_address(made),
+                split(code, args, first, last, self.pieces)
+            args = packed(
+                llvm_winograd.PRODUCT, left=address(rooms[0]), right=address(rooms[1]), made=address(made),
                 tiles=last - first, channels=channels, outputs=outputs, left_pitch=self.sides[0]["pitch"],
                 right_pitch=self.sides[1]["pitch"], left_plane=self.sides[0]["plane"],
                 right_plane=self.sides[1]["plane"], fresh=first == 0,
             )  # fmt: skip
-            _shared(product, args, 0, POINTS, self.pieces if self.pieces == 1 else min(POINTS, self.pieces * 3))
-        args = _packed(
-            llvm_winograd.GRADIENT, made=_address(made), taps=_address(taps), channels=channels, outputs=outputs
+            split(product, args, 0, POINTS, self.pieces if self.pieces == 1 else min(POINTS, self.pieces * 3))
+        args = packed(
+            llvm_winograd.GRADIENT, made=address(made), taps=address(taps), channels=channels, outputs=outputs
         )
-        _shared(gradient, args, 0, channels, _threads(plane * POINTS))
+        split(gradient, args, 0, channels, several(plane * POINTS))
         turned.copy(out, taps.transpose(3, 2, 0, 1))
 
 
-class _Tried:
-    """One geometry's choice between this way and the one there was."""
+class _Tried(Trial):
+    """A geometry's choice between this way and oneDNN's."""
 
-    name = "convolution"
     used = True
 
-    def __init__(self, way: Convolution | Gradient) -> None:
+    def __init__(self, way: Convolution | Gradient, name: str = "convolution") -> None:
+        super().__init__(name, _entries.setdefault(way.kind, launch.Entry()), way.work // _WORK, way.build)
         self.way = way
-        self.entry = _entries.setdefault(way.kind, launch.Entry())
-        self.proven, self.off = processor.always(), False
-
-    def chosen(self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]) -> Any:
-        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won."""
-        if self.proven:
-            return mine()
-        if self.off or not self.ready():
-            return plain()
-        made, want = mine(), plain()
-        if want is NotImplemented:  # nothing to compare with: oneDNN has no kernel
-            self.off = True
-            return want
-        return made if self.settled(made, want, mine, plain, operands) else want
-
-    def ready(self, paid: bool = False) -> bool:
-        """Whether the code is there, compiled if this pays; paid: it does."""
-        launch.trials.paid = paid
-        try:
-            launch.ready(self.entry, self.way.work // _WORK, self.way.build)
-        except launch.Unfit:
-            self.off = self.entry.off
-            return False
-        finally:
-            launch.trials.fresh.clear()
-        return True
-
-    def settled(
-        self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
-    ) -> bool:
-        """Whether this way serves from now on, after results of both."""
-        x, y = (launch.size_of(a.view(np.ndarray)) for a in operands)
-        right = launch.proven(self.name, [self.entry], launch.difference(want, made, x * y))
-        self.proven = right and not launch.slower(mine, plain)
-        self.off = not self.proven
-        return self.proven
 
 
 class Forward(_Tried):
@@ -318,32 +244,29 @@ class Forward(_Tried):
         kept = packing.kept(w, way.kind, 4 * size, lambda room: way.at_points(w.view(np.ndarray), False, room))
         weights = way.at_points(in_torch_order(w), False) if kept is None else kept.buffer
         shift = None if bias is None else np.ascontiguousarray(bias)
-        way.run(_address(source), _address(weights), _address(made), 0 if shift is None else _address(shift), 0, False)
+        way.run(address(source), address(weights), address(made), 0 if shift is None else address(shift), 0, False)
         return made if self.converted else made.view(np.ndarray)
 
 
 class Input(_Tried):
     """The gradient of the input, into an array that lies channels-last."""
 
-    name = "the gradient of a convolution's input"
-
     def __init__(self, g: Sequence[int], w: Sequence[int], padding: Any) -> None:
-        super().__init__(Convolution(g[0], g[1], g[2:], w[1], [2 - p for p in padding]))
+        way = Convolution(g[0], g[1], g[2:], w[1], [2 - p for p in padding])
+        super().__init__(way, "the gradient of a convolution's input")
 
     def run(self, g: Any, w: Any, out: Any) -> Any:
         """out (N, C, H, W) of g (N, O, P, Q) and w (O, C, 3, 3)."""
         weights = self.way.at_points(w, True)
-        self.way.run(_address(g), _address(weights), _address(out), 0, 0, False)
+        self.way.run(address(g), address(weights), address(out), 0, 0, False)
         return out
 
 
 class Weight(_Tried):
     """The gradient of the weight."""
 
-    name = "the gradient of a convolution's weight"
-
     def __init__(self, x: Sequence[int], g: Sequence[int], padding: Any) -> None:
-        super().__init__(Gradient(x[0], x[1], x[2:], g[1], padding))
+        super().__init__(Gradient(x[0], x[1], x[2:], g[1], padding), "the gradient of a convolution's weight")
 
     def run(self, x: Any, g: Any, out: Any) -> Any:
         """out (O, C, 3, 3) of x (N, C, H, W) and g (N, O, P, Q)."""
@@ -362,8 +285,8 @@ class Prepared:
         place = library.state.ffi.cast
         at = int(place("uintptr_t", out))
         added = {"": 0, "sum": at, "binary": int(place("uintptr_t", others[0])) if others else 0}[self.added]
-        shift = 0 if self.bias is None else _address(self.bias)
-        self.way.run(int(place("uintptr_t", x)), _address(self.weights), at, shift, added, self.rectified)
+        shift = 0 if self.bias is None else address(self.bias)
+        self.way.run(int(place("uintptr_t", x)), address(self.weights), at, shift, added, self.rectified)
 
     def always(self, *pointers: Any) -> Callable[..., None]:
         """The call with these addresses, whatever it is given."""

@@ -1,0 +1,120 @@
+"""What is generated as a whole for a geometry: its code, its threads, and the trial that decides whether it serves.
+
+Note [Generated kernels on the CPU] in launch.py says what is tried and when.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.kernels import cpu, processor, team
+from engine.ops.generated import launch
+
+__all__ = ["Trial", "address", "lanes", "linked", "packed", "registers", "run", "several", "split"]
+
+SHARE = 1 << 21  # multiplications, or as much work, that another thread is woken for
+
+
+def lanes(count: int | None = None) -> int:
+    """Float32 elements of a vector; count: of the widest that so many fill, 1 if none."""
+    found = processor.target()
+    most = {"AVX-512": 16, "AVX2": 8}.get(found.level if found else "", 4)
+    if count is None:
+        return most
+    return next((n for n in (16, 8, 4) if n <= most and count % n == 0), 1)
+
+
+def registers() -> int:
+    """Of vectors."""
+    found = processor.target()
+    return 32 if found and found.level in ("AVX-512", "NEON") else 16
+
+
+def linked(function: Callable[..., str], *options: Any) -> Any:
+    """The machine code of what `function(name, *options, attributes)` prints."""
+    found = processor.target()
+    if found is None:
+        raise ImportError(processor.describe())
+    return cpu.linked(function("KERNEL", *options, found.attributes))
+
+
+def packed(parameters: Sequence[str], **given: int) -> bytes:
+    """Arguments of 8 bytes each, in the order of the parameters."""
+    return struct.pack(f"<{len(parameters)}q", *[given[p] for p in parameters])
+
+
+def address(array: Any) -> int:
+    """Of its first element."""
+    return int(array.ctypes.data)
+
+
+def several(work: int) -> int:
+    """How many threads so much work is worth."""
+    return threads.get_num_threads() if work > SHARE else 1
+
+
+def run(code: Any, pieces: Sequence[tuple[bytes, int, int]]) -> None:
+    """Pieces (arguments, begin, end), by as many threads."""
+    if len(pieces) == 1:
+        code(*pieces[0])
+    elif not team.run(cpu.address(code), pieces):
+        threads.run(lambda piece: code(*piece), pieces)
+
+
+def split(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
+    """All from begin to end, in so many pieces."""
+    step = -(-(end - begin) // pieces)
+    run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])
+
+
+class Trial:
+    """The choice between a generated way and the one there was, for one geometry.
+
+    entry: what is known of the machine code, which geometries may share; work: of a call, in elements.
+    """
+
+    def __init__(self, name: str, entry: launch.Entry, work: int, build: Callable[[], Any]) -> None:
+        self.name, self.entry, self.work, self.build = name, entry, work, build
+        self.proven, self.off = processor.always(), False
+
+    def chosen(self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]) -> Any:
+        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won."""
+        if self.proven:
+            return mine()
+        if self.off or not self.ready():
+            return plain()
+        made, want = mine(), plain()
+        if want is NotImplemented:  # nothing to compare with: oneDNN has no kernel
+            self.off = True
+            return want
+        return made if self.settled(made, want, mine, plain, operands) else want
+
+    def ready(self, paid: bool = False) -> bool:
+        """Whether the code is there, compiled if this pays; paid: it does."""
+        launch.trials.paid = paid
+        try:
+            launch.ready(self.entry, self.work, self.build)
+        except launch.Unfit:
+            self.off = self.entry.off
+            return False
+        finally:
+            launch.trials.fresh.clear()
+        return True
+
+    def settled(
+        self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
+    ) -> bool:
+        """Whether this way serves from now on, after results of both; what rounding may leave is the product of the
+        operands' sizes."""
+        largest = 1.0
+        for array in operands:
+            largest *= launch.size_of(array.view(np.ndarray))
+        right = launch.proven(self.name, [self.entry], launch.difference(want, made, largest))
+        self.proven = right and not launch.slower(mine, plain)
+        self.off = not self.proven
+        return self.proven
