@@ -48,6 +48,7 @@ PRODUCT = ("left", "right", "made", "tiles", "channels", "outputs", "left_pitch"
            "right_plane", "fresh")  # fmt: skip
 GRADIENT = ("made", "taps", "channels", "outputs")
 
+_PART = 64  # tiles that are summed before they join what was summed, so that less is lost
 _NEAR, _FAR = sqrt(0.5), sqrt(2)
 
 
@@ -380,7 +381,16 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
                 w.at(ready)
                 begun = [w.emit(f"phi {w.type} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
                 start = w.place("float", left, c)
-                sums = _product(w, rows, vectors, tiles, start, ("1", a["left_pitch"]), own, a["right_pitch"], begun)
+
+                def part(tile: str, totals: list[str]) -> list[str]:
+                    depth = w.emit(f"call i64 @llvm.smin.i64(i64 {_PART}, i64 {w.minus(tiles, tile)})")
+                    at = w.place("float", start, w.times(tile, a["left_pitch"]))
+                    on = w.place("float", own, w.times(tile, a["right_pitch"]))
+                    zeros = ["zeroinitializer"] * len(totals)
+                    sums = _product(w, rows, vectors, depth, at, ("1", a["left_pitch"]), on, a["right_pitch"], zeros)
+                    return list(map(w.add, totals, sums))
+
+                sums = w.loop("0", tiles, _PART, part, [(w.type, b) for b in begun])
                 for spot, value in zip(spots, sums):
                     w.store(value, spot)
                 return []
