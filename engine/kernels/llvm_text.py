@@ -125,12 +125,20 @@ class Vectors(Text):
 
     def spread(self, base: str, index: object) -> str:
         """A vector of the number base[index]."""
-        one = self.emit(f"insertelement {self.type} poison, float {self.load('float', base, index, 4)}, i64 0")
+        return self.spread_value(self.load("float", base, index, 4))
+
+    def spread_value(self, value: str) -> str:
+        """A vector of one number."""
+        one = self.emit(f"insertelement {self.type} poison, float {value}, i64 0")
         return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
     def finished(self, name: str, attributes: str) -> str:
         """The module."""
         self("ret void")
         head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
-        tail = ["}", "declare i64 @llvm.smin.i64(i64, i64)", f"attributes #0 = {{ nounwind {attributes} }}", ""]
+        tail = [
+            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            f"declare {self.type} @llvm.sqrt.v{self.lanes}f32({self.type})",
+            f"attributes #0 = {{ nounwind {attributes} }}", "",
+        ]  # fmt: skip
         return "\n".join([head, *self.lines, *tail])

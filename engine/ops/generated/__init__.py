@@ -14,7 +14,8 @@ import numpy as np
 from engine.backends.cpu.fast import fast
 from engine.dispatch import GENERATED, Op
 from engine.kernels import processor
-from engine.ops.generated import launch
+from engine.layouts import ChannelsLast
+from engine.ops.generated import channels, launch
 
 __all__ = ["fused", "kernel_of"]
 
@@ -50,7 +51,17 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     launches = pointwise or record.name in _LAUNCHES
     one = pointwise and not (record.outputs or record.many)
     light = GENERATED[record.name] > MANY_PASSES
-    return launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light)
+    made = launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light)
+    if record.name not in channels.PASSES:
+        return made
+    whole = channels.PASSES[record.name]
+
+    def either(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        if args[0].__class__ is ChannelsLast:
+            return whole(present, xp, *args, **kwargs)
+        return made(xp, *args, **kwargs)
+
+    return either
 
 
 def fused(

@@ -57,8 +57,8 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
         plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
-        if (winograd := _winograd()) and winograd.serves(input.shape, weight.shape, *geometry, groups):
-            return winograd.Forward(plain, input, weight, geometry[1], converted)
+        if (code := _generated()) and code[0].serves(input.shape, weight.shape, *geometry, groups):
+            return code[0].Forward(plain, input, weight, geometry[1], converted)
         return plain
 
     found = primitive(key, make)
@@ -66,15 +66,15 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
 
 
 @functools.cache
-def _winograd() -> Any:
-    """The module of generated convolutions beside oneDNN's; None without the extra `jit`."""
+def _generated() -> Any:
+    """The modules of generated convolutions and of passes in front of oneDNN's; None without the extra `jit`."""
     from engine.kernels import processor
 
     if not processor.available():
         return None
-    from engine.ops.generated import winograd
+    from engine.ops.generated import channels, winograd
 
-    return winograd
+    return winograd, channels
 
 
 class _Transposed:
@@ -107,8 +107,8 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
         made = result(size, grad_output, weight)
         return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
 
-    if (winograd := _winograd()) and winograd.serves(size, weight.shape, *geometry):
-        trial = winograd.gradient(winograd.Input, g.shape, weight.shape, tuple(padding))
+    if (code := _generated()) and code[0].serves(size, weight.shape, *geometry):
+        trial = code[0].gradient(code[0].Input, g.shape, weight.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight))
     return plain()
 
@@ -123,8 +123,8 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
         made = np.empty(size, "float32")
         return made if conv.backward_weight(g, x, made, *geometry) else NotImplemented
 
-    if (winograd := _winograd()) and winograd.serves(x.shape, size, *geometry):
-        trial = winograd.gradient(winograd.Weight, x.shape, g.shape, tuple(padding))
+    if (code := _generated()) and code[0].serves(x.shape, size, *geometry):
+        trial = code[0].gradient(code[0].Weight, x.shape, g.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
     return plain()
 
@@ -150,12 +150,20 @@ def _finite(array: Any) -> bool:
 
 
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
-    if not usable(input) or not _finite(input):
+    if not usable(input):
         return NotImplemented
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
-    made = result(_pooled(input.shape, geometry, ceil_mode), input)
-    served = arrays.pooling(activation(input), made, _abi.POOLING_MAX, *geometry)
-    return made if served else NotImplemented
+    shape, x = _pooled(input.shape, geometry, ceil_mode), activation(input)
+
+    def plain() -> Any:
+        if not _finite(input):
+            return NotImplemented
+        made = result(shape, input)
+        return made if arrays.pooling(x, made, _abi.POOLING_MAX, *geometry) else NotImplemented
+
+    if not (code := _generated()):
+        return plain()
+    return code[1].max_pool(x, shape, lambda: result(shape, input), geometry, plain)
 
 
 kernel(pooling.max_pool2d_values, "onednn")(_max_pool)
@@ -164,17 +172,24 @@ kernel(pooling.max_pool3d_values, "onednn")(_max_pool)
 
 @kernel(pooling.max_pool_gradient, "onednn")
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
-    if not usable(grad_output, input, output) or not _finite(input):
+    if not usable(grad_output, input, output):
         return NotImplemented
     geometry = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation))
     x, g = activation(input), activation(grad_output)
-    again = empty_channels_last(output.shape, "float32").view(np.ndarray)
-    kept = arrays.pooling(x, again, _abi.POOLING_MAX, *geometry, keep=True)
-    if kept is False:
-        return NotImplemented
-    made = result(input.shape, input)
-    served = arrays.pooling_backward(g, made, _abi.POOLING_MAX, *geometry, kept)
-    return made if served else NotImplemented
+
+    def plain() -> Any:
+        if not _finite(input):
+            return NotImplemented
+        again = empty_channels_last(output.shape, "float32").view(np.ndarray)
+        kept = arrays.pooling(x, again, _abi.POOLING_MAX, *geometry, keep=True)
+        if kept is False:
+            return NotImplemented
+        made = result(input.shape, input)
+        return made if arrays.pooling_backward(g, made, _abi.POOLING_MAX, *geometry, kept) else NotImplemented
+
+    if not (code := _generated()):
+        return plain()
+    return code[1].max_pool_gradient(g, x, lambda: result(input.shape, input), geometry, plain)
 
 
 def average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):

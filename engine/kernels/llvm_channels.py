@@ -1,0 +1,237 @@
+"""Passes over channels-last pictures in LLVM's language: maximum pooling, its gradient, and a number a channel.
+
+Each function is `void NAME(ptr args, i64 begin, i64 end)`; args has 8 bytes for each of its parameters: addresses or
+numbers.  Channels are a multiple of `lanes`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from engine.kernels.llvm_text import Vectors
+
+__all__ = ["POOL", "POOL_GRADIENT", "SCALE", "max_pool", "max_pool_gradient", "scale"]
+
+_WINDOWS = (
+    "height", "width", "channels", "rows", "columns", "tall", "wide", "step_down", "step_across", "above", "left",
+    "apart_down", "apart_across",
+)  # fmt: skip
+POOL = ("picture", "result", *_WINDOWS)
+POOL_GRADIENT = ("picture", "slope", "result", *_WINDOWS, "covered")
+SCALE = ("picture", "result", "mean", "variance", "weight", "bias", "eps", "room", "channels")
+
+
+class _Window:
+    """The places of a picture (N, height, width, channels) that a place of the result (N, rows, columns) is made of."""
+
+    def __init__(self, w: Vectors, n: str, row: str, column: str) -> None:
+        a = w.args
+        self.w, self.n, self.row, self.column = w, n, row, column
+        self.down = self._range(row, a["step_down"], a["above"], a["apart_down"], a["tall"], a["height"])
+        self.across = self._range(column, a["step_across"], a["left"], a["apart_across"], a["wide"], a["width"])
+
+    def _range(self, at: str, step: str, padding: str, apart: str, size: str, end: str) -> tuple[str, str, str]:
+        """(the first place, i64; from which, to which number of the window it is in the picture)."""
+        w = self.w
+        start = w.minus(w.times(at, step), padding)
+        less = w.emit(f"call i64 @llvm.smin.i64(i64 {start}, i64 0)")
+        first = w.emit(f"sdiv i64 {w.minus(w.minus(apart, 1), less)}, {apart}")
+        beyond = w.emit(f"sdiv i64 {w.plus(w.minus(w.minus(end, 1), start), apart)}, {apart}")
+        last = w.emit(f"call i64 @llvm.smin.i64(i64 {size}, i64 {beyond})")
+        return start, first, last
+
+    def each(
+        self, base: str, body: Callable[[str, str, list[str]], list[str]], held: list[tuple[str, str]]
+    ) -> list[str]:
+        """`body(address, number, values)` of each place of a picture at `base`, in turn; `number` counts them."""
+        w, a = self.w, self.w.args
+        (top, first, last), (side, begin, end) = self.down, self.across
+        counted = w.minus(end, begin)
+
+        def line(i: str, values: list[str]) -> list[str]:
+            place = w.plus(top, w.times(i, a["apart_down"]))
+            start = w.times(w.plus(w.times(self.n, a["height"]), place), a["width"])
+            before = w.times(w.minus(i, first), counted)
+
+            def spot(j: str, values: list[str]) -> list[str]:
+                column = w.plus(side, w.times(j, a["apart_across"]))
+                address = w.place("float", base, w.times(w.plus(start, column), a["channels"]))
+                return body(address, w.plus(before, w.minus(j, begin)), values)
+
+            return w.loop(begin, end, 1, spot, [(t, v) for (t, _), v in zip(held, values)])
+
+        return w.loop(first, last, 1, line, held)
+
+
+def _largest(w: Vectors, value: str, most: str) -> str:
+    """Where a value takes the place of the largest so far, as PyTorch has it: it is above it, or nan."""
+    above = w.emit(f"fcmp ogt {w.type} {value}, {most}")
+    nothing = w.emit(f"fcmp uno {w.type} {value}, {value}")
+    return w.emit(f"or <{w.lanes} x i1> {above}, {nothing}")
+
+
+def _select(w: Vectors, where: str, type: str, a: str, b: str) -> str:
+    return w.emit(f"select <{w.lanes} x i1> {where}, {type} {a}, {type} {b}")
+
+
+_INFINITE = "0xFFF0000000000000"
+
+
+def _spread(text: str, type: str, lanes: int) -> str:
+    return "<" + ", ".join([f"{type} {text}"] * lanes) + ">"
+
+
+def _rows(w: Vectors, row: str) -> tuple[str, str]:
+    n = w.emit(f"udiv i64 {row}, {w.args['rows']}")
+    return n, w.minus(row, w.times(n, w.args["rows"]))
+
+
+@functools.cache
+def max_pool(name: str, lanes: int, attributes: str = "") -> str:
+    """The rows begin..end, of all pictures' results."""
+    w = Vectors(POOL, lanes)
+    picture, result = map(w.pointer, POOL[:2])
+    a = w.args
+
+    def row(at: str, _: list[str]) -> list[str]:
+        n, line = _rows(w, at)
+
+        def column(q: str, _: list[str]) -> list[str]:
+            window = _Window(w, n, line, q)
+            target = w.place("float", result, w.times(w.plus(w.times(at, a["columns"]), q), a["channels"]))
+
+            def some(c: str, _: list[str]) -> list[str]:
+                def place(address: str, _: str, values: list[str]) -> list[str]:
+                    value = w.vector(address, c)
+                    return [_select(w, _largest(w, value, values[0]), w.type, value, values[0])]
+
+                w.store(window.each(picture, place, [(w.type, _spread(_INFINITE, "float", lanes))])[0], target, c)
+                return []
+
+            w.loop("0", a["channels"], lanes, some)
+            return []
+
+        w.loop("0", a["columns"], 1, column)
+        return []
+
+    w.loop("%begin", "%end", 1, row)
+    return w.finished(name, attributes)
+
+
+@functools.cache
+def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
+    """The gradients of the pictures begin..end.  covered: each place is in one window, so it is written to once."""
+    w = Vectors(POOL_GRADIENT, lanes)
+    picture, slope, result = map(w.pointer, POOL_GRADIENT[:3])
+    a = w.args
+    numbers = f"<{lanes} x i32>"
+    covered = w.emit(f"icmp ne i64 {a['covered']}, 0")
+    size = w.times(w.times(a["height"], a["width"]), a["channels"])
+
+    def one(n: str, _: list[str]) -> list[str]:
+        clear, begin = w.label(), w.label()
+        w(f"br i1 {covered}, label %{begin}, label %{clear}")
+        w.at(clear, jump=False)
+        own = w.place("float", result, w.times(n, size))
+        w(f"call void @llvm.memset.p0.i64(ptr {own}, i8 0, i64 {w.times(size, 4)}, i1 false)")
+        w.at(begin)
+
+        def row(line: str, _: list[str]) -> list[str]:
+            def column(q: str, _: list[str]) -> list[str]:
+                window = _Window(w, n, line, q)
+                at = w.plus(w.times(w.plus(w.times(n, a["rows"]), line), a["columns"]), q)
+                source = w.place("float", slope, w.times(at, a["channels"]))
+
+                def some(c: str, _: list[str]) -> list[str]:
+                    def number(value: str) -> str:
+                        one = w.emit(
+                            f"insertelement {numbers} poison, i32 {w.emit(f'trunc i64 {value} to i32')}, i64 0"
+                        )
+                        return w.emit(f"shufflevector {numbers} {one}, {numbers} poison, {numbers} zeroinitializer")
+
+                    def look(address: str, at: str, values: list[str]) -> list[str]:
+                        value = w.vector(address, c)
+                        where = _largest(w, value, values[0])
+                        return [
+                            _select(w, where, w.type, value, values[0]),
+                            _select(w, where, numbers, number(at), values[1]),
+                        ]
+
+                    least = [(w.type, _spread(_INFINITE, "float", lanes)), (numbers, "zeroinitializer")]
+                    chosen = window.each(picture, look, least)[1]
+                    gradient = w.vector(source, c)
+
+                    def give(address: str, at: str, _: list[str]) -> list[str]:
+                        here = w.emit(f"icmp eq {numbers} {chosen}, {number(at)}")
+                        part = _select(w, here, w.type, gradient, "zeroinitializer")
+                        offset = w.emit(f"ptrtoint ptr {address} to i64")
+                        target = w.emit(f"inttoptr i64 {w.plus(offset, moved)} to ptr")
+                        add, write = w.label(), w.label()
+                        origin = w.here
+                        w(f"br i1 {covered}, label %{write}, label %{add}")
+                        w.at(add, jump=False)
+                        total = w.add(part, w.vector(target, c))
+                        w.at(write)
+                        value = w.emit(f"phi {w.type} [ {part}, %{origin} ], [ {total}, %{add} ]")
+                        w.store(value, target, c)
+                        return []
+
+                    window.each(picture, give, [])
+                    return []
+
+                w.loop("0", a["channels"], lanes, some)
+                return []
+
+            w.loop("0", a["columns"], 1, column)
+            return []
+
+        moved = w.minus(a["result"], a["picture"])
+        w.loop("0", a["rows"], 1, row)
+        return []
+
+    w.loop("%begin", "%end", 1, one)
+    return w.finished(name, attributes)
+
+
+@functools.cache
+def scale(name: str, lanes: int, offset: int, attributes: str = "") -> str:
+    """Batch norm by given statistics, of the pixels begin..end.
+
+    The arrays are given as objects of numpy, whose memory's address is `offset` bytes after theirs.  room: two numbers
+    a channel; eps: a float64.
+    """
+    w = Vectors(SCALE, lanes)
+    picture, result, mean, variance, weight, bias, room = (
+        w.emit(f"load ptr, ptr {w.emit(f'inttoptr i64 {w.plus(w.args[p], offset)} to ptr')}, align 8")
+        for p in (*SCALE[:6], "room")
+    )
+    channels = w.args["channels"]
+    shifts = w.place("float", room, channels)
+    given = w.emit(f"bitcast i64 {w.args['eps']} to double")
+    eps = w.spread_value(w.emit(f"fptrunc double {given} to float"))
+
+    def vectors(c: str, _: list[str]) -> list[str]:
+        root = w.emit(f"call {w.type} @llvm.sqrt.v{lanes}f32({w.type} {w.add(w.vector(variance, c), eps)})")
+        factor = w.emit(f"fdiv {w.type} {w.vector(weight, c)}, {root}")
+        w.store(factor, room, c)
+        product = w.emit(f"fmul contract {w.type} {w.vector(mean, c)}, {factor}")
+        w.store(w.sub(w.vector(bias, c), product), shifts, c)
+        return []
+
+    w.loop("0", channels, lanes, vectors)
+
+    def pixel(p: str, _: list[str]) -> list[str]:
+        start = w.times(p, channels)
+        source, target = w.place("float", picture, start), w.place("float", result, start)
+
+        def some(c: str, _: list[str]) -> list[str]:
+            product = w.emit(f"fmul contract {w.type} {w.vector(source, c)}, {w.vector(room, c)}")
+            w.store(w.add(product, w.vector(shifts, c)), target, c)
+            return []
+
+        w.loop("0", channels, lanes, some)
+        return []
+
+    w.loop("%begin", "%end", 1, pixel)
+    return w.finished(name, attributes)

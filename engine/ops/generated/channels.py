@@ -1,0 +1,158 @@
+"""Passes over channels-last pictures in generated code (the extra `jit`), in front of oneDNN's: maximum pooling, its
+gradient, batch norm in evaluation.
+
+oneDNN overlooks nan in a maximum, so that its input is read once more before; its gradient needs the places of the
+maxima, which forward does not keep.  Batch norm of a small picture is two passes of numpy's over short rows.
+Note [Generated kernels on the CPU] in launch.py says how they are tried.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.kernels import llvm_channels, processor
+from engine.layouts import empty_channels_last
+from engine.ops.generated import launch
+from engine.ops.generated.trial import Trial, address, lanes, linked, packed, several, split
+
+__all__ = ["PASSES", "max_pool", "max_pool_gradient"]
+
+_MANY = 1024  # geometries, then all are forgotten
+_LARGE = 1 << 18  # elements from which batch norm is worth a second thread, which oneDNN's has
+_F32 = np.dtype("float32")
+_entries: dict[Any, launch.Entry] = {}
+_known: dict[Any, Any] = {}
+
+
+class _Pass(Trial):
+    """One kernel at one geometry."""
+
+    def __init__(self, name: str, function: Any, width: int, work: int, *options: Any) -> None:
+        entry = _entries.setdefault((function, width), launch.Entry())
+        super().__init__(name, entry, work, self.compiled)
+        self.function, self.width, self.options = function, width, options
+        self.given: dict[str, int] = {}
+        self._code: Any = None
+
+    def compiled(self) -> Any:
+        """The machine code."""
+        if self._code is None:
+            self._code = linked(self.function, self.width, *self.options)
+        return self._code
+
+
+def _remember(key: Any, found: Any) -> Any:
+    if len(_known) >= _MANY:
+        _known.clear()
+    _known[key] = found
+    return found
+
+
+def _windows(x: Any, out: Sequence[int], geometry: Any) -> dict[str, int]:
+    (tall, wide), (down, across), (above, left), (apart_down, apart_across) = geometry
+    return dict(
+        height=x.shape[2], width=x.shape[3], channels=x.shape[1], rows=out[2], columns=out[3], tall=tall, wide=wide,
+        step_down=down, step_across=across, above=above, left=left, apart_down=apart_down, apart_across=apart_across,
+    )  # fmt: skip
+
+
+def _pooling(name: str, function: Any, x: Any, out: Sequence[int], geometry: Any) -> Any:
+    """The pass of a geometry; None for channels that fill no vectors, and other than two dims."""
+    key = function, x.shape, out, geometry, threads.get_num_threads()
+    found = _known.get(key, 0)
+    if found == 0:
+        width = lanes(x.shape[1])
+        if x.ndim != 4 or width < 4:
+            return _remember(key, None)
+        found = _Pass(name, function, width, x.size)
+        found.given = _windows(x, out, geometry)
+        _remember(key, found)
+    return found
+
+
+def max_pool(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
+    """The maxima of windows of x (N, C, H, W), in an array of `shape` that `made()` gives; both lie channels-last.
+
+    geometry: kernel_size, stride, padding, dilation.
+    """
+    found = _pooling("max pooling", llvm_channels.max_pool, x, shape, geometry)
+    if found is None:
+        return plain()
+
+    def mine() -> Any:
+        out = made()
+        args = packed(llvm_channels.POOL, **found.given, picture=address(x), result=address(out))
+        work = out.size * prod(geometry[0])
+        split(found.compiled(), args, 0, out.shape[0] * out.shape[2], several(work))
+        return out
+
+    return found.chosen(mine, plain, (x,))
+
+
+def max_pool_gradient(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
+    """The gradient of x (N, C, H, W) from that of the maxima, g, in an array that `made()` gives."""
+    found = _pooling("the gradient of max pooling", llvm_channels.max_pool_gradient, x, g.shape, geometry)
+    if found is None:
+        return plain()
+    whole = all(n == m * k for n, m, k in zip(x.shape[2:], g.shape[2:], geometry[0]))
+    covered = whole and geometry[0] == geometry[1] and not any(geometry[2]) and set(geometry[3]) == {1}
+
+    def mine() -> Any:
+        out = made()
+        args = packed(
+            llvm_channels.POOL_GRADIENT, **found.given, picture=address(x), slope=address(g), result=address(out),
+            covered=covered,
+        )  # fmt: skip
+        split(found.compiled(), args, 0, len(x), min(len(x), several(x.size * 4)))
+        return out
+
+    return found.chosen(mine, plain, (x, g))
+
+
+_ARGS = struct.Struct("<6qdqq").pack  # llvm_channels.SCALE
+
+
+@functools.lru_cache(64)
+def _constant(value: float, count: int) -> Any:
+    return np.full(count, value, _F32)
+
+
+def _batch_norm_eval(
+    present: Callable[..., Any], xp: Any, input: Any, running_mean: Any, running_var: Any, weight: Any = None,
+    bias: Any = None, eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    channels = input.shape[1]
+    key = "batch norm", channels, launch.magnitude(input.size)
+    found = _known.get(key, 0)
+    if found == 0:
+        width = lanes(channels)
+        made = _Pass("batch norm", llvm_channels.scale, width, input.size, processor.OFFSET)
+        found = _remember(key, made if width > 1 else None)
+    vectors = (
+        running_mean, running_var, _constant(1.0, channels) if weight is None else weight,
+        _constant(0.0, channels) if bias is None else bias,
+    )  # fmt: skip
+    fit = found is not None and input.size < _LARGE and input.dtype == _F32
+    if not fit or any(v.dtype != _F32 or v.shape != (channels,) or not v.flags.c_contiguous for v in vectors):
+        return present(xp, input, running_mean, running_var, weight, bias, eps)
+
+    def mine() -> Any:
+        out, room = empty_channels_last(input.shape, _F32), np.empty(2 * channels, _F32)
+        args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(room), channels)
+        found.compiled()(args, 0, input.size // channels)
+        return out
+
+    if found.proven:
+        return mine()
+    return found.chosen(mine, lambda: present(xp, input, running_mean, running_var, weight, bias, eps), (input,))
+
+
+# Ops whose converted operands have code here: called with the route there is without it, then as their kernels are.
+PASSES: dict[str, Callable[..., Any]] = {"batch_norm_eval": _batch_norm_eval}

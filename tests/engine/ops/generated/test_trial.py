@@ -1,0 +1,96 @@
+"""The choice between a generated way and the one there was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu import threads
+from engine.kernels import processor
+from engine.ops.generated import launch, trial
+
+ONE = np.ones(4, "float32")
+
+
+@pytest.fixture(autouse=True)
+def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken without a proof."""
+    monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(processor, "always", lambda: False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+
+
+def made(work: int = launch.PAYS) -> tuple[trial.Trial, list[str]]:
+    built: list[str] = []
+    return trial.Trial("a test", launch.Entry(), work, lambda: built.append("built") or "code"), built
+
+
+def calls(one: trial.Trial, mine: Any = ONE, plain: Any = ONE) -> list[str]:
+    seen: list[str] = []
+    one.chosen(lambda: seen.append("mine") or mine, lambda: seen.append("plain") or plain, (ONE,))
+    return seen
+
+
+def test_it_is_tried_once_and_serves_then() -> None:
+    one, built = made()
+    assert [calls(one) for _ in range(3)] == [["plain", "mine"], ["mine"], ["mine"]]
+    assert built == ["built"]
+
+
+def test_it_is_not_compiled_before_there_was_enough_work() -> None:
+    one, built = made(launch.PAYS // 3)
+    assert [calls(one) for _ in range(2)] == [["plain"], ["plain"]] and not built
+    assert [calls(one) for _ in range(3)] == [["plain"], ["plain", "mine"], ["mine"]]
+
+
+def test_what_differs_is_off_for_all_geometries_with_that_code() -> None:
+    one, _ = made()
+    other = trial.Trial("a test", one.entry, launch.PAYS, lambda: "code")
+    with pytest.warns(RuntimeWarning, match="the generated kernel of a test is switched off: 2 instead of 1"):
+        assert calls(one, mine=ONE * 2) == ["plain", "mine"]
+    assert [calls(one), calls(other)] == [["plain"], ["plain"]]
+
+
+def test_what_is_slower_is_off_for_its_geometry(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = made()
+    other = trial.Trial("a test", one.entry, launch.PAYS, lambda: "code")
+    with monkeypatch.context() as late:
+        late.setattr(launch, "slower", lambda mine, there: True)
+        assert calls(one) == ["plain", "mine"]
+    assert [calls(one), calls(other)] == [["plain"], ["plain", "mine"]]
+
+
+def test_without_a_result_to_compare_with_nothing_is_decided() -> None:
+    one, _ = made()
+    assert [calls(one, plain=NotImplemented) for _ in range(2)] == [["plain"], ["plain"]]
+    assert calls(one) == ["plain", "mine"]
+
+
+def test_a_compiler_that_fails_is_told_of_and_left() -> None:
+    def broken() -> Any:
+        raise OSError("no room")
+
+    one = trial.Trial("a test", launch.Entry(), launch.PAYS, broken)
+    with pytest.warns(RuntimeWarning, match="generated code is not used here: OSError: no room"):
+        assert calls(one) == ["plain"]
+    assert calls(one) == ["plain"]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+def test_pieces_cover_all_of_the_work(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial.team, "run", lambda *_: False)  # no OpenMP: Python's threads
+    monkeypatch.setattr(trial.cpu, "address", lambda code: 0)
+    monkeypatch.setattr(threads, "_count", 3)
+    seen: list[int] = []
+    trial.split(lambda args, begin, end: seen.extend(range(begin, end)), b"", 3, 12, pieces)
+    assert sorted(seen) == list(range(3, 12))
+
+
+@pytest.mark.parametrize("count", [64, 24, 20, 7])
+def test_vectors_are_the_widest_that_the_channels_fill(count: int) -> None:
+    found, most = trial.lanes(count), trial.lanes()
+    assert count % found == 0 and found <= most
+    assert all(count % wider for wider in (4, 8, 16) if found < wider <= most)
