@@ -60,7 +60,13 @@ VARIANTS = {
         "what has generated code, in it: this processor",
         options=SHARED,
         jit="always",
-        tests=(*GENERATED, "tests/engine/optim", "tests/engine/ops/nn", "tests/engine/ops/pointwise"),
+        tests=(
+            *GENERATED,
+            "tests/engine/optim",
+            "tests/engine/ops/nn",
+            "tests/engine/ops/pointwise",
+            "tests/engine/test_plan.py",
+        ),
     ),
     "jit-avx2": Variant(
         "generated code: AVX2", "AVX2", _AVX512, "Haswell", options=SHARED, jit="always", tests=GENERATED

@@ -20,9 +20,9 @@ from engine.backends.cpu import threads
 from engine.kernels import llvm_channels, processor
 from engine.layouts import empty_channels_last
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, several, split
+from engine.ops.generated.trial import Trial, address, lanes, linked, packed, several, shared
 
-__all__ = ["PASSES", "max_pool", "max_pool_gradient"]
+__all__ = ["PASSES", "pooled", "unpooled"]
 
 _MANY = 1024  # geometries, then all are forgotten
 _LARGE = 1 << 18  # elements from which batch norm is worth a second thread, which oneDNN's has
@@ -77,7 +77,7 @@ def _pooling(name: str, function: Any, x: Any, out: Sequence[int], geometry: Any
     return found
 
 
-def max_pool(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
+def pooled(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
     """The maxima of windows of x (N, C, H, W), in an array of `shape` that `made()` gives; both lie channels-last.
 
     geometry: kernel_size, stride, padding, dilation.
@@ -90,13 +90,13 @@ def max_pool(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: An
         out = made()
         args = packed(llvm_channels.POOL, **found.given, picture=address(x), result=address(out))
         work = out.size * prod(geometry[0])
-        split(found.compiled(), args, 0, out.shape[0] * out.shape[2], several(work))
+        shared(found.compiled(), args, 0, out.shape[0] * out.shape[2], several(work))
         return out
 
     return found.chosen(mine, plain, (x,))
 
 
-def max_pool_gradient(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
+def unpooled(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
     """The gradient of x (N, C, H, W) from that of the maxima, g, in an array that `made()` gives."""
     found = _pooling("the gradient of max pooling", llvm_channels.max_pool_gradient, x, g.shape, geometry)
     if found is None:
@@ -110,7 +110,7 @@ def max_pool_gradient(g: Any, x: Any, made: Callable[[], Any], geometry: Any, pl
             llvm_channels.POOL_GRADIENT, **found.given, picture=address(x), slope=address(g), result=address(out),
             covered=covered,
         )  # fmt: skip
-        split(found.compiled(), args, 0, len(x), min(len(x), several(x.size * 4)))
+        shared(found.compiled(), args, 0, len(x), min(len(x), several(x.size * 4)))
         return out
 
     return found.chosen(mine, plain, (x, g))

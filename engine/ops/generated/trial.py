@@ -15,7 +15,7 @@ from engine.backends.cpu import threads
 from engine.kernels import cpu, processor, team
 from engine.ops.generated import launch
 
-__all__ = ["Trial", "address", "lanes", "linked", "packed", "registers", "run", "several", "split"]
+__all__ = ["Trial", "address", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
 
 SHARE = 1 << 21  # multiplications, or as much work, that another thread is woken for
 
@@ -66,7 +66,7 @@ def run(code: Any, pieces: Sequence[tuple[bytes, int, int]]) -> None:
         threads.run(lambda piece: code(*piece), pieces)
 
 
-def split(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
+def shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
     """All from begin to end, in so many pieces."""
     step = -(-(end - begin) // pieces)
     run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])

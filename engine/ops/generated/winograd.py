@@ -33,9 +33,9 @@ from engine.layouts import (
     to_channels_last,
 )
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, run, several, split
+from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, run, several, shared
 
-__all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "gradient", "prepared", "serves"]
+__all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "prepared", "serves", "tried"]
 
 _BLOCK = 48  # tiles whose values are held at a time
 _HELD, _LEAST = 3 << 20, 64  # elements of the values that a gradient of the weight holds at a time; tiles at least
@@ -116,7 +116,7 @@ class Convolution:
             llvm_winograd.WEIGHTS, taps=address(taps) + 4 * 8 * plane * turned_round, made=address(made),
             step=-plane if turned_round else plane, channels=self.channels, outputs=self.outputs,
         )  # fmt: skip
-        split(self._weights, args, 0, self.channels, several(plane * POINTS))
+        shared(self._weights, args, 0, self.channels, several(plane * POINTS))
         return made
 
     def run(self, picture: int, weights: int, result: int, bias: int, added: int, rectified: bool) -> None:
@@ -194,18 +194,18 @@ class Gradient:
                     llvm_winograd.VALUES, **side, picture=address(array), room=address(room), zeros=address(zeros),
                     first=first,
                 )  # fmt: skip
-                split(code, args, first, last, self.pieces)
+                shared(code, args, first, last, self.pieces)
             args = packed(
                 llvm_winograd.PRODUCT, left=address(rooms[0]), right=address(rooms[1]), made=address(made),
                 tiles=last - first, channels=channels, outputs=outputs, left_pitch=self.sides[0]["pitch"],
                 right_pitch=self.sides[1]["pitch"], left_plane=self.sides[0]["plane"],
                 right_plane=self.sides[1]["plane"], fresh=first == 0,
             )  # fmt: skip
-            split(product, args, 0, POINTS, self.pieces if self.pieces == 1 else min(POINTS, self.pieces * 3))
+            shared(product, args, 0, POINTS, self.pieces if self.pieces == 1 else min(POINTS, self.pieces * 3))
         args = packed(
             llvm_winograd.GRADIENT, made=address(made), taps=address(taps), channels=channels, outputs=outputs
         )
-        split(gradient, args, 0, channels, several(plane * POINTS))
+        shared(gradient, args, 0, channels, several(plane * POINTS))
         turned.copy(out, taps.transpose(3, 2, 0, 1))
 
 
@@ -342,7 +342,7 @@ def _remember(key: Any, value: Any) -> Any:
     return value
 
 
-def gradient(kind: type, *shapes: Any) -> Any:
+def tried(kind: type, *shapes: Any) -> Any:
     """The trial of `Input(g, w, padding)` or `Weight(x, g, padding)`."""
     key = kind, shapes, threads.get_num_threads()
     found = _known.get(key)

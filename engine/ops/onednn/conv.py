@@ -108,7 +108,7 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
         return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
 
     if (code := _generated()) and code[0].serves(size, weight.shape, *geometry):
-        trial = code[0].gradient(code[0].Input, g.shape, weight.shape, tuple(padding))
+        trial = code[0].tried(code[0].Input, g.shape, weight.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight))
     return plain()
 
@@ -124,7 +124,7 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
         return made if conv.backward_weight(g, x, made, *geometry) else NotImplemented
 
     if (code := _generated()) and code[0].serves(x.shape, size, *geometry):
-        trial = code[0].gradient(code[0].Weight, x.shape, g.shape, tuple(padding))
+        trial = code[0].tried(code[0].Weight, x.shape, g.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
     return plain()
 
@@ -163,7 +163,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
 
     if not (code := _generated()):
         return plain()
-    return code[1].max_pool(x, shape, lambda: result(shape, input), geometry, plain)
+    return code[1].pooled(x, shape, lambda: result(shape, input), geometry, plain)
 
 
 kernel(pooling.max_pool2d_values, "onednn")(_max_pool)
@@ -189,7 +189,7 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
 
     if not (code := _generated()):
         return plain()
-    return code[1].max_pool_gradient(g, x, lambda: result(input.shape, input), geometry, plain)
+    return code[1].unpooled(g, x, lambda: result(input.shape, input), geometry, plain)
 
 
 def average(kernel_size, padding, ceil_mode, count_include_pad, divisor_override):

@@ -94,13 +94,13 @@ def test_pooling_and_its_gradient(window: Any, kind: str, count: int, monkeypatc
     x, geometry = picture(window[0], kind), window[1:5]
     want, places = pooled(x, window)
     made = lambda shape: lambda: np.copyto(a := empty_channels_last(shape, "float32").view(np.ndarray), 7) or a
-    found = channels.max_pool(x, want.shape, made(want.shape), geometry, refused)
+    found = channels.pooled(x, want.shape, made(want.shape), geometry, refused)
     np.testing.assert_array_equal(found, want)
     g = picture(want.shape)
     of_x = np.zeros(x.shape, "float64")
     for at in product(*map(range, want.shape)):
         of_x[at[0], at[1]].reshape(-1)[places[at]] += g[at]
-    found = channels.max_pool_gradient(g, x, made(x.shape), geometry, refused)
+    found = channels.unpooled(g, x, made(x.shape), geometry, refused)
     np.testing.assert_allclose(found, of_x, rtol=1e-6, atol=1e-6)
 
 
@@ -142,15 +142,15 @@ def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch)
     want = np.asarray(x).reshape(8, 64, 32, 2, 32, 2).max((3, 5))
     calls = []
     for made in (lambda: empty_channels_last(shape, "float32"), refused):  # it is not asked again
-        found = channels.max_pool(x, shape, made, geometry, lambda: calls.append(1) or want)
+        found = channels.pooled(x, shape, made, geometry, lambda: calls.append(1) or want)
         np.testing.assert_array_equal(found, want)
     channels._known.clear()
     monkeypatch.setattr(launch, "slower", lambda mine, there: False)
     made = lambda: empty_channels_last(shape, "float32")
     with pytest.warns(RuntimeWarning, match="max pooling is switched off"):
-        found = channels.max_pool(x, shape, made, geometry, lambda: want + 1)
+        found = channels.pooled(x, shape, made, geometry, lambda: want + 1)
     np.testing.assert_array_equal(found, want + 1)
-    np.testing.assert_array_equal(channels.max_pool(x, shape, refused, geometry, lambda: want + 1), want + 1)
+    np.testing.assert_array_equal(channels.pooled(x, shape, refused, geometry, lambda: want + 1), want + 1)
 
 
 def test_the_engine_takes_them() -> None:

@@ -85,7 +85,7 @@ def test_pieces_cover_all_of_the_work(pieces: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(trial.cpu, "address", lambda code: 0)
     monkeypatch.setattr(threads, "_count", 3)
     seen: list[int] = []
-    trial.split(lambda args, begin, end: seen.extend(range(begin, end)), b"", 3, 12, pieces)
+    trial.shared(lambda args, begin, end: seen.extend(range(begin, end)), b"", 3, 12, pieces)
     assert sorted(seen) == list(range(3, 12))
 
 
