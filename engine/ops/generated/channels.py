@@ -151,7 +151,9 @@ def _batch_norm_eval(
 
     if found.proven:
         return mine()
-    return found.chosen(mine, lambda: present(xp, input, running_mean, running_var, weight, bias, eps), (input,))
+    return found.chosen(
+        mine, lambda: present(xp, input, running_mean, running_var, weight, bias, eps), (input,), running_mean
+    )
 
 
 # Ops whose converted operands have code here: called with the route there is without it, then as their kernels are.

@@ -17,6 +17,9 @@ from engine.ops.generated import launch
 
 __all__ = ["Trial", "address", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
 
+# A program that runs a model once does not wait for a trial.  One is made in the third call of a layer, or in the ninth
+# of all where layers are not known; calls of other layers that are alike count little.
+MANY, AGAIN, ALIKE = 9, 3, 0.1
 SHARE = 1 << 21  # multiplications, or as much work, that another thread is woken for
 
 
@@ -81,12 +84,23 @@ class Trial:
     def __init__(self, name: str, entry: launch.Entry, work: int, build: Callable[[], Any]) -> None:
         self.name, self.entry, self.work, self.build = name, entry, work, build
         self.proven, self.off = processor.always(), False
+        self.calls, self.layer = 0.0, 0
 
-    def chosen(self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]) -> Any:
-        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won."""
+    def chosen(
+        self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any], layer: Any = None
+    ) -> Any:
+        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won.
+
+        layer: an array that each layer has one of, by which it is known that a program runs its layers again.
+        """
         if self.proven:
             return mine()
-        if self.off or not self.ready():
+        if layer is None:
+            self.calls += 1
+        else:
+            self.layer = self.layer or id(layer)
+            self.calls += AGAIN if self.layer == id(layer) else ALIKE
+        if self.off or self.calls < MANY or not self.ready():
             return plain()
         want = plain()
         if want is NotImplemented:  # nothing to compare with

@@ -233,7 +233,7 @@ class Forward(_Tried):
         if self.off:
             return self.plain(x, w, bias)
         other = w.view(ChannelsLast) if type(w) is ChannelsLast else w  # what each way keeps of it is its own
-        return self.chosen(lambda: self.run(x, w, bias), lambda: self.plain(x, other, bias), (x, w))
+        return self.chosen(lambda: self.run(x, w, bias), lambda: self.plain(x, other, bias), (x, w), w)
 
     def run(self, x: Any, w: Any, bias: Any) -> Any:
         """This way."""

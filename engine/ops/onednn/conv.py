@@ -109,7 +109,7 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
 
     if (code := _generated()) and code[0].serves(size, weight.shape, *geometry):
         trial = code[0].tried(code[0].Input, g.shape, weight.shape, tuple(padding))
-        return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight))
+        return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight), weight)
     return plain()
 
 

@@ -41,6 +41,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(channels, "_known", {})
     monkeypatch.setattr(channels, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(trial, "MANY", 0)
     monkeypatch.setattr(processor, "always", lambda: True)
     monkeypatch.setattr(trial, "SHARE", 0)
     yield

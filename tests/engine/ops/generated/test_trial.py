@@ -21,6 +21,7 @@ def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)
     monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    monkeypatch.setattr(trial, "MANY", 0)
 
 
 def made(work: int = launch.PAYS) -> tuple[trial.Trial, list[str]]:
@@ -28,9 +29,9 @@ def made(work: int = launch.PAYS) -> tuple[trial.Trial, list[str]]:
     return trial.Trial("a test", launch.Entry(), work, lambda: built.append("built") or "code"), built
 
 
-def calls(one: trial.Trial, mine: Any = ONE, plain: Any = ONE) -> list[str]:
+def calls(one: trial.Trial, mine: Any = ONE, plain: Any = ONE, layer: Any = None) -> list[str]:
     seen: list[str] = []
-    one.chosen(lambda: seen.append("mine") or mine, lambda: seen.append("plain") or plain, (ONE,))
+    one.chosen(lambda: seen.append("mine") or mine, lambda: seen.append("plain") or plain, (ONE,), layer)
     return seen
 
 
@@ -44,6 +45,21 @@ def test_it_is_not_compiled_before_there_was_enough_work() -> None:
     one, built = made(launch.PAYS // 3)
     assert [calls(one) for _ in range(2)] == [["plain"], ["plain"]] and not built
     assert [calls(one) for _ in range(3)] == [["plain"], ["plain", "mine"], ["mine"]]
+
+
+def test_a_program_that_runs_a_model_once_does_not_wait_for_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MANY", 9)
+    one, built = made()
+    assert [calls(one) for _ in range(8)] == [["plain"]] * 8 and not built
+    assert [calls(one) for _ in range(2)] == [["plain", "mine"], ["mine"]]
+
+
+def test_layers_that_are_alike_are_not_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MANY", 9)
+    one, built = made()
+    layers = [np.ones(3) for _ in range(5)]
+    assert [calls(one, layer=w) for w in layers * 2] == [["plain"]] * 10 and not built
+    assert [calls(one, layer=w) for w in layers[:2]] == [["plain", "mine"], ["mine"]]
 
 
 def test_what_differs_is_off_for_all_geometries_with_that_code() -> None:

@@ -45,6 +45,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(winograd, "_known", {})
     monkeypatch.setattr(winograd, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(trial, "MANY", 0)
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)  # nor is anything taken without a proof
     monkeypatch.setenv("ENGINE_ROUTES", "static")
