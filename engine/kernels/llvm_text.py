@@ -132,6 +132,27 @@ class Vectors(Text):
         one = self.emit(f"insertelement {self.type} poison, float {value}, i64 0")
         return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
+    def products(
+        self, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
+        begun: Sequence[str],
+    ) -> list[str]:  # fmt: skip
+        """begun (rows, vectors) + the sum over k < depth of left[i * steps[0] + k * steps[1]] times the vectors from
+        right[k * apart] on."""
+        lines = [self.place("float", left, self.times(steps[0], i)) for i in range(rows)]
+
+        def step(k: str, sums: list[str]) -> list[str]:
+            line, along = self.place("float", right, self.times(k, apart)), self.times(k, steps[1])
+            loaded = [self.vector(line, j * self.lanes) for j in range(vectors)]
+            found = []
+            for i in range(rows):
+                factor = self.spread(lines[i], along)
+                for j in range(vectors):
+                    product = self.emit(f"fmul contract {self.type} {factor}, {loaded[j]}")
+                    found.append(self.add(sums[i * vectors + j], product))
+            return found
+
+        return self.loop("0", depth, 1, step, [(self.type, b) for b in begun])
+
     def finished(self, name: str, attributes: str) -> str:
         """The module."""
         self("ret void")

@@ -177,27 +177,6 @@ def shape(lanes: int, registers: int, outputs: int) -> tuple[int, int]:
     return registers // 2 - 2, 1
 
 
-def _product(
-    w: Vectors, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
-    begun: Sequence[str],
-) -> list[str]:  # fmt: skip
-    """sums[i][j] + the sum over k of left[i * steps[0] + k * steps[1]] * right[k * apart + j * lanes ...]."""
-    lines = [w.place("float", left, w.times(steps[0], i)) for i in range(rows)]
-
-    def step(k: str, sums: list[str]) -> list[str]:
-        line, along = w.place("float", right, w.times(k, apart)), w.times(k, steps[1])
-        loaded = [w.vector(line, j * w.lanes) for j in range(vectors)]
-        found = []
-        for i in range(rows):
-            factor = w.spread(lines[i], along)
-            for j in range(vectors):
-                product = w.emit(f"fmul contract {w.type} {factor}, {loaded[j]}")
-                found.append(w.add(sums[i * vectors + j], product))
-        return found
-
-    return w.loop("0", depth, 1, step, [(w.type, b) for b in begun])
-
-
 # --- functions
 
 
@@ -241,8 +220,8 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
 
                 def few(t: str, _: list[str]) -> list[str]:
                     start = w.place("float", left, w.times(t, channels))
-                    sums = _product(
-                        w, rows, vectors, channels, start, (channels, "1"), own, str(width),
+                    sums = w.products(
+                        rows, vectors, channels, start, (channels, "1"), own, str(width),
                         ["zeroinitializer"] * (rows * vectors),
                     )  # fmt: skip
                     target = w.place("float", made, w.plus(w.times(t, outputs), o))
@@ -387,7 +366,7 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
                     at = w.place("float", start, w.times(tile, a["left_pitch"]))
                     on = w.place("float", own, w.times(tile, a["right_pitch"]))
                     zeros = ["zeroinitializer"] * len(totals)
-                    sums = _product(w, rows, vectors, depth, at, ("1", a["left_pitch"]), on, a["right_pitch"], zeros)
+                    sums = w.products(rows, vectors, depth, at, ("1", a["left_pitch"]), on, a["right_pitch"], zeros)
                     return list(map(w.add, totals, sums))
 
                 sums = w.loop("0", tiles, _PART, part, [(w.type, b) for b in begun])

@@ -11,6 +11,7 @@ from engine.backends.cpu.fast import fast
 from engine.backends.onednn import arrays, library, recurrent
 from engine.backends.onednn.primitives import address, ready, usable
 from engine.dispatch import kernel
+from engine.kernels import processor
 from engine.layouts import in_torch_order
 from engine.ops.nn import _rnn, rnn
 
@@ -33,7 +34,17 @@ def _product() -> Any:
         (n, k), m = a.shape, out.shape[1]
         call(b"N", b"N", n, m, k, 1.0, address_of(a), k, held[2], held[3], beta, address_of(out), m)
 
-    return product
+    if not processor.available():
+        return product
+    from engine.ops.generated.products import Steps
+
+    steps = Steps(product)
+
+    def either(a: Any, b: Any, out: Any, beta: float = 0.0) -> None:
+        contiguous = a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous
+        (steps if contiguous else product)(a, b, out, beta)
+
+    return either
 
 
 @kernel(rnn.lstm_layer, "onednn")

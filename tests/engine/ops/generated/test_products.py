@@ -1,4 +1,4 @@
-"""One row times a weight, generated, against numpy in float64."""
+"""Products of few rows, generated, against numpy in float64."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 import engine
 from engine.backends import onednn
+from engine.backends.cpu import threads
 from engine.backends.kept import Cache
 from engine.kernels import cpu, processor
-from engine.ops.generated import launch, products
+from engine.ops.generated import launch, products, trial
 
 pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
@@ -65,3 +66,67 @@ def test_linear_takes_it_and_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -
         turned = linear(y, w.t().contiguous().t(), b)
         assert calls == [(256, 512)] and engine.allclose(turned.float(), one.float(), atol=near)
     blas._generated.cache_clear()
+
+
+# --- the steps of a recurrent layer
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> tuple[products.Steps, list[str]]:
+    """Such products, and which of them the way there was has computed."""
+    seen: list[str] = []
+
+    def plain(rows: np.ndarray, matrix: np.ndarray, out: np.ndarray, beta: float) -> None:
+        seen.append("plain")
+        out[...] = rows @ matrix + (out if beta else 0)
+
+    monkeypatch.setattr(products, "_trials", {})
+    monkeypatch.setattr(processor, "always", lambda: True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    return products.Steps(plain), seen
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shape", [(64, 256), (33, 768), (256, 1008), (70, 1040)])
+def test_steps_of_a_layer(steps: Any, shape: tuple[int, int], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", count)
+    monkeypatch.setattr(trial, "SHARE", 0)
+    product, seen = steps
+    draw = np.random.default_rng(0)
+    matrix = draw.standard_normal(shape).astype("float32")
+    for n in (16, 16, 16, 1, 2, 3, 5, 7, 9, 13, 23, 64):  # of which the first is not worth packing
+        for beta in (0.0, 1.0):
+            rows = draw.standard_normal((n, shape[0])).astype("float32")
+            out = draw.standard_normal((n, shape[1])).astype("float32")
+            want = rows.astype("float64") @ matrix.astype("float64") + beta * out
+            product(rows, matrix, out, beta)
+            np.testing.assert_allclose(out, want, rtol=0, atol=3e-6 * float(abs(want).max()))
+    assert len(seen) < 12 or shape[1] % trial.lanes()
+
+
+def test_many_rows_few_elements_and_another_matrix_are_left(steps: Any) -> None:
+    product, seen = steps
+    matrix = np.ones((64, 256), "float32")
+    other, small = matrix.copy(), np.ones((16, 16), "float32")
+    for rows, given, times in ((100, matrix, 4), (8, small, 4), (8, other, 1), (8, matrix, 1)):
+        for _ in range(times):
+            product(np.ones((rows, len(given)), "float32"), given, np.empty((rows, given.shape[1]), "float32"))
+    assert len(seen) == 10
+
+
+def test_steps_that_are_wrong_are_told_of_once_and_left(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(processor, "always", lambda: False)
+    monkeypatch.setattr(launch, "PAYS", 1)
+    monkeypatch.setattr(launch, "_warned", set())
+    product, seen = steps
+    run = products.Steps._run
+    monkeypatch.setattr(products.Steps, "_run", lambda self, rows, out, beta: (run(self, rows, out, beta), out.fill(7)))
+    matrix, rows, out = np.eye(128, 256, dtype="float32"), np.ones((8, 128), "float32"), np.empty((8, 256), "float32")
+    product(rows, matrix, out)
+    with pytest.warns(RuntimeWarning, match="a recurrent layer's product is switched off"):
+        product(rows, matrix, out)
+    for _ in range(3):
+        product(rows, matrix, out)
+        assert out[:, :128].min() == 1 and not out[:, 128:].any()
+    assert len(seen) == 5
