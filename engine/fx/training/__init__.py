@@ -192,6 +192,8 @@ def _named(code: Any) -> tuple[set[str], set[str]]:
 def _equal(now: list[Any], then: list[Any]) -> bool:
     if len(now) != len(then):
         return False
+    if all(map(is_, now, then)):
+        return True
     for a, b in zip(now, then):
         if a is not b and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
             return False
@@ -218,17 +220,17 @@ class _Guard:
     def settle(self) -> None:
         """Take things as they are now."""
         self.found = self.names.read()
-        self.then = self._now()
+        self.then, self.hooked = self._now(), self._hooked()
 
     def _now(self) -> list[Any]:
-        tensors = self.graded
-        return [
-            _environment(),
-            [get(own) for own, get in self.plain],
-            [*map(bool, self.hooks), *map(bool, _GLOBAL)],
-            [*map(bool, map(_needs, tensors))],
-            [*map(bool, map(_own_hooks, tensors)), *map(bool, map(_post_hooks, tensors))],
-        ]
+        plain = [get(own) for own, get in self.plain] if self.plain else []
+        return [_environment(), plain, [*map(bool, map(_needs, self.graded))]]
+
+    def _hooked(self) -> bool:
+        """Whether hooks wait anywhere that a program would not call."""
+        if any(self.hooks) or any(_GLOBAL):
+            return True
+        return any(map(_own_hooks, self.graded)) or any(map(_post_hooks, self.graded))
 
     def holds(self, key: Any) -> bool:
         """Whether all is as it was."""
@@ -239,14 +241,11 @@ class _Guard:
                 and sum(map(len, self.tables)) == len(entries)
                 and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
                 and self._now() == self.then
+                and self._hooked() is self.hooked
                 and _equal(self.names.read(), self.found)
             )
         except KeyError:  # an attribute is gone
             return False
-
-    def hooked(self) -> bool:
-        """Whether hooks wait anywhere that a program would not call."""
-        return any(self.then[2]) or any(self.then[4])
 
 
 class _Entry:
@@ -298,12 +297,15 @@ class Recorded:
         if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
         objects: list[Any] = []
-        key = signature((args, kwargs), objects)
-        if key is None:
-            self._warn("an argument is a tensor of another device or layout, or holds what has no key")
-            return self.function(*args, **kwargs)
-        given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
-        key = key, tuple([(t._requires_grad, t._edge is None) for t in given])
+        given: list[Tensor] = []
+        key: Any = None  # where there are no arguments
+        if args or kwargs:
+            key = signature((args, kwargs), objects)
+            if key is None:
+                self._warn("an argument is a tensor of another device or layout, or holds what has no key")
+                return self.function(*args, **kwargs)
+            given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
+            key = key, tuple([(t._requires_grad, t._edge is None) for t in given])
         for entry in self.entries:
             if entry.guard.holds((key, self._aliases(entry.guard, given))):
                 if entry.program is not None:
@@ -360,7 +362,7 @@ class Recorded:
             self.entries.append(entry)
         assert entry is not None
         try:
-            if entry.guard.hooked():
+            if entry.guard.hooked:
                 raise Unsupported("there are hooks on its modules or parameters")
             if trace.failure is not None:
                 raise trace.failure
