@@ -22,7 +22,7 @@ from engine.ops.nn.dropout import noise_like
 from engine.plan.chains import FLOATS, composed, elementwise
 from engine.tensor import raw_array, wrap
 
-__all__ = ["fuse"]
+__all__ = ["fuse", "writes"]
 
 _FAR = 12  # calls that an op may move past: what it reads lives that much longer
 _LARGE = 1 << 15  # elements from which a gradient alone is worth a kernel
@@ -34,7 +34,7 @@ def fuse(graph: Graph) -> None:
         return
     _templates(graph)
     place = {node: n for n, node in enumerate(graph.nodes)}
-    writes = [n for node, n in place.items() if _writes(node)]
+    written = [n for node, n in place.items() if writes(node)]
     group: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         if not _fits(node):
@@ -45,7 +45,7 @@ def fuse(graph: Graph) -> None:
             if before is None or set(source.users) != {node} or not _alike(source, node):
                 continue
             first, here = place[before[0]], place[node]
-            if here - first > _FAR or any(first < n < here for n in writes):
+            if here - first > _FAR or any(first < n < here for n in written):
                 continue
             del group[source]
             own[:] = sorted([*before, *own], key=place.__getitem__)
@@ -67,7 +67,7 @@ def _templates(graph: Graph) -> None:
         node.args = (source, *node.args[1:])
 
 
-def _writes(node: Node) -> bool:
+def writes(node: Node) -> bool:
     """Whether a call may write to what an op before it reads."""
     if node.target is noise_like or node.target is accumulate_grad:  # the latter to `.grad`, which nothing here reads
         return False

@@ -19,6 +19,7 @@ from engine.fx.node import Node, map_arg
 from engine.fx.training.exchange import pool_first
 from engine.fx.training.fusing import fuse
 from engine.fx.training.memory import of_results, overwrite
+from engine.fx.training.ones import are_ones, without_ones
 from engine.fx.training.recording import StepTrace, accumulate_grad
 from engine.grad_mode import mode
 from engine.plan.tracing import Ref, _setitem, mapped, refs_in
@@ -71,12 +72,15 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
         nodes[number].meta["cotangent"] = i >= len(trace.inputs) - cotangents
     constants, copied = [], []
     written = _written(trace, outputs)
+    ones: set[Node] = set()
     for number, tensor in trace.constants.items():
         if number in trace.fresh:
             tensor = wrap(trace.fresh[number])
             if number in written:
                 copied.append(number)
         note(number, graph.placeholder(f"constant_{len(constants)}"))
+        if number in trace.fresh and number not in written and are_ones(trace.fresh[number]):
+            ones.add(nodes[number])
         constants.append(tensor)
     for number in copied:  # what is written to, or given away, starts anew in each call
         note(number, graph.call_function(OPS["clone"].function, (nodes[number],)))
@@ -98,6 +102,8 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
         elif result is not None:
             _take_apart(graph, result, node, note)
     graph.output(mapped(outputs, lambda r: nodes[r.index], Ref))
+    graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.meta.get("effect", False))
+    without_ones(graph, ones)
     graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.meta.get("effect", False))
     _without_copies(graph)
     of_results(graph)
