@@ -12,6 +12,12 @@ identity of parameters, buffers and modules of all modules that are called; whic
 code of the function, of functions that it calls and of `forward` reads by name (`_Names`); grad mode, default dtype,
 autocast.  A call that fits no recording is recorded, up to eight of them.  Parameters, buffers and an optimizer's
 options are read anew in each call.
+
+A program must be worth it (settling.py): its first calls take turns with calls op by op, all of them steps of the
+training, and are timed, `forward` alone where it is cut in two.  One that is clearly slower is dropped: calls with
+such arguments go on op by op, and `plans` says why.  ENGINE_ROUTES=static does not look at times.  Which of both
+serves shows in rounding only: they draw the same random numbers.
+
 Assumed, as in torch.jit.trace: other Python values that the function reads stay as they are, or show in two steps.
 What cannot be recorded runs as it always did, with one warning that says why.
 """
@@ -39,6 +45,7 @@ from engine.autograd.versions import check_input, second_time
 from engine.backends.cpu.allocator import empty_cache
 from engine.backends.onednn import library
 from engine.dispatch import autocast
+from engine.fx.training import settling
 from engine.fx.training.program import Built, build, compiled, cut
 from engine.fx.training.recording import StepTrace, compare, hooked
 from engine.grad_mode import enable_grad, mode
@@ -255,6 +262,7 @@ class _Entry:
         self.guard: Any = None
         self.trace: StepTrace | None = None
         self.program: Any = None
+        self.turns: settling.Turns | None = None  # of the program, while it is not known whether it is faster
         self.reason = ""
         self.tries = 0
         self.objects: list[Any] = []  # whose identity is a part of the key
@@ -271,6 +279,8 @@ class Recorded:
         self.entries: list[_Entry] = []
         self.warned: set[str] = set()
         self.count = 0
+        self.slow: set[Any] = set()  # what calls are like whose program was slower
+        self.settling = 0  # programs of which that is not known yet
         functools.update_wrapper(self, function, updated=()) if module is None else None
 
     @property
@@ -296,6 +306,7 @@ class Recorded:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
+        began = settling.clock() if self.settling else 0.0
         objects: list[Any] = []
         given: list[Tensor] = []
         key: Any = None  # where there are no arguments
@@ -306,8 +317,12 @@ class Recorded:
                 return self.function(*args, **kwargs)
             given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
             key = key, tuple([(t._requires_grad, t._edge is None) for t in given])
+        if key in self.slow:
+            return self.function(*args, **kwargs)
         for entry in self.entries:
             if entry.guard.holds((key, self._aliases(entry.guard, given))):
+                if entry.turns is not None:
+                    return self._take_turns(entry, key, given, args, kwargs, began)
                 if entry.program is not None:
                     return entry.program(given, args, kwargs)
                 if entry.reason:
@@ -317,6 +332,26 @@ class Recorded:
             self._warn(f"it was recorded {_LIMIT} times, and what it depends on still changes from call to call")
             return self.function(*args, **kwargs)
         return self._record(None, key, given, args, kwargs, objects)
+
+    def _take_turns(self, entry: _Entry, key: Any, given: list[Tensor], args: tuple, kwargs: dict, began: float) -> Any:
+        """A call of a program that may be slower than op by op: by the one whose turn it is, timed."""
+        turns = entry.turns
+        assert turns is not None
+        if len(turns.program) > len(turns.plain):
+            began = settling.clock()  # without what the program needs to be chosen
+            result = self.function(*args, **kwargs)
+            turns.plain.append(settling.clock() - began)
+        else:
+            result = entry.program(given, args, kwargs)
+            turns.program.append(settling.clock() - began)
+        if turns.over:
+            entry.turns, entry.reason = None, turns.late
+            self.settling -= 1
+            if entry.reason:
+                entry.program = None
+                self.slow.add(key)
+            empty_cache()  # of one of both nothing is needed any more
+        return result
 
     @staticmethod
     def _aliases(guard: _Guard, given: list[Tensor]) -> tuple:
@@ -385,6 +420,8 @@ class Recorded:
                     trace.release()
                     return result
                 entry.program = (_Step if trace.boundary is None else _Pair)(trace, self)
+                if settling.measured():
+                    entry.turns, self.settling = settling.Turns(), self.settling + 1
                 empty_cache()  # what steps op by op took is more than the program will, and of other sizes
         except Unsupported as why:
             entry.trace, entry.reason = None, str(why)

@@ -15,9 +15,16 @@ import pytest
 
 import engine
 from engine import nn
-from engine.fx.training import Recorded
+from engine.fx import training
+from engine.fx.training import Recorded, settling
 from engine.fx.training.program import compiled
 from engine.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def static(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program serves however long it takes here."""
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
 
 
 class Block(nn.Module):
@@ -807,3 +814,139 @@ def test_a_program_is_a_graph() -> None:
     assert isinstance(graph, engine.fx.Graph)
     assert "linear" in str(graph)
     assert callable(compiled(graph, "again"))
+
+
+# --- whether a program is worth it
+
+
+class Watch:
+    """A clock that shows how much the calls of programs and those op by op are said to take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, program: float, plain: float) -> None:
+        self.now, self.plain, self.programs = [0.0], plain, 0  # a list: not a value that a recording depends on
+        monkeypatch.setattr(settling, "clock", lambda: self.now[0])
+        monkeypatch.delenv("ENGINE_ROUTES")
+        for kind in (training._Step, training._Pair):
+            own = kind.__call__
+
+            def call(*args: Any, own: Any = own) -> Any:
+                self.programs += 1
+                self.now[0] += program
+                return own(*args)
+
+            monkeypatch.setattr(kind, "__call__", call)
+
+
+class Dropped(nn.Module):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.layer, self.watch = nn.Linear(12, 12), watch
+
+    def forward(self, x: Any) -> Any:
+        self.watch.now[0] += self.watch.plain
+        return F.dropout(engine.tanh(self.layer(x)), 0.3)
+
+
+def taken(watch: Watch, how: str, steps: int) -> tuple[list[float], Any]:
+    """The losses of some steps, then the plans."""
+    engine.manual_seed(4)
+    model = Dropped(watch)
+    optimizer = engine.optim.SGD(model.parameters(), lr=0.1)
+    step = plain_step(engine.compile(model) if how == "module" else model, optimizer)
+    run = engine.compile(step) if how == "step" else step
+    found = [float(run(engine.randn(4, 12)).detach()) for _ in range(steps)]
+    plans = run.plans if how == "step" else [] if how == "eager" else step.__closure__[0].cell_contents.training_plans
+    return [*found, float(engine.rand(()))], plans
+
+
+@pytest.mark.parametrize(("program", "plain", "kept"), [(1.0, 1.0, True), (1.09, 1.0, True), (1.2, 1.0, False)])
+def test_a_program_that_is_slower_is_dropped(
+    program: float, plain: float, kept: bool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch, program, plain)
+    want, _ = taken(watch, "eager", 20)
+    assert not watch.programs
+    found, (plan,) = taken(watch, how, 20)
+    np.testing.assert_allclose(found, want, rtol=1e-5)
+    assert found[-1] == want[-1]  # the generator is where it would be
+    if kept:
+        assert is_plan(plan) and watch.programs == 20 - 2 - settling.FEW
+    else:
+        assert plan == "its program was slower: 1.2e+03 ms a call, op by op 1e+03" and watch.programs == settling.FEW
+
+
+def test_a_step_that_takes_little_has_more_turns(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch, 2e-3, 1e-3)
+    _, (plan,) = taken(watch, how, 2 + 2 * settling.MANY - 1)
+    assert is_plan(plan)
+    _, (plan,) = taken(watch, how, 2 + 2 * settling.MANY)
+    assert isinstance(plan, str)
+
+
+def test_few_slow_calls_of_a_program_do_not_count() -> None:
+    turns = settling.Turns()
+    turns.program, turns.plain = [9.0, 8.0, 7.0, 1.0, 1.0, 9.0], [1.0] * 6
+    assert turns.over and not turns.late
+    turns.program, turns.plain = [1.0] * 6, [0.1, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert not turns.late
+
+
+def test_other_shapes_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch, 2.0, 1.0)
+    model = Dropped(watch)
+    step = engine.compile(plain_step(model, engine.optim.SGD(model.parameters(), lr=0.1)))
+    for _ in range(2 + 2 * settling.FEW):
+        step(engine.randn(4, 12))
+    for _ in range(4):
+        step(engine.randn(5, 12))
+        step(engine.randn(4, 12))
+    assert isinstance(step.plans[0], str) and is_plan(step.plans[1])
+
+
+def test_static_routes_take_no_turns(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch, 9.0, 1.0)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+    _, (plan,) = taken(watch, how, 20)
+    assert is_plan(plan) and watch.programs == 18
+
+
+# --- the ones that a backward pass begins with
+
+
+def calls_of(plan: Any) -> list[str]:
+    return [getattr(n.target, "__name__", "") for n in plan.graph.nodes if n.op == "call_function"]
+
+
+def test_nothing_is_multiplied_by_ones() -> None:
+    a, b = (engine.randn(3, 5, requires_grad=True) for _ in range(2))
+
+    def step() -> None:
+        (engine.tanh(a) * b).sum().backward()
+
+    run = Recorded(step)
+    for _ in range(5):
+        a.grad = b.grad = None
+        run()
+        np.testing.assert_allclose(b.grad.numpy(), np.tanh(a.detach().numpy()), rtol=1e-6)
+        want = b.detach().numpy() * (1 - np.tanh(a.detach().numpy()) ** 2)
+        np.testing.assert_allclose(a.grad.numpy(), want, rtol=1e-5)
+        kept = b.detach().numpy().copy()
+        a.grad.mul_(7), b.grad.mul_(7)  # nobody else's memory
+        assert np.array_equal(b.detach().numpy(), kept)
+    assert not {"expand", "mul"} & set(calls_of(run.plans[0]))
+
+
+def test_a_factor_that_is_written_to_is_kept_as_it_was() -> None:
+    a, b = engine.randn(4, requires_grad=True), engine.randn(4)
+
+    def step() -> Any:
+        (gradient,) = engine.autograd.grad((a * b).sum(), [a])
+        b.add_(1)
+        return gradient * 2, gradient
+
+    run = Recorded(step)
+    for _ in range(5):
+        want = b.numpy().copy()
+        twice, once = run()
+        assert np.array_equal(once.numpy(), want) and np.array_equal(twice.numpy(), 2 * want)
+    assert is_plan(run.plans[0])

@@ -19,6 +19,12 @@ from engine.ops.generated import launch
 generated = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
 
+@pytest.fixture(autouse=True)
+def static(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call takes a turn op by op, and no kernel is left for its time."""
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+
+
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans without chains, and no op that changes to a generated kernel between two steps."""
@@ -33,7 +39,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "PAYS", 1)
     monkeypatch.setattr(launch, "_entries", {})
     monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setenv("ENGINE_ROUTES", "static")
 
 
 class Layer(nn.Module):
