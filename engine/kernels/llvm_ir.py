@@ -80,6 +80,7 @@ class Printer:
         self.given: set[int] = set()  # statements whose results loops give
         self.access = ""
         self.declared: set[str] = set()
+        self.products: dict[tuple[str, str], tuple[str, str]] = {}  # of 64-bit numbers in this block: see `_high`
         self.constant_tables = any(isinstance(p, Pointers) for p in kernel.parameters)
 
     # --- pieces of text
@@ -109,6 +110,7 @@ class Printer:
     def _at(self, label: str) -> None:
         self(f"br label %{label}")
         self.lines.append(f"{label}:")
+        self.products.clear()
 
     def _node(self, text: str) -> str:
         self.meta.append(text)
@@ -172,6 +174,7 @@ class Printer:
             loop = f", !llvm.loop !{number}"
         self(f"br label %{head}{loop}")
         self.lines.append(f"{leave}:")
+        self.products.clear()
 
     def _vector(self, begin: str, end: str, write: Callable[[str], None], body: list[Any], parallel: bool) -> None:
         """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within."""
@@ -441,6 +444,9 @@ class Printer:
             return self._compared(op, kind, args[0], args[1])
         if op in ("max", "min"):
             return self._extreme(op, kind, args[0], args[1])
+        if op == "mul" and kind == "uint64" and (args[0], args[1]) in self.products:
+            low, middle = self.products[args[0], args[1]]
+            return self.emit(f"or i64 {self.emit(f'shl i64 {middle}, 32')}, {self._half(low, 0)}")
         if op in ARITHMETIC and (floating or op != "div") and kind != "bool":
             return self.emit(f"{'f' if floating else ''}{ARITHMETIC[op]} {type} {args[0]}, {args[1]}")
         if op in BITS and not floating:
@@ -504,16 +510,34 @@ class Printer:
         if op == "shr":
             return self.emit(f"{'lshr' if _unsigned(kind) else 'ashr'} {type} {x}, {args[1]}")
         if op == "high" and kind == "uint64":
-            a, b = (self.emit(f"zext i64 {v} to i128") for v in args)
-            return self._high(a, b)
+            return self._high(args[0], args[1])
         raise FormError(f"no {op} of {kind} in generated code for processors")
 
     def _negative(self, kind: str, x: str) -> str:
         return "false" if _unsigned(kind) else self._compared("lt", kind, x, "0")
 
     def _high(self, a: str, b: str) -> str:
-        product = self.emit(f"mul i128 {a}, {b}")
-        return self.emit(f"trunc i128 {self.emit(f'lshr i128 {product}, 64')} to i64")
+        """The upper half of a product of 64-bit numbers: of halves where there are vectors of their products, since
+        LLVM would take vectors apart for the instruction of scalars.
+        """
+        if "x86-64-v" not in self.attributes:
+            a, b = (self.emit(f"zext i64 {v} to i128") for v in (a, b))
+            product = self.emit(f"mul i128 {a}, {b}")
+            return self.emit(f"trunc i128 {self.emit(f'lshr i128 {product}, 64')} to i64")
+        (a0, a1), (b0, b1) = ([self._half(v, n) for n in (0, 1)] for v in (a, b))
+        times = lambda x, y: self.emit(f"mul i64 {x}, {y}")
+        plus = lambda x, y: self.emit(f"add i64 {x}, {y}")
+        low = times(a0, b0)
+        inner = plus(times(a1, b0), self._half(low, 1))
+        middle = plus(times(a0, b1), self._half(inner, 0))
+        self.products[a, b] = low, middle
+        return plus(plus(times(a1, b1), self._half(inner, 1)), self._half(middle, 1))
+
+    def _half(self, x: str, n: int) -> str:
+        """The lower (0) or upper half of a 64-bit number, as one of 64 bits."""
+        if x.isdigit():
+            return str(int(x) >> 32 if n else int(x) & 0xFFFFFFFF)
+        return self.emit(f"lshr i64 {x}, 32" if n else f"and i64 {x}, 4294967295")
 
     def _cast(self, x: str, source: str, target: str) -> str:
         a, b = llvm_type(source), llvm_type(target)

@@ -79,7 +79,7 @@ def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
     for r in range(ROUNDS):
         key = key + WEYL[0] if r else key
         other = k.constant(r * WEYL[1] % 2**64, "uint64")
-        low, high = ([k.op(how, words[2 * n], MULTIPLIERS[n]) for n in (0, 1)] for how in ("mul", "high"))
+        high, low = ([k.op(how, words[2 * n], MULTIPLIERS[n]) for n in (0, 1)] for how in ("high", "mul"))
         words = [
             k.op("xor", k.op("xor", words[1], key), high[1]), low[1],
             k.op("xor", k.op("xor", words[3], other), high[0]), low[0],

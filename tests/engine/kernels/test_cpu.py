@@ -203,6 +203,39 @@ def test_integers_wrap_and_compare_by_their_sign() -> None:
     np.testing.assert_array_equal(large, right > 127)
 
 
+LEVELS = {"SSE4.1": "x86-64", "AVX2": "x86-64-v3", "AVX-512": "x86-64-v4"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_products_of_long_numbers(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both halves, also of one product that is asked for twice: in the same block, and in one that may be left out."""
+    target = processor.target()
+    assert target is not None
+    if target.level not in LEVELS or [*LEVELS].index(level) > [*LEVELS].index(target.level):
+        pytest.skip("not the instructions of this processor")
+    other = processor.Target(level, LEVELS[level], "", True, level == "AVX-512")
+    monkeypatch.setattr(processor, "target", lambda: other)
+    k = Kernel("long", "map")
+    x, y = k.array("x", "uint64"), k.array("y", "uint64")
+    outs = [k.array(f"out{n}", "uint64", True) for n in range(4)]
+    a, b = k.load(x, k.index), k.load(y, k.index)
+    fixed = 0xD2E7470EE14C6C93
+    with k.when(b > 1):
+        k.store(outs[0], k.index, k.op("high", a, b))
+    k.store(outs[1], k.index, k.op("mul", a, b))
+    for n, how in ((2, "high"), (3, "mul")):
+        k.store(outs[n], k.index, k.op(how, a, fixed))
+    edges = [0, 1, 2, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1, 0xCA5A826395121157]
+    pairs = [(p, q) for p in edges for q in edges]
+    left, right = (np.array(v, np.uint64) for v in zip(*pairs))
+    got = [np.zeros(len(pairs), np.uint64) for _ in outs]
+    cpu.build(k)([left, right, *got], len(pairs))
+    assert got[0].tolist() == [p * q >> 64 if q > 1 else 0 for p, q in pairs]
+    assert got[1].tolist() == [p * q % 2**64 for p, q in pairs]
+    assert got[2].tolist() == [p * fixed >> 64 for p, _ in pairs]
+    assert got[3].tolist() == [p * fixed % 2**64 for p, _ in pairs]
+
+
 def test_elements_that_meet_at_one_place_are_done_by_one_thread() -> None:
     k = Kernel("meet", "map")
     at, out = k.array("at", "int64"), k.array("out", "float64", True)
