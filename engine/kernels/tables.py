@@ -104,10 +104,13 @@ def _per_block(
     return k, out, size, philox(k, seed, first + k.cast(k.index, "uint64")), numbers
 
 
-def _store(k: Kernel, out: Array, size: Value, values: Sequence[Value]) -> None:
-    """values[n] at n + len(values) * block, as far as there is room."""
+def _store(k: Kernel, out: Array, size: Value, values: Sequence[Value], whole: bool = False) -> None:
+    """values[n] at n + len(values) * block, as far as there is room.  whole: there is, for all of them."""
     for n, value in enumerate(values):
         at = k.index * len(values) + n
+        if whole:
+            k.store(out, at, value)
+            continue
         with k.when(at < size):
             k.store(out, at, value)
 
@@ -140,11 +143,11 @@ def uniform(dtype: Any, replayed: bool = False) -> Kernel:
     return k
 
 
-def kept(dtype: Any, replayed: bool = False) -> Kernel:
-    """`scale` where a 32-bit number is below `limit`, else 0: as `_draw.kept`."""
+def kept(dtype: Any, replayed: bool = False, whole: bool = False) -> Kernel:
+    """`scale` where a 32-bit number is below `limit`, else 0: as `_draw.kept`.  whole: for a multiple of 8 numbers."""
     type = type_of(dtype)
     k, out, size, made, (limit, scale) = _per_block(
         "random_kept", type, replayed, [("limit", "uint64"), ("scale", compute_type(type))]
     )  # fmt: skip
-    _store(k, out, size, [where(h < limit, scale, _zero(k, type)) for h in _halves(k, made)])
+    _store(k, out, size, [where(h < limit, scale, _zero(k, type)) for h in _halves(k, made)], whole)
     return k
