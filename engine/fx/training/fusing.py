@@ -49,9 +49,10 @@ def fuse(graph: Graph) -> None:
                 continue
             del group[source]
             own[:] = sorted([*before, *own], key=place.__getitem__)
+    kernels: dict[Any, Any] = {}  # of chains of one form, which the layers of a network have: proven and timed once
     for last, chain in group.items():
         if len(chain) > 1 or _worth(last):
-            _replace(graph, chain)
+            _replace(graph, chain, kernels)
 
 
 def _templates(graph: Graph) -> None:
@@ -95,12 +96,12 @@ def _worth(node: Node) -> bool:
     return node.name.split("_backward")[0] != node.name and int(np.prod(node.meta["kind"][0])) >= _LARGE
 
 
-def _replace(graph: Graph, chain: list[Node]) -> None:
+def _replace(graph: Graph, chain: list[Node], kernels: dict[Any, Any]) -> None:
     last = chain[-1]
     inside = set(chain)
     sources = list(dict.fromkeys(n for node in chain for n in node.all_input_nodes if n not in inside))
     with graph.inserting_before(last):
-        made = graph.call_function(_joint(chain, sources), tuple(sources))
+        made = graph.call_function(_joint(chain, sources, kernels), tuple(sources))
     made.meta = dict(last.meta)
     last.replace_all_uses_with(made)
     for node in chain[::-1]:
@@ -118,7 +119,13 @@ def _over(node: Node, inside: set[Node]) -> Callable[..., Any]:
     return function.op.inplace_function  # type: ignore[no-any-return]
 
 
-def _joint(chain: list[Node], sources: list[Node]) -> Callable[..., Any]:
+def _form(chain: list[Node], sources: list[Node]) -> Any:
+    """What two chains have in common that do the same to their operands."""
+    names = {node: f"%{n}" for n, node in enumerate((*sources, *chain))}
+    return tuple([(node.target, repr(map_arg((node.args, node.kwargs), names.__getitem__))) for node in chain])
+
+
+def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> Callable[..., Any]:
     """The function of a chain: tensors -> tensor."""
     from engine.ops import generated
 
@@ -143,12 +150,16 @@ def _joint(chain: list[Node], sources: list[Node]) -> Callable[..., Any]:
     calls = [(function.op.kernel, args, kwargs, node) for function, args, kwargs, node in steps]  # type: ignore
     name = "+".join([node.target.op.name for node in chain])  # type: ignore[union-attr]
     code = composed(calls, sources, chain[-1], map_arg)
+    form = _form(chain, sources)
     kernel: Any = None
 
     def joint(*tensors: Any) -> Any:
         nonlocal kernel
         if kernel is None:
-            kernel = generated.fused(name, code, present, joint.into)  # type: ignore[attr-defined]
+            into = joint.into  # type: ignore[attr-defined]
+            kernel = kernels.get((form, into))
+            if kernel is None:
+                kernel = kernels[form, into] = generated.fused(name, code, present, into)
         arrays = [raw_array(t) for t in tensors]
         last = ChannelsLast in map(type, arrays)
         if last:  # of the engine's choice: one order of memory for all

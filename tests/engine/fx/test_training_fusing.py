@@ -244,3 +244,27 @@ def test_a_pooled_module_whose_backward_is_called_by_the_user() -> None:
                 grads.append([p.grad.numpy().copy() for p in model.parameters()])
             for a, b in zip(*grads, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@generated
+@pytest.mark.usefixtures("at_once")
+def test_layers_that_are_alike_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is proven and timed once."""
+    from engine.ops import generated as room
+
+    plain, made = room.fused, []
+
+    def fused(name: str, code: Any, present: Any = None, into: int | None = None) -> Any:
+        made.append((name, into))
+        return plain(name, code, present, into)
+
+    monkeypatch.setattr(room, "fused", fused)
+    x, kernels, chains = engine.randn(40, 16), [], []
+    for layers in (2, 4):
+        model = nn.Sequential(*[Layer() for _ in range(layers)])
+        made.clear()
+        got, _, run = losses(model, x, True)
+        assert got == pytest.approx(losses(model, x, False)[0], rel=2e-5)
+        kernels.append(list(made))
+        chains.append(sum("+" in name for name in targets(run)))
+    assert chains[0] < chains[1] and kernels[0] == kernels[1] and len(kernels[0]) < chains[0]
