@@ -279,7 +279,7 @@ class Recorded:
         self.entries: list[_Entry] = []
         self.warned: set[str] = set()
         self.count = 0
-        self.slow: set[Any] = set()  # what calls are like whose program was slower
+        self.slow: set[Any] = set()  # signatures of calls whose program was slower, None for none
         self.settling = 0  # programs of which that is not known yet
         functools.update_wrapper(self, function, updated=()) if module is None else None
 
@@ -315,10 +315,12 @@ class Recorded:
             if key is None:
                 self._warn("an argument is a tensor of another device or layout, or holds what has no key")
                 return self.function(*args, **kwargs)
+            if key in self.slow:
+                return self.function(*args, **kwargs)
             given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
             key = key, tuple([(t._requires_grad, t._edge is None) for t in given])
-        if key in self.slow:
-            return self.function(*args, **kwargs)
+        elif None in self.slow:
+            return self.function()
         for entry in self.entries:
             if entry.guard.holds((key, self._aliases(entry.guard, given))):
                 if entry.turns is not None:
@@ -349,7 +351,7 @@ class Recorded:
             self.settling -= 1
             if entry.reason:
                 entry.program = None
-                self.slow.add(key)
+                self.slow.add(None if key is None else key[0])
             empty_cache()  # of one of both nothing is needed any more
         return result
 
