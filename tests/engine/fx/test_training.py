@@ -897,10 +897,15 @@ def test_other_shapes_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -
     step = engine.compile(plain_step(model, engine.optim.SGD(model.parameters(), lr=0.1)))
     for _ in range(2 + 2 * settling.FEW):
         step(engine.randn(4, 12))
-    for _ in range(4):
+    assert isinstance(step.plans[0], str) and len(step.plans) == 1
+    step(engine.randn(4, 12))
+    for _ in range(training._REST + 3):  # those that are not looked at are few
         step(engine.randn(5, 12))
-        step(engine.randn(4, 12))
     assert isinstance(step.plans[0], str) and is_plan(step.plans[1])
+    used = watch.programs
+    for n in (5, 4, 5, 4):
+        step(engine.randn(n, 12))
+    assert watch.programs == used + 1  # one of the two was a turn op by op
 
 
 def test_static_routes_take_no_turns(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
