@@ -1,7 +1,7 @@
 """Runs every benchmark there is, each in a process of its own, and says which peers are missing.
 
     python -m benchmarks [--peer-python torch=PATH] [--only per_op,startup] [--corpus FOLDER] [--record]
-        [--rounds N]
+        [--rounds N] [--seconds S]
 
 --corpus: a folder with cases/NAME.py, whose models `workloads` times, too.  --record: the results of every benchmark
 that has some are written to benchmarks/results.
@@ -26,8 +26,9 @@ def present() -> list[str]:
     return [n for n in ORDER if n in found] + sorted(found - set(ORDER))
 
 
-def arguments(name: str, peers: list[str], corpus: Path | None, record: bool, rounds: int | None) -> list[str]:
+def arguments(name: str, peers: list[str], options: argparse.Namespace) -> list[str]:
     """The options as that benchmark takes them."""
+    corpus, record = options.corpus, options.record
     text = (HERE / f"{name}.py").read_text()
     found = []
     if "--peer-python" in text:
@@ -38,8 +39,9 @@ def arguments(name: str, peers: list[str], corpus: Path | None, record: bool, ro
             found += [word for path in torch for word in ("--peer-python", path)]
     if corpus and '"--corpus"' in text:
         found += ["--corpus", str(corpus.resolve())]
-    if rounds and '"--rounds"' in text:
-        found += ["--rounds", str(rounds)]
+    for option in ("rounds", "seconds"):
+        if getattr(options, option) and f'"--{option}"' in text:
+            found += [f"--{option}", str(getattr(options, option))]
     if record:
         option = next((o for o in ("--json", "--out") if f'"{o}"' in text), None)
         found += [option, str(HERE / "results" / f"{name}.json")] if option else []
@@ -54,6 +56,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="of a contender in a round")
     options = parser.parse_args()
     elsewhere = {peer.partition("=")[0] for peer in options.peer_python}
     absent = [p for p in PEERS if p not in elsewhere and importlib.util.find_spec(p) is None]
@@ -66,7 +69,7 @@ def main() -> int:
     failed = []
     for name in names:
         print(f"\n== {name}", flush=True)
-        more = arguments(name, options.peer_python, options.corpus, options.record, options.rounds)
+        more = arguments(name, options.peer_python, options)
         command = [sys.executable, "-m", f"benchmarks.{name}", *more]
         if subprocess.run(command, cwd=HERE.parent).returncode:
             failed.append(name)

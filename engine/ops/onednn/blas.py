@@ -62,6 +62,9 @@ def _mm(xp, input, mat2):
     if not _worth(*input.shape, mat2.shape[1]) or not usable(input, mat2):
         return NotImplemented
     made = empty((input.shape[0], mat2.shape[1]), input.dtype)
+    plain = input.shape[0] in _BATCH and input.flags.c_contiguous and mat2.flags.f_contiguous
+    if plain and arrays.matmul(input, mat2, made):
+        return made
     return made if _gemm(input, mat2, made) else NotImplemented
 
 
