@@ -36,7 +36,7 @@ from engine.layouts import asks_channels_last
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.plan.lowering import InferencePlan, lower
-from engine.plan.tracing import Unsupported, mapped, record, recording, tensors_in
+from engine.plan.tracing import Trace, Unsupported, mapped, record, recording, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
 
 __all__ = ["OptimizedModule", "compile", "signature"]
@@ -329,7 +329,8 @@ def _make(
     before: `_attributes` of it.  None instead of a plan if they are others now: one more call would change them again.
     """
     kept = _copies((args, kwargs))
-    trace, result = record(lambda: call(*args, **kwargs), tensors_in((args, kwargs)))
+    given = tensors_in((args, kwargs))
+    trace, result = record(lambda: call(*args, **kwargs), given, Trace(given, hold=narrow == "int8"))
     try:
         if trace.failure is not None:
             raise trace.failure

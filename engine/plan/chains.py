@@ -53,8 +53,8 @@ def _fits(graph: Any, call: Call) -> bool:
     """Whether a call works element by element on floats of one type."""
     if call.inplace or len(call.outputs) != 1 or not elementwise(call.op, call.kwargs):
         return False
-    kinds = {raw_array(graph.values[n]).dtype for n in (*call.refs, *call.outputs)}
-    return len(kinds) == 1 and kinds <= FLOATS and all(raw_array(graph.values[n]).ndim for n in call.refs)
+    kinds = {graph.kinds[n][1] for n in (*call.refs, *call.outputs)}
+    return len(kinds) == 1 and kinds <= FLOATS and all(graph.shape(n) for n in call.refs)
 
 
 def elementwise(record: Any, kwargs: Any) -> bool:

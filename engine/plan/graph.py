@@ -21,9 +21,10 @@ class Graph:
         self.calls = list(trace.calls)
         self.inputs = list(trace.inputs)
         self.result = trace.result
-        self.values = {i: t for i, t in enumerate(trace.values)}
+        self.values = {i: t for i, t in enumerate(trace.values)}  # None for what the trace did not hold
+        self.kinds = dict(enumerate(trace.kinds))
         self.derived = list(trace.derived)
-        self.constants = {i: trace.values[i] for i in trace.constants}
+        self.constants: dict[int, Any] = {i: trace.values[i] for i in trace.constants}
         self.fresh = dict(trace.fresh)
         self.outputs = {r.index for r in refs_in(trace.result)}
         self.size = len(trace.values)
@@ -49,6 +50,7 @@ class Graph:
         number = self.size
         self.size += 1
         self.constants[number] = self.values[number] = wrap(array)
+        self.kinds[number] = array.shape, array.dtype
         self.groups[number] = number
         self.derived.append(False)
         return Ref(number)
@@ -62,11 +64,11 @@ class Graph:
         return found
 
     def shape(self, number: int) -> tuple[int, ...]:
-        return tuple(raw_array(self.values[number]).shape)
+        return tuple(self.kinds[number][0])
 
     def single(self, number: int) -> bool:
         """Whether a value is float32."""
-        return raw_array(self.values[number]).dtype == _F32
+        return bool(self.kinds[number][1] == _F32)
 
     def array(self, value: Any) -> Any:
         """The array of a constant, or None for what is none."""

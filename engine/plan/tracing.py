@@ -10,6 +10,7 @@ names: `Unsupported`.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
@@ -148,12 +149,22 @@ def recording() -> bool:
 
 
 class Trace:
-    """The calls of one run.  `values` are its tensors by number, `constants` the numbers of those it did not make."""
+    """The calls of one run.  `values` are its tensors by number, `constants` the numbers of those it did not make.
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
+    hold: values that depend on the inputs live as long as the trace, so that they can be looked at; else (None in
+    `values`) only as long as the run needs them.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], hold: bool = True) -> None:
+        self.hold = hold
         self.calls: list[Call] = []
-        self.values: list[Tensor] = []
+        self.values: list[Tensor | None] = []
+        self.kinds: list[tuple] = []  # shape and dtype of each value
         self.numbers: dict[int, int] = {}  # the latest of each tensor by its id
+        self.arrays: dict[int, int] = {}  # the same by the id of its array, of values that are not held
+        self.living: dict[int, Any] = {}  # id of such a tensor -> weak reference
+        self.places: dict[int, Any] = {}  # id of such an array -> weak reference
+        self.counters: list[Any] = []  # of versions: held, so that no other has its id
         self.constants: list[int] = []
         self.derived: list[bool] = []  # whether a value depends on the inputs
         self.inputs = [self._add(t, True) for t in inputs]
@@ -172,22 +183,56 @@ class Trace:
         self.reads: list[str] = []  # how the values of derived tensors were read in Python
 
     def _add(self, tensor: Tensor, derived: bool) -> int:
-        number = len(self.values)
-        self.values.append(tensor)  # held, so that no other tensor gets its id
+        number, array = len(self.values), raw_array(tensor)
+        self.kinds.append((array.shape, array.dtype))
         self.derived.append(derived)
-        self.numbers[id(tensor)] = number
+        if self.hold or not derived:
+            self.values.append(tensor)  # held, so that no other tensor gets its id
+            self.numbers[id(tensor)] = number
+        else:
+            self.values.append(None)
+            self._know(tensor, number)
+        return number
+
+    def _know(self, tensor: Tensor, number: int) -> None:
+        """The number of a tensor that is not held, and of those on its array, as long as they live."""
+        for thing, numbers, living in (
+            (tensor, self.numbers, self.living),
+            (raw_array(tensor), self.arrays, self.places),
+        ):
+            key = id(thing)
+            numbers[key] = number
+            if key not in living:
+                living[key] = weakref.ref(thing, _forget(key, numbers, living))
+
+    def _alias(self, tensor: Tensor) -> int | None:
+        """The number of the value that is not held and whose array a tensor has."""
+        array = raw_array(tensor)
+        number = self.arrays.get(id(array))
+        if number is None:  # its memory may have been laid out anew
+            for key, reference in list(self.living.items()):
+                other = reference()
+                if other is not None and raw_array(other) is array:
+                    number = self.numbers[key]
+                    break
+        if number is not None:
+            self._know(tensor, number)
         return number
 
     def ref(self, tensor: Tensor) -> Ref:
         """The number of a tensor.  An unknown one is an alias (`detach()`) of a known one, or a constant."""
         number = self.numbers.get(id(tensor))
         if number is None:
+            number = self._alias(tensor)
+        if number is None:
             array = raw_array(tensor)
             for i in range(len(self.values) - 1, -1, -1):
-                if raw_array(self.values[i]) is array:
-                    number = self.numbers[id(self.values[i])]  # which may be an alias itself
+                held = self.values[i]
+                if held is not None and raw_array(held) is array:
+                    number = self.numbers[id(held)]  # which may be an alias itself
                     self.numbers[id(tensor)] = number
                     self.values.append(tensor)
+                    self.kinds.append(self.kinds[i])
                     self.derived.append(self.derived[i])
                     return Ref(number)
             number = self._add(tensor, False)
@@ -227,14 +272,20 @@ class Trace:
         call.outputs = [self._add(t, derived) for t in made]
         self.calls.append(call)
         for t in (*made, *tensors_in((args, kwargs))):
-            self.expected[id(t._vc)] = t._vc[0]
+            self._expect(t)
+
+    def _expect(self, tensor: Tensor) -> None:
+        if id(tensor._vc) not in self.expected:
+            self.counters.append(tensor._vc)
+        self.expected[id(tensor._vc)] = tensor._vc[0]
 
     def see(self, value: Any) -> None:
         """Number the tensors of a call before it writes to any.  Unsupported if one has changed behind the trace."""
         for tensor in tensors_in(value):
             self.ref(tensor)
-            version = tensor._vc[0]
-            if self.expected.setdefault(id(tensor._vc), version) != version:
+            if id(tensor._vc) not in self.expected:
+                self._expect(tensor)
+            elif self.expected[id(tensor._vc)] != tensor._vc[0]:
                 raise Unsupported("a tensor is written to in a way that no op shows")
 
     def given(self, value: Any) -> Any:
@@ -301,6 +352,14 @@ class Trace:
                 step(*args)
             except Unsupported as error:
                 self.failure = error
+
+
+def _forget(key: int, *tables: dict[int, Any]) -> Callable[[Any], None]:
+    def forget(_: Any) -> None:
+        for table in tables:
+            table.pop(key, None)
+
+    return forget
 
 
 def _state(tensor: Tensor) -> tuple[int, int]:

@@ -134,16 +134,6 @@ class StepTrace(Trace):
         self._know(tensor, number)
         return number
 
-    def _know(self, tensor: Tensor, number: int) -> None:
-        for thing, numbers, living in (
-            (tensor, self.numbers, self.living),
-            (raw_array(tensor), self.arrays, self.places),
-        ):
-            key = id(thing)
-            numbers[key] = number
-            if key not in living:
-                living[key] = weakref.ref(thing, _forget(key, numbers, living))
-
     def add_input(self, tensor: Tensor) -> int:
         """The number of a tensor that each call of the program gets anew."""
         number = self._add(tensor)
@@ -153,17 +143,8 @@ class StepTrace(Trace):
     def ref(self, tensor: Tensor) -> Ref:
         number = self.numbers.get(id(tensor))
         if number is None:
-            array = raw_array(tensor)
-            number = self.arrays.get(id(array))
-            if number is None:  # its memory may have been laid out anew
-                for key, reference in list(self.living.items()):
-                    other = reference()
-                    if other is not None and raw_array(other) is array:
-                        number = self.numbers[key]
-                        break
-            if number is not None:
-                self._know(tensor, number)
-                return Ref(number)
+            number = self._alias(tensor)
+        if number is None:
             number = self.constant(tensor)
         return Ref(number)
 
@@ -457,14 +438,6 @@ def _sequence() -> int:
     from engine.autograd.graph import next_seq
 
     return next_seq()
-
-
-def _forget(key: int, *tables: dict[int, Any]) -> Callable[[Any], None]:
-    def forget(_: Any) -> None:
-        for table in tables:
-            table.pop(key, None)
-
-    return forget
 
 
 # --- two recordings of one step
