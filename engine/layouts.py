@@ -108,9 +108,12 @@ class RestoreTorchOrder:
 
 
 def to_channels_last(array: np.ndarray) -> ChannelsLast:
-    """A copy in channels-last memory; no copy of what the engine converted already."""
+    """A copy in channels-last memory; no copy of what the engine converted already, but of a weight, which it converts
+    where it lies."""
     if type(array) is ChannelsLast:
-        return array
+        if lies_channels_last(array):
+            return array
+        array = array.view(np.ndarray)
     from engine.backends.cpu import turned
 
     result = empty_channels_last(array.shape, array.dtype)
