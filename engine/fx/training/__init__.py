@@ -309,7 +309,7 @@ class Recorded:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
-        if self.rest:
+        if self.rest > 0:  # two threads may have taken the last
             self.rest -= 1
             return self.function(*args, **kwargs)
         began = settling.clock() if self.settling else 0.0
@@ -330,10 +330,11 @@ class Recorded:
             return self.function()
         for entry in self.entries:
             if entry.guard.holds((key, self._aliases(entry.guard, given))):
-                if entry.turns is not None:
-                    return self._take_turns(entry, key, given, args, kwargs, began)
-                if entry.program is not None:
-                    return entry.program(given, args, kwargs)
+                turns, program = entry.turns, entry.program  # which another thread may take away
+                if program is not None and turns is not None:
+                    return self._take_turns(entry, turns, program, key, given, args, kwargs, began)
+                if program is not None:
+                    return program(given, args, kwargs)
                 if entry.reason:
                     return self.function(*args, **kwargs)
                 return self._record(entry, key, given, args, kwargs, objects)
@@ -342,18 +343,19 @@ class Recorded:
             return self.function(*args, **kwargs)
         return self._record(None, key, given, args, kwargs, objects)
 
-    def _take_turns(self, entry: _Entry, key: Any, given: list[Tensor], args: tuple, kwargs: dict, began: float) -> Any:
+    def _take_turns(
+        self, entry: _Entry, turns: settling.Turns, program: Any, key: Any, given: list[Tensor], args: tuple,
+        kwargs: dict, began: float,
+    ) -> Any:  # fmt: skip
         """A call of a program that may be slower than op by op: by the one whose turn it is, timed."""
-        turns = entry.turns
-        assert turns is not None
         if len(turns.program) > len(turns.plain):
             began = settling.clock()  # without what the program needs to be chosen
             result = self.function(*args, **kwargs)
             turns.plain.append(settling.clock() - began)
         else:
-            result = entry.program(given, args, kwargs)
+            result = program(given, args, kwargs)
             turns.program.append(settling.clock() - began)
-        if turns.over:
+        if turns.over and entry.turns is turns:
             entry.turns, entry.reason = None, turns.late
             self.settling -= 1
             if entry.reason:
