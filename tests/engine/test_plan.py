@@ -649,7 +649,8 @@ def test_plans_in_narrow_types_are_near_and_say_how_near(batch: int, narrow: str
         assert error is not None
         assert error[0] == pytest.approx(max(apart), rel=1e-5)  # the last were those of the first input
         assert 0 < error[1] < near
-        assert all(engine.equal(a, b) for a, b in zip(first, wanted))  # the first call is the module's own
+        for a, b in zip(first, wanted):  # the first call is the module's own, but for the route that a trial may choose
+            assert engine.allclose(a, b, 1e-5, 1e-5)
         copied = copy.deepcopy(compiled)
         copied(x)
         assert engine.equal(copied(x)[0], compiled(x)[0])
@@ -686,7 +687,7 @@ def test_gradients_of_a_module_with_narrow_plans_are_its_own(narrow: str) -> Non
     module = settled(Mixed())
     compiled, x = engine.compile(module, dtype=getattr(engine, narrow)), engine.randn(2, 3, 24, 24)
     for _ in range(3):
-        assert engine.equal(compiled(x)[0], module(x)[0])
+        assert engine.allclose(compiled(x)[0], module(x)[0], 1e-5, 1e-5)
 
 
 def test_types_and_processors_without_such_plans_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from engine.backends.onednn.primitives import (
 )
 from engine.layouts import ChannelsLast
 
-_KEPT = 1 << 28  # bytes of packed weights that are kept
+_KEPT = 1 << 29  # bytes of packed weights that are kept
 
 
 class _Kept:
@@ -42,13 +42,17 @@ def kept(w: np.ndarray, key: Hashable, nbytes: int, fill: Callable[[np.ndarray],
         return None
     found = w.packed
     if found is None or (found.key is not key and found.key != key):
-        w.packed = found = None
-        if _Kept.nbytes + nbytes > _KEPT:
-            return None
-        found = _Kept(key, aligned(nbytes))
-        fill(found.buffer)
-        w.packed = found
+        w.packed = None
+        found = room(key, nbytes)
+        if found is not None:
+            fill(found.buffer)
+            w.packed = found
     return found
+
+
+def room(key: Hashable, nbytes: int) -> Any:
+    """A block (`buffer`) for a packed weight that whoever has it keeps; None where too much is kept already."""
+    return None if _Kept.nbytes + nbytes > _KEPT else _Kept(key, aligned(nbytes))
 
 
 class Packing:

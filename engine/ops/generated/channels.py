@@ -18,7 +18,7 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.kernels import llvm_channels, processor
-from engine.layouts import empty_channels_last
+from engine.layouts import empty_channels_last, lies_channels_last
 from engine.ops.generated import launch
 from engine.ops.generated.trial import Trial, address, lanes, linked, packed, several, shared
 
@@ -139,7 +139,7 @@ def _batch_norm_eval(
         running_mean, running_var, _constant(1.0, channels) if weight is None else weight,
         _constant(0.0, channels) if bias is None else bias,
     )  # fmt: skip
-    fit = found is not None and input.size < _LARGE and input.dtype == _F32
+    fit = found is not None and input.size < _LARGE and input.dtype == _F32 and lies_channels_last(input)
     if not fit or any(v.dtype != _F32 or v.shape != (channels,) or not v.flags.c_contiguous for v in vectors):
         return present(xp, input, running_mean, running_var, weight, bias, eps)
 

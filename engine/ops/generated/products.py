@@ -9,6 +9,7 @@ Note [Generated kernels on the CPU].
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -101,19 +102,16 @@ class Steps:
             if len(_trials) >= 1024:
                 _trials.clear()
             entry = _entries.setdefault(("steps", vectors), launch.Entry())
-            _trials[key] = Trial("a recurrent layer's product", entry, len(rows) * matrix.size // 32, self._code)
+            code = functools.partial(linked, llvm_products.panels, lanes(), vectors)
+            _trials[key] = Trial("a recurrent layer's product", entry, len(rows) * matrix.size // 32, code)
         self.panel = vectors * lanes()
-        self.vectors = vectors
         return _trials[key]
-
-    def _code(self) -> Any:
-        return linked(llvm_products.panels, lanes(), self.vectors)
 
     def _run(self, rows: Any, out: Any, beta: float) -> None:
         depth, width = self.matrix.shape
         if self.packed is None:
             self.packed = np.ascontiguousarray(self.matrix.reshape(depth, -1, self.panel).swapaxes(0, 1))
-            self.code, self.right = self._code(), address(self.packed)
+            self.code, self.right = self.trial.build(), address(self.packed)
         args = packed(
             llvm_products.PARAMETERS, left=address(rows), right=self.right, out=address(out), rows=len(rows),
             depth=depth, width=width, added=beta != 0,

@@ -6,6 +6,7 @@ Note [Generated kernels on the CPU] in launch.py says what is tried and when.
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,7 +85,8 @@ class Trial:
     def __init__(self, name: str, entry: launch.Entry, work: int, build: Callable[[], Any]) -> None:
         self.name, self.entry, self.work, self.build = name, entry, work, build
         self.proven, self.off = processor.always(), False
-        self.calls, self.layer = 0.0, 0
+        self.calls = 0.0
+        self.layer: Any = None  # a weak reference
 
     def chosen(
         self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any], layer: Any = None
@@ -98,8 +100,12 @@ class Trial:
         if layer is None:
             self.calls += 1
         else:
-            self.layer = self.layer or id(layer)
-            self.calls += AGAIN if self.layer == id(layer) else ALIKE
+            known = self.layer and self.layer()
+            if known is None:  # the first, or it is no more
+                self.layer = weakref.ref(layer)
+                self.calls += 1 if self.calls else AGAIN
+            else:
+                self.calls += AGAIN if known is layer else ALIKE
         if self.off or self.calls < MANY or not self.ready():
             return plain()
         want = plain()
@@ -124,7 +130,9 @@ class Trial:
         self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
     ) -> bool:
         """Whether this way serves from now on, after results of both; what rounding may leave is the product of the
-        operands' sizes."""
+        operands' sizes.  Results that are not finite decide nothing: there nan may reach further."""
+        if not np.isfinite(want.view(np.ndarray)).all():
+            return False
         largest = 1.0
         for array in operands:
             largest *= launch.size_of(array.view(np.ndarray))

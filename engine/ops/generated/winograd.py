@@ -28,7 +28,6 @@ from engine.layouts import (
     INNER,
     ChannelsLast,
     empty_channels_last,
-    in_torch_order,
     lies_channels_last,
     to_channels_last,
 )
@@ -110,7 +109,7 @@ class Convolution:
             self.build()
         plane = self.channels * self.outputs
         taps = empty((3, 3, self.channels, self.outputs), _F32)
-        turned.copy(taps, w.transpose(2, 3, 0, 1) if turned_round else w.transpose(2, 3, 1, 0))
+        turned.copy(taps, w.view(np.ndarray).transpose(2, 3, *((0, 1) if turned_round else (1, 0))))
         made = empty((POINTS * plane,), _F32) if room is None else room
         args = packed(
             llvm_winograd.WEIGHTS, taps=address(taps) + 4 * 8 * plane * turned_round, made=address(made),
@@ -219,33 +218,52 @@ class _Tried(Trial):
         self.way = way
 
 
-class Forward(_Tried):
-    """A convolution, called with x (N, C, H, W), w (O, C, 3, 3) and a bias (O) or None, in front of `plain`."""
+class Forward:
+    """A convolution, called with x (N, C, H, W), w (O, C, 3, 3) and a bias (O) or None, in front of `plain`.
+
+    Threads share what a trial decides.
+    """
+
+    used = True
 
     def __init__(self, plain: Any, x: Any, w: Any, padding: Any, converted: bool) -> None:
-        super().__init__(Convolution(x.shape[0], x.shape[1], x.shape[2:], w.shape[0], padding))
+        self.trial = tried(_Outputs, x.shape, w.shape, tuple(padding))
+        self.way = self.trial.way
         self.plain, self.converted = plain, converted
         self.shape = (x.shape[0], w.shape[0], *self.way.out)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
-        if self.proven:
+        trial = self.trial
+        if trial.proven:
             return self.run(x, w, bias)
-        if self.off:
+        if trial.off:
             return self.plain(x, w, bias)
         other = w.view(ChannelsLast) if type(w) is ChannelsLast else w  # what each way keeps of it is its own
-        return self.chosen(lambda: self.run(x, w, bias), lambda: self.plain(x, other, bias), (x, w), w)
+        return trial.chosen(lambda: self.run(x, w, bias), lambda: self.plain(x, other, bias), (x, w), w)
 
     def run(self, x: Any, w: Any, bias: Any) -> Any:
-        """This way."""
+        """This way; the other for a converted weight beyond those that are kept."""
         way = self.way
+        if type(w) is ChannelsLast:
+            size = 4 * POINTS * way.channels * way.outputs
+            kept = packing.kept(w, way.kind, size, lambda room: way.at_points(w, False, room))
+            if kept is None:
+                return self.plain(x, w, bias)
+            weights = kept.buffer
+        else:
+            weights = way.at_points(w, False)
         source = x if lies_channels_last(x) else to_channels_last(x)
         made = empty_channels_last(self.shape, _F32)
-        size = POINTS * way.channels * way.outputs
-        kept = packing.kept(w, way.kind, 4 * size, lambda room: way.at_points(w.view(np.ndarray), False, room))
-        weights = way.at_points(in_torch_order(w), False) if kept is None else kept.buffer
         shift = None if bias is None else np.ascontiguousarray(bias)
         way.run(address(source), address(weights), address(made), 0 if shift is None else address(shift), 0, False)
         return made if self.converted else made.view(np.ndarray)
+
+
+class _Outputs(_Tried):
+    """The convolution itself."""
+
+    def __init__(self, x: Sequence[int], w: Sequence[int], padding: Any) -> None:
+        super().__init__(Convolution(x[0], x[1], x[2:], w[0], padding))
 
 
 class Input(_Tried):
@@ -277,16 +295,17 @@ class Weight(_Tried):
 class Prepared:
     """A convolution with its weight at the points, for plans: called as oneDNN's `Prepared` is."""
 
-    def __init__(self, way: Convolution, w: Any, bias: Any, added: str, rectified: bool) -> None:
+    def __init__(self, way: Convolution, w: Any, bias: Any, added: str, rectified: bool, kept: Any) -> None:
         self.way, self.added, self.rectified = way, added, rectified
-        self.weights, self.bias = way.at_points(w, False), bias
+        self.kept, self.bias = kept, bias
+        way.at_points(w, False, kept.buffer)
 
     def __call__(self, x: Any, out: Any, *others: Any) -> None:
         place = library.state.ffi.cast
         at = int(place("uintptr_t", out))
         added = {"": 0, "sum": at, "binary": int(place("uintptr_t", others[0])) if others else 0}[self.added]
         shift = 0 if self.bias is None else address(self.bias)
-        self.way.run(int(place("uintptr_t", x)), address(self.weights), at, shift, added, self.rectified)
+        self.way.run(int(place("uintptr_t", x)), address(self.kept.buffer), at, shift, added, self.rectified)
 
     def always(self, *pointers: Any) -> Callable[..., None]:
         """The call with these addresses, whatever it is given."""
@@ -308,11 +327,14 @@ def prepared(
         return plain
     way = Convolution(x.shape[0], x.shape[1], x.shape[2:], w.shape[0], padding)
     key = "plan", x.shape, w.shape, tuple(padding), tuple(steps), threads.get_num_threads()
+    kept = packing.room(way.kind, 4 * POINTS * way.channels * way.outputs)
+    if kept is None:  # so many weights at the points are too much memory
+        return plain
     if key in _known:
-        return Prepared(way, w, bias, "".join(added), rectified) if _known[key] else plain
+        return Prepared(way, w, bias, "".join(added), rectified, kept) if _known[key] else plain
     trial = _Tried(way)
     if not trial.proven and trial.ready(paid=True):
-        mine, other = Prepared(way, w, bias, "".join(added), rectified), np.empty_like(out)
+        mine, other = Prepared(way, w, bias, "".join(added), rectified, kept), np.empty_like(out)
         for array in (x, other):
             array.transpose(INNER[4])[...] = _drawn(array)
         given = work(x), work(out), *([work(other)] if added == ["binary"] else [])
@@ -325,6 +347,7 @@ def prepared(
 
         made = result(mine).copy()
         trial.settled(made, result(plain), lambda: mine(*given), lambda: plain(*given), (x, w))
+    del kept
     _remember(key, trial.proven)
     return prepared(plain, x, w, bias, out, padding, post, work)
 
@@ -343,7 +366,7 @@ def _remember(key: Any, value: Any) -> Any:
 
 
 def tried(kind: type, *shapes: Any) -> Any:
-    """The trial of `Input(g, w, padding)` or `Weight(x, g, padding)`."""
+    """The trial of `_Outputs(x, w, padding)`, `Input(g, w, padding)` or `Weight(x, g, padding)`, of these shapes."""
     key = kind, shapes, threads.get_num_threads()
     found = _known.get(key)
     return _remember(key, kind(*shapes)) if found is None else found

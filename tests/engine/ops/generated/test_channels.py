@@ -120,7 +120,7 @@ def test_batch_norm_of_a_converted_picture(shape: Any, affine: bool, monkeypatch
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("change", ["channels", "large", "double", "strided"])
+@pytest.mark.parametrize("change", ["channels", "large", "double", "strided", "a weight"])
 def test_what_batch_norm_leaves_to_the_way_there_was(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (2, 15 if change == "channels" else 16, 9, 7)
     if change == "large":
@@ -130,6 +130,8 @@ def test_what_batch_norm_leaves_to_the_way_there_was(change: str, monkeypatch: p
         vectors = vectors.astype("float64")
     elif change == "strided":
         vectors = np.ones((shape[1], 4), "float32").T
+    elif change == "a weight":  # converted where it lies, in torch's order
+        x = np.ascontiguousarray(x).view(ChannelsLast)
     left = channels.PASSES["batch_norm_eval"](lambda *_: "left", np, x, *vectors, 1e-5)
     assert left == "left"
 

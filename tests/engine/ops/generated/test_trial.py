@@ -62,6 +62,19 @@ def test_layers_that_are_alike_are_not_calls_again(monkeypatch: pytest.MonkeyPat
     assert [calls(one, layer=w) for w in layers[:2]] == [["plain", "mine"], ["mine"]]
 
 
+def test_layers_that_are_made_anew_are_calls_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MANY", 9)
+    one, _ = made()
+    assert [calls(one, layer=np.ones(3)) for _ in range(6)] == [["plain"]] * 6  # three, then one each
+    assert calls(one, layer=np.ones(3)) == ["plain", "mine"]
+
+
+def test_results_that_are_not_finite_decide_nothing() -> None:
+    one, _ = made()
+    assert calls(one, mine=ONE, plain=ONE * np.nan) == ["plain", "mine"]
+    assert [calls(one) for _ in range(2)] == [["plain", "mine"], ["mine"]]
+
+
 def test_what_differs_is_off_for_all_geometries_with_that_code() -> None:
     one, _ = made()
     other = trial.Trial("a test", one.entry, launch.PAYS, lambda: "code")

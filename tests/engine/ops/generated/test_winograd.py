@@ -13,7 +13,7 @@ import engine
 from engine.backends import onednn
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
-from engine.backends.onednn import primitives
+from engine.backends.onednn import packing, primitives
 from engine.kernels import cpu, llvm_winograd, processor
 from engine.layouts import ChannelsLast, to_channels_last
 from engine.ops.generated import launch, trial, winograd
@@ -288,3 +288,44 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
             calls.clear()
             made(x)
     assert not calls
+
+
+def test_a_weight_that_is_a_picture_is_read_as_it_lies(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "always", lambda: True)
+    layer, x = engine.nn.Conv2d(64, 64, 3, padding=1), engine.randn(4, 64, 24, 24)
+    weight = engine.randn(32, 64, 3, 3)
+    want = engine.nn.functional.conv2d(layer.weight.detach().clone().double(), weight.double(), padding=1)
+    most = engine.nn.functional.max_pool2d(layer.weight.detach().clone().double(), 2)
+    with engine.no_grad():
+        layer(x)  # converts the weight, in its memory
+        near(engine.nn.functional.conv2d(layer.weight, weight, padding=1).numpy(), want.numpy())
+        near(engine.nn.functional.max_pool2d(layer.weight, 2).numpy(), most.numpy())
+
+
+def test_weights_beyond_those_that_are_kept_are_left_to_onednn(
+    forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = calls_of(monkeypatch)
+    layer, x = engine.nn.Conv2d(64, 64, 3, padding=1), engine.randn(4, 64, 24, 24)
+    with engine.no_grad():
+        want = [layer(x) for _ in range(2)][-1]
+        monkeypatch.setattr(packing, "_KEPT", 0)
+        layer.weight.mul_(1)  # what was kept goes
+        seen.clear()
+        near(layer(x).numpy(), want.double().numpy())
+        assert seen == ["Forward", "oneDNN"]
+        monkeypatch.setattr(winograd, "Prepared", None)  # plans make none
+        near(engine.compile(layer)(x).numpy(), want.double().numpy())
+
+
+def test_results_that_are_not_finite_decide_nothing(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = calls_of(monkeypatch)
+    layer, x = engine.nn.Conv2d(64, 64, 3, padding=1), engine.randn(4, 64, 24, 24)
+    hole = x.clone()
+    hole[1, 2, 3, 4] = float("nan")
+    with engine.no_grad():
+        assert int(layer(hole).isnan().sum()) == 64 * 9  # as oneDNN has it
+        layer(x)
+        seen.clear()
+        layer(x)
+    assert seen == ["Forward"]
