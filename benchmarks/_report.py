@@ -1,6 +1,7 @@
 """The tables of docs/performance.md, as Markdown, from the results that a run of `make bench` recorded.
 
-python -m benchmarks._report
+python -m benchmarks._report            workloads.json and per_op.json
+python -m benchmarks._report A.json B.json   a column each, as for one processor without and with a limit
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,13 @@ def workloads(results: dict[str, Any]) -> None:
         print(f"| {name} | {cells[0]} | {cells[1]} | {theirs} | {', '.join(f'{p:.0f}' for p in peaks)} |")
 
 
-def corpus(results: dict[str, Any]) -> None:
+def corpus(results: dict[str, Any], ours: str = "engine") -> None:
     """The ratio of every model of the corpus, ascending."""
     found = []
     for name, times in results.items():
         ms = medians(times)
-        if name.startswith("corpus ") and "engine" in ms and "torch" in ms:
-            found.append((ms["engine"] / ms["torch"], name[7:], ms["engine"]))
+        if name.startswith("corpus ") and ours in ms and "torch" in ms:
+            found.append((ms[ours] / ms["torch"], name[7:], ms[ours]))
     if found:
         mean = math.exp(sum(math.log(r) for r, _, _ in found) / len(found))
         listed = ", ".join(f"{name} {ratio:.2f}" for ratio, name, _ in sorted(found))
@@ -77,8 +79,33 @@ def per_op(document: dict[str, Any]) -> None:
             print(f"| {side} | {int(n):,} | {means[0]} | {means[1]} |")
 
 
+NAMES = {"engine": "op by op", "engine plan": "plan", "engine numpy": "numpy", "torch best": "PyTorch eager",
+         "torch compile": "torch.compile"}  # fmt: skip
+
+
+def pair(files: list[str]) -> None:
+    """The medians of every limit in two runs, one a column, and which models of the corpus are how fast."""
+    documents = [json.loads(Path(f).read_text()) for f in files]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for n, document in enumerate(documents):
+        for r in document["rows"]:
+            if r["workload"].startswith("large"):
+                continue
+            bold = "" if r["met"] else "**"
+            key = r["workload"], NAMES.get(r["ours"], r["ours"]), NAMES.get(r["peer"], r["peer"])
+            rows.setdefault(key, ["-"] * len(documents))[n] = f"{bold}{r['median']:.2f} ({r['limit']:.2f}){bold}"
+    for key, cells in rows.items():
+        print("| " + " | ".join((*key, *cells)) + " |")
+    for document in documents:
+        print(f"\n{sum(r['met'] for r in document['rows'])} of {len(document['rows'])} limits hold.")
+        corpus(document["results"])
+        corpus(document["results"], "engine plan")
+
+
 def main() -> None:
-    """Print them all."""
+    """Print them all; with files, the limits in these."""
+    if len(sys.argv) > 1:
+        return pair(sys.argv[1:])
     found = json.loads((RESULTS / "workloads.json").read_text())
     about = found["about"]
     print(f"{about['cores']} cores of {about['processor']}, {about['date']}, {about['commit'][:12]}\n")
