@@ -51,6 +51,14 @@ class _SetItem:
     defaults: dict[str, Any] = {}
 
 
+class _GetItem(_SetItem):
+    """The record of `x[index]` with tensors in the index, which no op takes as tensors."""
+
+    name = "getitem"
+    positional = ("input", "index")
+    params = positional
+
+
 class _Whole(_SetItem):
     """The record of a function that is no op and is noted as one."""
 
@@ -58,7 +66,7 @@ class _Whole(_SetItem):
 
 
 def _record_of(function: Any) -> Any:
-    return getattr(function, "op", _SetItem if function is _setitem else _Whole)
+    return getattr(function, "op", _ITEMS.get(function, _Whole))
 
 
 class Call:
@@ -139,6 +147,8 @@ _READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__floa
 
 _STUB = (lambda *args, **kwargs: _traced_(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
 _setitem: Any = Tensor.__setitem__
+_getitem: Any = Tensor.__getitem__
+_ITEMS = {_setitem: _SetItem, _getitem: _GetItem}
 _lock = threading.Lock()  # op functions carry one trace at a time
 _recorded: set[int] = set()  # the thread whose calls are noted now
 
@@ -174,7 +184,9 @@ class Trace:
         self.versions: list[tuple[Tensor, tuple[int, int]]] = []  # of the constants, when they were met
         self.created: set[int] = set()  # ids of tensors that came up during the run, and not out of an op
         self.held: list[Tensor] = []
-        self.others: dict[Any, Any] = {_setitem: _setitem}  # what is noted and no op function, as it is without a trace
+        self.others: dict[Any, Any] = {
+            f: f for f in _ITEMS
+        }  # what is noted and no op function, as it is without a trace
         self.originals: dict[Any, Any] = {}  # the same of op functions
         self.expected: dict[int, int] = {}  # id of a version counter -> the version after the last call
         self.fresh: dict[int, Any] = {}  # number of such a constant -> its elements when it was met
@@ -432,9 +444,17 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
 
         return read
 
+    noted = trace.wrapped(_getitem)
+
+    def getitem(tensor: Tensor, index: Any) -> Any:
+        named = tensors_in(index)  # one of no dims is a number, and the result then a view
+        return noted(tensor, index) if named and all(t.ndim for t in named) else _getitem(tensor, index)
+
     with _lock:
         try:
             _recorded.add(threading.get_ident())
+            if type(trace) is Trace:
+                Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
             for name in _READS:
                 setattr(Tensor, name, reader(name))
             Tensor.__setitem__ = trace.wrapped(_setitem)  # type: ignore[attr-defined]
@@ -448,6 +468,7 @@ def record(run: Callable[[], Any], inputs: Sequence[Tensor], trace: Trace | None
             _recorded.clear()
             autocast.after_install.remove(again)
             Tensor.__setitem__ = _setitem  # type: ignore[attr-defined]
+            Tensor.__getitem__ = _getitem  # type: ignore[attr-defined]
             registered.begin_conversion = laying
             wrap.__code__ = make
             wrap.__globals__.pop("_traced_", None)

@@ -629,6 +629,34 @@ class Mixed(nn.Module):
         return self.head(F.gelu(self.rows(x))), x
 
 
+class Picks(nn.Module):
+    """A row a sample, by the place of its largest number, as CLIP takes the last word of a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: engine.Tensor, words: engine.Tensor) -> tuple[engine.Tensor, ...]:
+        rows = x[engine.arange(x.shape[0]), words.argmax(dim=-1)]
+        return self.head(rows), x[:, words[0] > 3].sum(1), x[1, :2]
+
+
+def test_an_index_of_tensors_is_an_operand_of_a_plan() -> None:
+    module = Picks().eval()
+    compiled, x = engine.compile(module, verify=False), engine.randn(3, 5, 8)
+    with engine.no_grad():
+        for words in (
+            [[1, 9, 2, 3, 4]] * 3,
+            [[7, 1, 2, 3, 4], [5, 5, 6, 5, 5], [0, 0, 0, 0, 1]],
+            [[0, 4, 4, 9, 5]] * 3,
+        ):
+            given = engine.tensor(words)
+            for a, b in zip(compiled(x, given), module(x, given), strict=True):
+                assert a.shape == b.shape and engine.allclose(a, b)
+    (made,) = compiled.plans
+    assert not isinstance(made, str) and "getitem" in str(made)
+
+
 @pytest.mark.parametrize("batch", [1, 4])
 def test_plans_in_narrow_types_are_near_and_say_how_near(batch: int, narrow: str) -> None:
     engine.manual_seed(0)
