@@ -327,14 +327,15 @@ def prepared(
         return plain
     way = Convolution(x.shape[0], x.shape[1], x.shape[2:], w.shape[0], padding)
     key = "plan", x.shape, w.shape, tuple(padding), tuple(steps), threads.get_num_threads()
+    chosen, trial = _known.get(key), _Tried(way)
+    if chosen is False or (chosen is None and not trial.proven and not trial.ready(paid=True)):
+        return plain
     kept = packing.room(way.kind, 4 * POINTS * way.channels * way.outputs)
     if kept is None:  # so many weights at the points are too much memory
         return plain
-    if key in _known:
-        return Prepared(way, w, bias, "".join(added), rectified, kept) if _known[key] else plain
-    trial = _Tried(way)
-    if not trial.proven and trial.ready(paid=True):
-        mine, other = Prepared(way, w, bias, "".join(added), rectified, kept), np.empty_like(out)
+    mine = Prepared(way, w, bias, "".join(added), rectified, kept)
+    if chosen is None and not trial.proven:
+        other = np.empty_like(out)
         for array in (x, other):
             array.transpose(INNER[4])[...] = _drawn(array)
         given = work(x), work(out), *([work(other)] if added == ["binary"] else [])
@@ -347,9 +348,8 @@ def prepared(
 
         made = result(mine).copy()
         trial.settled(made, result(plain), lambda: mine(*given), lambda: plain(*given), (x, w))
-    del kept
-    _remember(key, trial.proven)
-    return prepared(plain, x, w, bias, out, padding, post, work)
+        chosen = _remember(key, trial.proven)
+    return mine if chosen or trial.proven else plain
 
 
 def _drawn(array: Any) -> Any:
