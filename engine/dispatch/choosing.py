@@ -54,6 +54,8 @@ def large_kernel(record: Op) -> Any:
 
     def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal made, over
+        if made is None and not worth_loading(args[0].size):
+            return present(xp, *args, into=into, **kwargs)
         if into is not None and into is args[0] and _apart(into, args[1:]):
             if over is None:
                 over = providers["generated"](record, present, 0)
@@ -65,6 +67,20 @@ def large_kernel(record: Op) -> Any:
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
     return kernel
+
+
+_LOADED_FOR = 1 << 23  # elements
+_left = [_LOADED_FOR]  # elements until generated code is loaded
+
+
+def worth_loading(size: int) -> bool:
+    """Whether so much was computed, `size` elements included, that the modules of generated code are worth loading: a
+    program that runs a small model once does without them."""
+    if _left[0] > 0:
+        from engine.kernels import processor
+
+        _left[0] -= max(size, 1 << 16) if not processor.always() else _LOADED_FOR
+    return _left[0] <= 0
 
 
 def _apart(target: Any, others: Any) -> bool:

@@ -226,11 +226,11 @@ class Forward:
 
     used = True
 
-    def __init__(self, plain: Any, x: Any, w: Any, padding: Any, converted: bool) -> None:
-        self.trial = tried(_Outputs, x.shape, w.shape, tuple(padding))
+    def __init__(self, plain: Any, x: Sequence[int], w: Sequence[int], padding: Any, converted: bool) -> None:
+        self.trial = tried(_Outputs, x, w, tuple(padding))
         self.way = self.trial.way
         self.plain, self.converted = plain, converted
-        self.shape = (x.shape[0], w.shape[0], *self.way.out)
+        self.shape = (x[0], w[0], *self.way.out)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
         trial = self.trial

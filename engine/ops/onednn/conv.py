@@ -12,6 +12,7 @@ from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn import convolution as conv
 from engine.backends.onednn.primitives import primitive, usable
 from engine.dispatch import kernel
+from engine.dispatch.choosing import worth_loading
 from engine.layouts import (
     asks_channels_last,
     empty_channels_last,
@@ -57,12 +58,39 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
         plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
-        if (code := _generated()) and code[0].serves(input.shape, weight.shape, *geometry, groups):
-            return code[0].Forward(plain, input, weight, geometry[1], converted)
-        return plain
+        return _Layer(plain, input.shape, weight.shape, geometry, groups, converted)
 
     found = primitive(key, make)
     return NotImplemented if found is None else found(input, weight, bias)
+
+
+class _Layer:
+    """A convolution by oneDNN, then by what may be in front of it once that is worth loading."""
+
+    __slots__ = ("_given", "_plain", "_run", "used")
+
+    def __init__(self, plain: conv.Forward, x: Any, w: Any, geometry: Any, groups: int, converted: bool) -> None:
+        self.used, self._plain, self._run = True, plain, None
+        self._given = x, w, geometry, groups, converted
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        run = self._run
+        if run is None:
+            if not worth_loading(x.size):
+                return self._plain(x, w, bias)
+            run = self._run = self._chosen()
+        return run(x, w, bias)
+
+    def _chosen(self) -> Any:
+        x, w, geometry, groups, converted = self._given
+        if (code := _generated()) and code[0].serves(x, w, *geometry, groups):
+            return code[0].Forward(self._plain, x, w, geometry[1], converted)
+        return self._plain
+
+
+def _in_front(size: int) -> Any:
+    """`_generated`, once that is worth loading."""
+    return _generated() if worth_loading(size) else None
 
 
 @functools.cache
@@ -107,7 +135,7 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
         made = result(size, grad_output, weight)
         return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
 
-    if (code := _generated()) and code[0].serves(size, weight.shape, *geometry):
+    if (code := _in_front(g.size)) and code[0].serves(size, weight.shape, *geometry):
         trial = code[0].tried(code[0].Input, g.shape, weight.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight), weight)
     return plain()
@@ -123,7 +151,7 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
         made = np.empty(size, "float32")
         return made if conv.backward_weight(g, x, made, *geometry) else NotImplemented
 
-    if (code := _generated()) and code[0].serves(x.shape, size, *geometry):
+    if (code := _in_front(g.size)) and code[0].serves(x.shape, size, *geometry):
         trial = code[0].tried(code[0].Weight, x.shape, g.shape, tuple(padding))
         return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
     return plain()
@@ -161,7 +189,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
         made = result(shape, input)
         return made if arrays.pooling(x, made, _abi.POOLING_MAX, *geometry) else NotImplemented
 
-    if not (code := _generated()):
+    if not (code := _in_front(x.size)):
         return plain()
     return code[1].pooled(x, shape, lambda: result(shape, input), geometry, plain)
 
@@ -187,7 +215,7 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
         made = result(input.shape, input)
         return made if arrays.pooling_backward(g, made, _abi.POOLING_MAX, *geometry, kept) else NotImplemented
 
-    if not (code := _generated()):
+    if not (code := _in_front(x.size)):
         return plain()
     return code[1].unpooled(g, x, lambda: result(input.shape, input), geometry, plain)
 

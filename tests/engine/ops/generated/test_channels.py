@@ -13,6 +13,7 @@ import engine
 from engine.backends import onednn
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
+from engine.dispatch import choosing
 from engine.kernels import cpu, processor
 from engine.layouts import ChannelsLast, empty_channels_last, to_channels_last
 from engine.ops.generated import channels, launch, trial
@@ -42,6 +43,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(channels, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setattr(processor, "always", lambda: True)
     monkeypatch.setattr(trial, "SHARE", 0)
     yield

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 import engine
 from engine import nn
+from engine.dispatch import choosing
 from engine.kernels import processor
 from engine.ops import generated
 from engine.ops.generated import launch
@@ -61,3 +65,26 @@ def test_plans_take_chains_as_one_step() -> None:
                 np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-5, 1e-6)
     (made,) = plan._plans.values()
     assert "mul+add+silu+tanh" in repr(made).splitlines()
+
+
+def test_a_program_that_computes_little_does_not_load_generated_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "always", lambda: False)
+    monkeypatch.setattr(choosing, "_left", [1 << 20])
+    assert not choosing.worth_loading(1 << 19)
+    assert [choosing.worth_loading(4) for _ in range(9)] == [False] * 7 + [True] * 2  # a call counts as 65,536 at least
+    monkeypatch.setattr(choosing, "_left", [1 << 20])
+    monkeypatch.setattr(processor, "always", lambda: True)
+    assert choosing.worth_loading(4)
+
+
+def test_one_pass_of_a_small_network_does_not_load_it() -> None:
+    code = (
+        "import engine, sys; from engine import nn\n"
+        "layers = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)\n"
+        "with engine.no_grad(): nn.Sequential(*layers).eval()(engine.randn(1, 3, 64, 64))\n"
+        "print([m for m in sys.modules if 'generated' in m or 'llvm' in m])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "ENGINE_JIT": "1"}
+    )
+    assert done.stdout.strip() == "[]", done.stderr

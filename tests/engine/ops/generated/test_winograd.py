@@ -14,6 +14,7 @@ from engine.backends import onednn
 from engine.backends.cpu import threads
 from engine.backends.kept import Cache
 from engine.backends.onednn import packing, primitives
+from engine.dispatch import choosing
 from engine.kernels import cpu, llvm_winograd, processor
 from engine.layouts import ChannelsLast, to_channels_last
 from engine.ops.generated import launch, trial, winograd
@@ -46,6 +47,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(winograd, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)  # nor is anything taken without a proof
     monkeypatch.setenv("ENGINE_ROUTES", "static")
@@ -88,7 +90,7 @@ def test_forward(geometry: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> 
     bias = np.random.default_rng(5).standard_normal(outputs).astype("float32")
     want = direct(x, w, padding)
     for converted in (True, False):
-        way = winograd.Forward(None, x, w, padding, converted)
+        way = winograd.Forward(None, x.shape, w.shape, padding, converted)
         for weight in (w, np.ascontiguousarray(w).view(ChannelsLast)):
             for added in (None, bias):
                 for _ in range(2):  # the second time with the weight that was kept
@@ -146,7 +148,7 @@ def test_nan_is_not_rectified_away() -> None:
 
 def test_values_are_nearer_than_those_of_small_whole_points() -> None:
     x, w = images(1, 512, 14, 14), images(64, 512, 3, 3)
-    way = winograd.Forward(None, x, w, (1, 1), True)
+    way = winograd.Forward(None, x.shape, w.shape, (1, 1), True)
     want = direct(x, w, (1, 1))
     error = np.sqrt(np.mean((way.run(x, w, None) - want) ** 2) / np.mean(want**2))
     assert error < 2.5e-6  # 0, +-1, +-2: 3.2e-6
