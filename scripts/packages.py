@@ -139,9 +139,10 @@ def modules(folder: Path, name: str) -> Iterator[str]:
 
 
 def pip(*arguments: str) -> None:
-    """Run the environment's pip; CalledProcessError where it fails."""
+    """Run the environment's pip, without constraints that the machine's may have; CalledProcessError where it fails."""
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
-    subprocess.run([str(PYTHON), "-m", "pip", *arguments, *quiet], check=True, cwd=ROOT)
+    own = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+    subprocess.run([str(PYTHON), "-m", "pip", *arguments, *quiet], check=True, cwd=ROOT, env=own)
 
 
 def target(package: Package, version: str) -> Path:
