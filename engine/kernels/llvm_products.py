@@ -41,13 +41,7 @@ def panels(name: str, lanes: int, vectors: int, attributes: str = "") -> str:
                 for i in range(count):
                     line = w.place("float", target, w.times(width, i))
                     spots += [w.place("float", line, j * lanes) for j in range(vectors)]
-                load, ready = w.label(), w.label()
-                origin = w.here
-                w(f"br i1 {added}, label %{load}, label %{ready}")
-                w.at(load, jump=False)
-                earlier = [w.vector(spot) for spot in spots]
-                w.at(ready)
-                begun = [w.emit(f"phi {w.type} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
+                begun = w.begun(spots, added)
                 start = w.place("float", left, w.times(row, depth))
                 sums = w.products(count, vectors, depth, start, (depth, "1"), own, str(panel), begun)
                 for spot, value in zip(spots, sums):

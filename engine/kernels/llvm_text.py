@@ -132,6 +132,16 @@ class Vectors(Text):
         one = self.emit(f"insertelement {self.type} poison, float {value}, i64 0")
         return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
+    def begun(self, spots: Sequence[str], added: str) -> list[str]:
+        """What sums begin with: the vectors at these addresses where `added`, an i1, else zeros."""
+        load, ready = self.label(), self.label()
+        origin = self.here
+        self(f"br i1 {added}, label %{load}, label %{ready}")
+        self.at(load, jump=False)
+        earlier = [self.vector(spot) for spot in spots]
+        self.at(ready)
+        return [self.emit(f"phi {self.type} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
+
     def products(
         self, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
         begun: Sequence[str],

@@ -334,7 +334,7 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
     lefts, rights, mades = map(w.pointer, PRODUCT[:3])
     a = w.args
     channels, outputs, tiles = a["channels"], a["outputs"], a["tiles"]
-    fresh = w.emit(f"icmp ne i64 {a['fresh']}, 0")
+    added = w.emit(f"icmp eq i64 {a['fresh']}, 0")
 
     def point(f: str, _: list[str]) -> list[str]:
         left, right = (
@@ -352,13 +352,7 @@ def product(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
                 for i in range(rows):
                     line = w.place("float", target, w.times(outputs, i))
                     spots += [w.place("float", line, j * lanes) for j in range(vectors)]
-                load, ready = w.label(), w.label()
-                origin = w.here
-                w(f"br i1 {fresh}, label %{ready}, label %{load}")
-                w.at(load, jump=False)
-                earlier = [w.vector(spot) for spot in spots]
-                w.at(ready)
-                begun = [w.emit(f"phi {w.type} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
+                begun = w.begun(spots, added)
                 start = w.place("float", left, c)
 
                 def part(tile: str, totals: list[str]) -> list[str]:
