@@ -16,7 +16,7 @@ from engine.backends.cpu import threads
 from engine.kernels import cpu, processor, team
 from engine.ops.generated import launch
 
-__all__ = ["Trial", "address", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
+__all__ = ["Trial", "address", "finite", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
 
 # A program that runs a model once does not wait for a trial.  One is made in the third call of a layer, or in the ninth
 # of all where layers are not known; calls of other layers that are alike count little.
@@ -76,6 +76,11 @@ def shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
     run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])
 
 
+def finite(result: Any) -> bool:
+    """Whether a result decides a trial: where one is not finite, nan may reach further by the generated way."""
+    return bool(np.isfinite(result.view(np.ndarray)).all())
+
+
 class Trial:
     """The choice between a generated way and the one there was, for one geometry.
 
@@ -109,7 +114,7 @@ class Trial:
         if self.off or self.calls < MANY or not self.ready():
             return plain()
         want = plain()
-        if want is NotImplemented:  # nothing to compare with
+        if want is NotImplemented or not finite(want):  # nothing to compare with
             return want
         made = mine()
         return made if self.settled(made, want, mine, plain, operands) else want
@@ -130,9 +135,7 @@ class Trial:
         self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
     ) -> bool:
         """Whether this way serves from now on, after results of both; what rounding may leave is the product of the
-        operands' sizes.  Results that are not finite decide nothing: there nan may reach further."""
-        if not np.isfinite(want.view(np.ndarray)).all():
-            return False
+        operands' sizes."""
         largest = 1.0
         for array in operands:
             largest *= launch.size_of(array.view(np.ndarray))

@@ -7,9 +7,9 @@ the gradient of the input is the convolution of the result's gradient with kerne
 more; the gradient of the weight sums products over tiles.  Weights are transformed in each call, but those of a
 converted tensor, which are kept with it as packed ones are.
 In plans weights are transformed once, and what follows a layer (an addition, a rectifier) is done as results are made.
-Which geometries gain depends on the processor, so each is tried at its first use, against oneDNN and for values, as
-other generated kernels are: Note [Generated kernels on the CPU].  Few tiles, few channels and those that fill no
-vectors are left to oneDNN unasked.
+Which geometries gain depends on the processor, so each is tried in a layer's third call, against oneDNN and for
+values, as other generated kernels are: Note [Generated kernels on the CPU].  Few tiles, few channels and those that
+fill no vectors are left to oneDNN unasked.
 """
 
 from __future__ import annotations

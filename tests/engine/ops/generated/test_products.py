@@ -114,6 +114,20 @@ def test_many_rows_few_elements_and_another_matrix_are_left(steps: Any) -> None:
     assert len(seen) == 10
 
 
+def test_the_call_of_the_trial_is_added_once(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(processor, "always", lambda: False)
+    monkeypatch.setattr(launch, "PAYS", 1)
+    monkeypatch.setattr(launch, "slower", lambda mine, there: (mine(), there())[0] is not None)
+    product, seen = steps
+    matrix, rows = np.eye(128, 256, dtype="float32"), np.ones((8, 128), "float32")
+    out = np.zeros((8, 256), "float32")
+    for n in range(1, 5):
+        product(rows, matrix, out, 1.0)
+        assert (out[:, :128] == n).all() and not out[:, 128:].any()
+    assert len(seen) == 3  # the first, and two in the trial
+
+
 def test_steps_that_are_wrong_are_told_of_once_and_left(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)

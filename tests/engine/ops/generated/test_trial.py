@@ -71,7 +71,7 @@ def test_layers_that_are_made_anew_are_calls_of_any(monkeypatch: pytest.MonkeyPa
 
 def test_results_that_are_not_finite_decide_nothing() -> None:
     one, _ = made()
-    assert calls(one, mine=ONE, plain=ONE * np.nan) == ["plain", "mine"]
+    assert [calls(one, mine=ONE, plain=ONE * np.nan) for _ in range(2)] == [["plain"], ["plain"]]
     assert [calls(one) for _ in range(2)] == [["plain", "mine"], ["mine"]]
 
 
