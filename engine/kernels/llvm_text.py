@@ -168,7 +168,9 @@ class Vectors(Text):
         self("ret void")
         head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
         tail = [
-            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)",
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
             f"declare {self.type} @llvm.sqrt.v{self.lanes}f32({self.type})",
             f"attributes #0 = {{ nounwind {attributes} }}", "",
         ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.backends.cpu import threads
 
-__all__ = ["run"]
+__all__ = ["every", "run"]
 
 _JOB = struct.Struct("<QQqq")
 _HEAD = struct.Struct("<qq")  # the number of the next job, how many there are; the jobs follow
@@ -48,13 +48,40 @@ done:
 """
 
 
+def _address(entry: Any) -> int:
+    from engine.kernels import cpu
+
+    return cpu.address(entry)
+
+
 @functools.cache
 def _member() -> Any:
     """The address of what each thread of the team does."""
     from engine.backends.onednn import library
     from engine.kernels import cpu
 
-    return library.state.ffi.cast("void *", cpu.address(cpu.linked(_TEXT)))
+    return library.state.ffi.cast("void *", _address(cpu.linked(_TEXT)))
+
+
+def _library() -> Any:
+    """The module of oneDNN's library, which has the threads; None where there are none."""
+    from engine.backends.onednn import library  # not before there is something to run
+
+    if library.load() is None or library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
+        return None  # a forked child has none of its parent's threads
+    return library
+
+
+def every(member: Any, data: int, count: int) -> None:
+    """`member(data)` of up to `count` threads at once, at least of this one; a function of ctypes."""
+    library = _library() if count > 1 else None
+    if count == 1:
+        member(data, 0, 0)
+    elif library is None:
+        threads.run(lambda _: member(data, 0, 0), list(range(count)))
+    else:
+        place = library.state.ffi.cast
+        library.state.library.GOMP_parallel(place("void *", _address(member)), place("void *", data), count, 0)
 
 
 def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
@@ -63,10 +90,9 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
 
     A piece must not depend on another.
     """
-    from engine.backends.onednn import library  # not before there is a piece to run
-
-    if library.load() is None or library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
-        return False  # a forked child has none of its parent's threads
+    library = _library()
+    if library is None:
+        return False
     ffi, pack = library.state.ffi, _JOB.pack
     held = {id(args): args for args, _, _ in pieces}
     places = {key: int(ffi.cast("uintptr_t", ffi.from_buffer(args))) for key, args in held.items()}

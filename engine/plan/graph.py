@@ -9,7 +9,7 @@ import numpy as np
 from engine.plan.tracing import Ref, Trace, refs_in
 from engine.tensor import raw_array, wrap
 
-__all__ = ["Graph", "compute_constants", "drop_unused", "fold_norms"]
+__all__ = ["Graph", "compute_constants", "drop_unused", "flatten_means", "fold_norms", "over_pixels"]
 
 _F32 = np.dtype("float32")
 
@@ -151,4 +151,36 @@ def fold_norms(graph: Graph) -> None:
         maker.outputs = call.outputs
         graph.calls.remove(call)
         makers[call.outputs[0]] = maker
+        consumers = graph.consumers()
+
+
+def over_pixels(graph: Graph, call: Any) -> bool:
+    """Whether a call is the mean over all of *size, of float32 (N, C, *size)."""
+    given = call.bound()
+    source = given["input"]
+    if call.op.name != "mean" or not isinstance(source, Ref) or given["dim"] is None or given["dtype"] is not None:
+        return False
+    ndim, dims = len(graph.shape(source.index)), given["dim"]
+    dims = dims if isinstance(dims, tuple | list) else (dims,)
+    return ndim > 2 and graph.single(source.index) and sorted(d % ndim for d in dims) == list(range(2, ndim))
+
+
+def flatten_means(graph: Graph) -> None:
+    """The mean over *size, then a view of the (N, C, 1, ...) as (N, C): the mean that is (N, C) at once."""
+    consumers = graph.consumers()
+    for call in list(graph.calls):
+        if call.op.name != "mean" or not over_pixels(graph, call) or not call.bound()["keepdim"]:
+            continue
+        made, given = call.outputs[0], call.bound()
+        uses = consumers.get(made, [])
+        if len(uses) != 1 or made in graph.outputs:
+            continue
+        after = graph.calls[uses[0]]
+        if after.op.name not in ("view_size", "squeeze") or graph.shape(after.outputs[0]) != graph.shape(made)[:2]:
+            continue
+        given["keepdim"] = False
+        call.args = tuple(given[p] for p in call.op.positional)
+        call.kwargs = {p: given[p] for p in call.op.keyword}
+        call.outputs = after.outputs
+        graph.calls.remove(after)
         consumers = graph.consumers()

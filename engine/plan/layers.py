@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from engine.plan.tracing import Call, Ref
 
-__all__ = ["LAYERS", "POOLS", "Fused", "activation", "pooling"]
+__all__ = ["LAYERS", "MEANS", "POOLS", "Fused", "activation", "pooling"]
 
 
 def activation(call: Call) -> tuple | None:
@@ -35,6 +35,7 @@ _ACTIVATIONS: dict[str, Callable[[dict], tuple]] = {
     "elu": lambda a: ("ELU" if a["scale"] == a["input_scale"] == 1 else None, a["alpha"], 0),
 }
 LAYERS = frozenset(["convolution", "linear"])
+MEANS = frozenset(["mean"])  # over all of *size, of (N, C, *size)
 POOLS = frozenset(["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values", "avg_pool3d_values"])
 
 
@@ -58,7 +59,8 @@ class Fused:
     def __init__(self, call: Call, position: int) -> None:
         self.call, self.position, self.post = call, position, list[tuple]()
         self.out = call.outputs[0]
-        self.image = call.op.name != "linear"  # (N, C, *size), channels-last; else rows
+        self.image = call.op.name != "linear"  # it reads (N, C, *size), channels-last; else rows
+        self.makes_image = self.image and call.op.name not in MEANS
 
     @property
     def others(self) -> list[int]:

@@ -17,6 +17,7 @@ import numpy as np
 from engine.backends.cpu import empty
 from engine.dispatch.binder import onednn_kernels
 from engine.layouts import (
+    INNER,
     ChannelsLast,
     asks_channels_last,
     empty_channels_last,
@@ -24,9 +25,9 @@ from engine.layouts import (
     lies_channels_last,
     to_channels_last,
 )
-from engine.plan import chains, parts
-from engine.plan.graph import Graph, compute_constants, drop_unused, fold_norms
-from engine.plan.layers import LAYERS, POOLS, Fused, activation, pooling
+from engine.plan import chains, parts, programs
+from engine.plan.graph import Graph, compute_constants, drop_unused, flatten_means, fold_norms, over_pixels
+from engine.plan.layers import LAYERS, MEANS, POOLS, Fused, activation, pooling
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 from engine.tensor import Tensor, raw_array, rewrap, wrap
 
@@ -95,6 +96,7 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     compute_constants(graph)
     drop_unused(graph)
     fold_norms(graph)
+    flatten_means(graph)
     drop_unused(graph)
     if not graph.calls:
         raise Unsupported("it calls no op on its input")
@@ -170,6 +172,7 @@ class _Lowering:
         self.block_of: dict[int, int] = {}  # value -> its block
         self.buffers: dict[int, np.ndarray] = {}  # value -> its array there
         self.image: dict[int, bool] = {}  # lowered value -> whether it lies channels-last
+        self.chosen: dict[int, Any] = {}  # value -> what computes it
         self.shown: set[int] = set()  # values that the environment must hold
         self.escaping: set[int] = set()
 
@@ -179,13 +182,14 @@ class _Lowering:
             if i in self.taken:
                 continue
             fused = self._layer(i, call) if call.op.name in LAYERS else None
-            if fused is None and call.op.name in POOLS and self._pools(call):
+            pooled = (call.op.name in POOLS and self._pools(call)) or (call.op.name in MEANS and self._means(call))
+            if fused is None and pooled:
                 order.append((i, Fused(call, i)))
             else:
                 order.append((i, call) if fused is None else (fused.position, fused))
         order.sort(key=lambda entry: entry[0])
         entries = [entry for _, entry in order]
-        self.image = {e.out: e.image for e in entries if isinstance(e, Fused)}
+        self.image = {e.out: e.makes_image for e in entries if isinstance(e, Fused)}
         for entry in entries:  # what is read otherwise than it lies goes through the environment
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 if isinstance(entry, Call) or self.image.get(number, entry.image) != entry.image:
@@ -197,24 +201,26 @@ class _Lowering:
         for i, entry in enumerate(entries):
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 last[number] = i
-        made: list[tuple[Call | None, _Step]] = []
+        steps = programs.Programs(self, _Step)
         shared = self.shown | self.escaping
         found = {} if self.narrowing else {p.start: p for p in parts.pieces(entries, self.graph.shape, shared)}
         until = 0
         for i, entry in enumerate(entries):
             if i in found:
                 until = found[i].stop
-                made.append((None, self._piece(found[i], entries[i:until], last)))
+                steps.put(None, self._piece(found[i], entries[i:until], last))
             if i < until:
                 pass
             elif isinstance(entry, Call):
-                made.append((entry, _generic(entry)))
+                steps.put(entry, _generic(entry))
             else:
-                made.append((None, self._lowered(entry, {n for n in entry.reads if last[n] == i})))
+                step = self._lowered(entry, {n for n in entry.reads if last[n] == i})
+                steps.put(None, step, entry, self.buffers.get(entry.out))
             for number, at in last.items():
                 if at == i and number in self.block_of:
                     self.give_back(number)
-        return chains.joined(self.graph, made, _Step)
+        steps.finish()
+        return chains.joined(self.graph, steps.made, _Step)
 
     def _narrow(self, entries: list[Fused]) -> None:
         """Which layers compute with narrow elements, and which values lie so: those that only such layers read."""
@@ -229,7 +235,7 @@ class _Lowering:
                 self.narrowed.add(entry.out)
         wide = self.shown | self.escaping
         for entry in entries:
-            if entry.call.op.name in POOLS or entry.out not in self.narrowed:
+            if entry.call.op.name not in LAYERS or entry.out not in self.narrowed:
                 wide.update(entry.reads)
             if self.narrowing == "int8":
                 wide.update(entry.others)
@@ -253,6 +259,12 @@ class _Lowering:
         if len(shape) not in (4, 5):
             return False
         return bool(arrays.pooling(self._example(source, True), self._example(out, True), *how))
+
+    def _means(self, call: Call) -> bool:
+        """Whether it is the mean over pixels, (N, C, *size) -> (N, C)."""
+        if not over_pixels(self.graph, call) or call.bound()["keepdim"]:
+            return False
+        return bool(math.prod(self.graph.shape(call.bound()["input"].index)))
 
     def _layer(self, position: int, call: Call) -> Fused | None:
         """A layer with constant float32 weights, and the calls after it that can be a part of it."""
@@ -279,7 +291,7 @@ class _Lowering:
                 break
             fused.post.append(post)
             fused.out, fused.position = after.outputs[0], uses[0]
-            if self._prepared(fused, *self._examples(fused), self._posts(fused, None)) is None:
+            if self._prepared(fused, *self._examples(fused), self.posts(fused, None)) is None:
                 fused.post.pop()
                 fused.out, fused.position = before
                 break
@@ -356,12 +368,12 @@ class _Lowering:
             for other in entry.others:  # the sum goes where its other operand lies
                 if (
                     other in dying and other in self.block_of and other != entry.reads[0]
-                    and self.image[other] == entry.image and (other in self.bits) == (number in self.bits)
+                    and self.image[other] == entry.makes_image and (other in self.bits) == (number in self.bits)
                 ):  # fmt: skip
                     place = self.buffers[other]
                     self.block_of[number] = self.block_of.pop(other)
             if place is None:
-                place = self._buffer(number, entry.image, rows)
+                place = self._buffer(number, entry.makes_image, rows)
             self.buffers[number] = place
         return place
 
@@ -374,6 +386,8 @@ class _Lowering:
         place = self.allot(entry, dying)
         if entry.call.op.name in POOLS:
             return self._pool(entry, place)
+        if entry.call.op.name in MEANS:
+            return self._mean(entry, place)
         return self._layer_step(entry, place)
 
     def _example(self, number: int, image: bool, rows: int | None = None) -> np.ndarray:
@@ -386,7 +400,7 @@ class _Lowering:
     def _examples(self, fused: Fused, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         return self._example(fused.reads[0], fused.image, rows), self._example(fused.out, fused.image, rows)
 
-    def _posts(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> list[tuple]:
+    def posts(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> list[tuple]:
         """The chain for oneDNN; an operand that lies in `place` is added where it is."""
         chain: list[tuple] = []
         for p in entry.post:
@@ -460,11 +474,11 @@ class _Lowering:
         x, out = self._examples(entry, rows)
         out = self._bits(out) if entry.out in self.bits else out
         x = x if entry.out not in self.narrowed else self._bits(x)
-        chain = self._posts(entry, place, rows)
+        chain = self.posts(entry, place, rows)
         run = self._prepared(entry, x, out, chain)
         if run is None:
             raise Unsupported(f"oneDNN has no kernel for {entry.call.op.name} with {chain}")
-        run = self._faster(entry, run, x, out, chain)
+        run = self.chosen[entry.out] = self._faster(entry, run, x, out, chain)
         name = "+".join([entry.call.op.name, *(p[0] for p in chain)])
         return run, name + (f" in {self.narrowing}" if entry.out in self.narrowed else "")
 
@@ -497,7 +511,7 @@ class _Lowering:
         if entry.call.op.name in LAYERS:
             weight = self.graph.constants[entry.call.bound()["weight"].index]
             asked = asks_channels_last(raw_array(weight))
-        return self._finish(entry.out, place, entry.image, asked)
+        return self._finish(entry.out, place, entry.makes_image, asked)
 
     def _narrower(self, entry: Fused, x: np.ndarray) -> Any:
         """(the copy of what a layer reads, where that goes) if it lies in float32, else None."""
@@ -548,6 +562,20 @@ class _Lowering:
         def step(environment: Environment) -> None:
             x = source if isinstance(source, np.ndarray) else source(environment)
             arrays.pooling(x, finish(environment), *how)
+
+        return _Step(entry.call.op.name, step, entry.reads, [entry.out])
+
+    def _mean(self, entry: Fused, place: np.ndarray | None) -> _Step:
+        shape = self.graph.shape(entry.reads[0])
+        source, finish = self.source(entry.reads[0], True), self.finish(entry, place)
+        count = np.float32(math.prod(shape[2:]))
+
+        def step(environment: Environment) -> None:
+            x = source if isinstance(source, np.ndarray) else source(environment)
+            found = x.transpose(INNER[x.ndim])
+            for _ in shape[2:]:  # a dim at a time: channels are added side by side
+                found = np.add.reduce(found, -2)
+            np.true_divide(found, count, out=finish(environment))
 
         return _Step(entry.call.op.name, step, entry.reads, [entry.out])
 

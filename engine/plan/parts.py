@@ -58,7 +58,7 @@ def pieces(entries: Sequence[Any], shape_of: Shape, shared: set[int]) -> list[Pi
 
 def _images(entry: Any, shape_of: Shape) -> int:
     """How many images all that a layer reads and writes has; 0 for what is no such layer."""
-    if not isinstance(entry, Fused) or not entry.image:
+    if not isinstance(entry, Fused) or not entry.makes_image:
         return 0
     counts = {shape_of(n)[0] for n in (*entry.reads, entry.out)}
     return counts.pop() if len(counts) == 1 else 0

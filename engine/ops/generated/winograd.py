@@ -118,8 +118,9 @@ class Convolution:
         shared(self._weights, args, 0, self.channels, several(plane * POINTS))
         return made
 
-    def run(self, picture: int, weights: int, result: int, bias: int, added: int, rectified: bool) -> None:
-        """At addresses; bias and added: 0 for none."""
+    def calls(self, rectified: bool) -> tuple[Any, Any, list[tuple[dict[str, int], int, int]]]:
+        """(the code, memory that must live until it has run, for each thread what is given beside operands and results,
+        and its first and last tile)."""
         code = self._forward.get(rectified)
         if code is None:
             code = self._forward[rectified] = linked(
@@ -131,16 +132,22 @@ class Convolution:
         at = address(room)
         zeros = at + 4 * rooms * each
         room[rooms * each : rooms * each + most] = 0
-        given = dict(
-            self.places, picture=picture, weights=weights, result=result, bias=bias or zeros, added=added,
-            zeros=zeros, spare=zeros + 4 * most,
-        )  # fmt: skip
-        pieces = []
-        for n in range(rooms):
-            first = n * self.share
-            args = packed(llvm_winograd.FORWARD, **given, room=at + 4 * n * each)
-            pieces.append((args, first, min(first + self.share, self.tiles)))
-        run(code, pieces)
+        given = dict(self.places, zeros=zeros, spare=zeros + 4 * most)
+        starts = range(0, self.tiles, self.share)
+        pieces = [
+            ({**given, "room": at + 4 * n * each}, first, min(first + self.share, self.tiles))
+            for n, first in enumerate(starts)
+        ]
+        return code, room, pieces
+
+    def run(self, picture: int, weights: int, result: int, bias: int, added: int, rectified: bool) -> None:
+        """At addresses; bias and added: 0 for none."""
+        code, _room, pieces = self.calls(rectified)
+        arrays = dict(picture=picture, weights=weights, result=result, added=added)
+        run(code, [
+            (packed(llvm_winograd.FORWARD, **given, **arrays, bias=bias or given["zeros"]), first, last)
+            for given, first, last in pieces
+        ])  # fmt: skip
 
 
 class Gradient:

@@ -17,9 +17,10 @@ from engine.backends.onednn import packing, primitives
 from engine.dispatch import choosing
 from engine.kernels import cpu, llvm_winograd, processor
 from engine.layouts import ChannelsLast, to_channels_last
-from engine.ops.generated import launch, trial, winograd
+from engine.ops.generated import launch, layers, trial, winograd
 from engine.ops.nn import _conv
 from engine.ops.onednn import conv
+from engine.plan import programs
 
 pytestmark = [
     pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
@@ -273,6 +274,7 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
     engine.manual_seed(1)
     model, x = Block().eval(), engine.randn(batch, 64, 24, 24)
     monkeypatch.setattr(conv, "_generated", lambda: None)
+    monkeypatch.setattr(programs, "_FEWEST", 100)  # none
     with engine.no_grad():
         want = model(x)
         made = engine.compile(model)
@@ -290,6 +292,21 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
             calls.clear()
             made(x)
     assert not calls
+
+
+def test_programs_have_what_plans_chose(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.manual_seed(1)
+    model, x, used = Block().eval(), engine.randn(1, 64, 24, 24), []
+    points = layers.points
+    monkeypatch.setattr(layers, "points", lambda *a: used.append(a[1]) or points(*a))
+    monkeypatch.setattr(conv, "_generated", lambda: None)
+    with engine.no_grad():
+        want = model(x)
+        made = engine.compile(model)
+        for _ in range(3):
+            near(made(x).numpy(), want.double().numpy())
+    assert len(used) >= 2 and len({id(p.kept.buffer) for p in used}) == len(used)
+    assert [name for name in made.plans[0].names if name.startswith("program of ")]
 
 
 def test_a_weight_that_is_a_picture_is_read_as_it_lies(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,169 @@
+"""Programs of generated code: stages one after the other, each of jobs that threads share, in one call.
+
+A network at batch 1 is fifty kernels of some 50 us.  To hand each to other threads and to wait for them takes 5 to
+60 us of that, and what Python does between them more, since a kernel leaves nothing of it in the caches.  Here threads
+come once: each takes jobs of a stage by a counter, and goes on when all of the stage are done, whoever did them.  So a
+thread that comes late, or not at all, is not waited for.  A job is a chain of steps, which one thread does in turn, for
+results that stay in its cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.kernels import cpu, team
+
+__all__ = ["Program", "Stage", "Step"]
+
+Step = tuple[Callable[[], Any], np.ndarray, int, int]  # what gives the code; its arguments, int64; begin, end
+Stage = Sequence[Sequence[Sequence[Step]]]  # of a thread, of a job
+_SPINS = 1 << 12  # looks at a counter between which other programs are let in
+
+# data: threads that have come, stages, the address of sched_yield, nothing; then 8 numbers a stage: jobs taken, jobs
+# done, jobs, the address of (steps, how many) of each, how many bytes further those of the next thread are, nothing.
+_TEXT = """
+define void @KERNEL(ptr %data, i64, i64) {
+entry:
+  %me = atomicrmw add ptr %data, i64 1 monotonic
+  %of_stages = getelementptr i64, ptr %data, i64 1
+  %stages = load i64, ptr %of_stages
+  %of_yield = getelementptr i64, ptr %data, i64 2
+  %yield = load ptr, ptr %of_yield
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %entry ], [ %following, %over ]
+  %more = icmp slt i64 %s, %stages
+  br i1 %more, label %begin, label %end
+begin:
+  %eight = mul i64 %s, 8
+  %at = add i64 %eight, 4
+  %taken = getelementptr i64, ptr %data, i64 %at
+  %done = getelementptr i64, ptr %taken, i64 1
+  %of_count = getelementptr i64, ptr %taken, i64 2
+  %count = load i64, ptr %of_count
+  %of_jobs = getelementptr i64, ptr %taken, i64 3
+  %all = load ptr, ptr %of_jobs
+  %of_apart = getelementptr i64, ptr %taken, i64 4
+  %apart = load i64, ptr %of_apart
+  %mine = mul i64 %apart, %me
+  %jobs = getelementptr i8, ptr %all, i64 %mine
+  br label %take
+take:
+  %k = atomicrmw add ptr %taken, i64 1 monotonic
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %job, label %wait
+job:
+  %two = mul i64 %k, 2
+  %of_steps = getelementptr i64, ptr %jobs, i64 %two
+  %first = load ptr, ptr %of_steps
+  %of_many = getelementptr i64, ptr %of_steps, i64 1
+  %many = load i64, ptr %of_many
+  br label %chain
+chain:
+  %n = phi i64 [ 0, %job ], [ %next, %step ]
+  %unfinished = icmp slt i64 %n, %many
+  br i1 %unfinished, label %step, label %finished
+step:
+  %four = mul i64 %n, 4
+  %of_entry = getelementptr i64, ptr %first, i64 %four
+  %entry_code = load ptr, ptr %of_entry
+  %of_args = getelementptr i64, ptr %of_entry, i64 1
+  %args = load ptr, ptr %of_args
+  %of_from = getelementptr i64, ptr %of_entry, i64 2
+  %from = load i64, ptr %of_from
+  %of_to = getelementptr i64, ptr %of_entry, i64 3
+  %to = load i64, ptr %of_to
+  call void %entry_code(ptr %args, i64 %from, i64 %to)
+  %next = add i64 %n, 1
+  br label %chain
+finished:
+  %before = atomicrmw add ptr %done, i64 1 release
+  br label %take
+wait:
+  %spins = phi i64 [ 1, %take ], [ %again, %pause ], [ %again, %let ]
+  %seen = load atomic i64, ptr %done acquire, align 8
+  %ready = icmp sge i64 %seen, %count
+  br i1 %ready, label %over, label %look
+look:
+  %again = add i64 %spins, 1
+  %part = and i64 %again, MASK
+  %long = icmp eq i64 %part, 0
+  br i1 %long, label %let, label %pause
+let:
+  %ignored = call i32 %yield()
+  br label %wait
+pause:
+  PAUSE
+  br label %wait
+over:
+  %following = add i64 %s, 1
+  br label %stage
+end:
+  ret void
+}
+"""
+_PAUSES = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+}
+_PAUSES |= {"amd64": _PAUSES["x86_64"], "arm64": _PAUSES["aarch64"]}
+_MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_HEAD, _STAGE = 4, 8  # numbers
+
+
+@functools.cache
+def _member() -> Any:
+    """What each thread does."""
+    pause, declared = _PAUSES.get(platform.machine().lower(), ("", ""))
+    text = _TEXT.replace("PAUSE", pause).replace("MASK", str(_SPINS - 1)) + declared + "\n"
+    return _MEMBER(cpu.address(cpu.linked(text)))
+
+
+@functools.cache
+def _yield() -> int:
+    """The address of what lets other programs run."""
+    found = ctypes.CDLL(None)
+    return ctypes.cast(found.sched_yield, ctypes.c_void_p).value or 0
+
+
+class Program:
+    """Stages, each of jobs, each of steps; called, it runs them all.
+
+    A stage: one list of jobs that serves all threads, or one for each of `members` threads, of the same jobs with
+    memory of the thread's own.  Arguments are read in each call, so that addresses in them can be changed between
+    calls.  kept: memory that they name.
+    """
+
+    def __init__(self, stages: Sequence[Stage], members: int, kept: Any = None) -> None:
+        self._member, self._kept = _member(), [kept]
+        self._most = members if any(len(stage) > 1 for stage in stages) else 1 << 30
+        size = _HEAD + _STAGE * len(stages)
+        room = np.zeros(size + 8, np.int64)
+        skipped = (-(room.ctypes.data // 8) - _HEAD) % 8  # each stage has a line of the cache
+        data = self._data = room[skipped : skipped + size]
+        data[1:3] = len(stages), _yield()
+        records = data[_HEAD:].reshape(-1, _STAGE)
+        self._counters = records[:, :2]
+        for stage, record in zip(stages, records):
+            table = np.array([self._chain(job) for jobs in stage for job in jobs], np.int64)
+            self._kept.append(table)
+            apart = table[0].nbytes * len(stage[0]) if len(stage) > 1 else 0
+            record[2:5] = len(stage[0]), table.ctypes.data, apart
+        self._address = data.ctypes.data
+
+    def _chain(self, steps: Sequence[Step]) -> tuple[int, int]:
+        table = np.array([(cpu.address(code()), a.ctypes.data, *span) for code, a, *span in steps], np.int64)
+        self._kept += [table, *[a for _, a, *_ in steps]]
+        return table.ctypes.data, len(steps)
+
+    def __call__(self) -> None:
+        self._data[0] = 0
+        self._counters.fill(0)
+        team.every(self._member, self._address, min(self._most, threads.get_num_threads()))

@@ -1,0 +1,290 @@
+"""Layers of inference plans as stages of one program of generated code (the extra `jit`).
+
+`convolution`, `linear` and `pooling` give the stages of a layer with its weights packed, or None for what has no code
+here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  Where an array of a call lies
+is a `Place`, so that an operand or a result may be another array in each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+from collections.abc import Callable, Sequence
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import empty, threads
+from engine.kernels import llvm_channels, llvm_layers, llvm_winograd
+from engine.kernels.program import Stage
+from engine.ops.generated import winograd
+from engine.ops.generated.trial import address, lanes, linked, registers
+
+__all__ = ["Layer", "Place", "convolution", "ends", "linear", "mean", "points", "pooling"]
+
+_F32 = np.dtype("float32")
+_PIECES = 4  # jobs a thread, so that one which is held up leaves little
+_NEAR = 1 << 16  # elements of a picture that stay in the second-level cache while all outputs are made of them
+_WIDEST = 7  # of a depthwise kernel: its row's values are in registers
+
+
+class Place:
+    """Where an array lies: `array`, or, if that is None, where each call says (`move`)."""
+
+    def __init__(self, array: np.ndarray | None) -> None:
+        self.array = array
+        self._users: list[tuple[np.ndarray, int]] = []
+
+    def into(self, args: np.ndarray, index: int) -> None:
+        """Its address belongs at args[index]."""
+        if self.array is None:
+            self._users.append((args, index))
+        else:
+            args[index] = address(self.array)
+
+    def move(self, array: np.ndarray) -> None:
+        """It lies here now; the array must live until the program has run."""
+        at = address(array)
+        for args, index in self._users:
+            args[index] = at
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _stage(args: np.ndarray, units: int, function: Callable[..., str], *options: Any) -> Stage:
+    """All units of what `function` prints, in pieces."""
+    code = functools.partial(linked, function, *options)
+    pieces = min(units, threads.get_num_threads() * _PIECES)
+    cuts = [units * n // pieces for n in range(pieces + 1)]
+    return [[[(code, args, begin, end)] for begin, end in itertools.pairwise(cuts)]]
+
+
+def ends(post: Sequence[tuple]) -> tuple[bool, float, float] | None:
+    """(whether an operand is added, low, high) of what follows a layer, as of `prepared.convolution`; or None."""
+    from engine.backends.onednn import _abi
+
+    steps = list(post)
+    added = bool(steps) and steps[0][0] in ("sum", "binary")
+    low, high = -inf, inf
+    for step in steps[added:]:
+        if step[0] != "eltwise" or step[1] not in (_abi.RELU, _abi.CLIP) or len(steps) > added + 1:
+            return None
+        low, high = (0.0, inf) if step[1] == _abi.RELU else step[2:4]
+        if step[1] == _abi.RELU and step[2]:
+            return None
+    return added, low, high
+
+
+class Layer:
+    """The stages of a layer, and the memory that they name by its address."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.kept: list[Any] = []
+
+    def arguments(self, parameters: Sequence[str], **given: Any) -> np.ndarray:
+        """Numbers, arrays and places, in the order of the parameters."""
+        made = np.zeros(len(parameters), np.int64)
+        for n, name in enumerate(parameters):
+            value = given[name]
+            if isinstance(value, Place):
+                value.into(made, n)
+            else:
+                made[n] = address(value) if isinstance(value, np.ndarray) else value
+            self.kept.append(value.array if isinstance(value, Place) else value)
+        return made
+
+
+def _packed(w: np.ndarray, width: int, step: int) -> np.ndarray:
+    """w (O, *of a kernel) as panels (O / width, *of a kernel, width), the rest with `step` for width."""
+    rows = w.reshape(len(w), -1)
+    whole = len(w) // width * width
+    made = empty((rows.size,), _F32)
+    parts = (rows[:whole], width), (rows[whole:], step)
+    at = 0
+    for part, wide in parts:
+        if len(part):
+            panels = part.reshape(-1, wide, part.shape[1]).transpose(0, 2, 1)
+            made[at : at + part.size].reshape(panels.shape)[...] = panels
+            at += part.size
+    return made
+
+
+def _dense(layer: Layer, w: np.ndarray, bias: Any, out: Place, added: Any, ends: Any, **given: Any) -> None:
+    """The stage of a product with w (O, *in the order of the kernel's places)."""
+    outputs = len(w)
+    wide = lanes(outputs)
+    rows, vectors = llvm_layers.shape(wide, registers(), outputs)
+    shift = np.zeros(outputs, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
+    args = layer.arguments(
+        llvm_layers.DENSE, weights=(_packed(w, wide * vectors, wide)), result=out, bias=shift,
+        added=added or 0, zeros=(np.zeros(outputs, _F32)), low=_bits(ends[1]), high=_bits(ends[2]),
+        outputs=outputs, **given,
+    )  # fmt: skip
+    units = given["lines"] * given["splits"]
+    layer.stages.append(_stage(args, units, llvm_layers.dense, wide, rows, vectors))
+
+
+def _splits(weights: int, picture: int, outputs: int) -> int:
+    """Parts of the outputs: several where there are more weights than picture, so that each thread reads a part."""
+    if weights < picture:
+        return 1
+    wide = lanes(outputs)
+    panels = outputs // (wide * llvm_layers.shape(wide, registers(), outputs)[1])
+    return max(1, min(panels, threads.get_num_threads() * _PIECES))
+
+
+def _product(layer: Layer, count: int, x: Place, w: np.ndarray, bias: Any, out: Place, added: Any, ends: Any) -> None:
+    """x (count, K) times w (O, K)."""
+    outputs, depth = w.shape
+    rows = llvm_layers.shape(lanes(outputs), registers(), outputs)[0]
+    several, splits, columns = threads.get_num_threads() * _PIECES, _splits(w.size, count * depth, outputs), count
+    if splits < several and count > rows:
+        columns = min(-(-count * splits // several), max(1, _NEAR // depth))
+        columns = min(count, -(-columns // rows) * rows)
+    lines = -(-count // columns)
+    _dense(
+        layer, w, bias, out, added, ends, picture=x, rows=lines, picture_step=0, line_step=columns * depth,
+        column_step=depth, planes=1, plane_step=0, tall=1, tall_step=0, depth=depth, columns=columns, total=count,
+        lines=lines, splits=splits,
+    )  # fmt: skip
+
+
+def linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place | None, post: Sequence[tuple]) -> Any:
+    """out (count, O) = what `post` makes of x (count, K) @ w (O, K).T + bias; added: what is added, like out."""
+    found = ends(post)
+    if found is None or lanes(len(w)) < 4:
+        return None
+    layer = Layer()
+    _product(layer, count, x, w, bias, out, added, found)
+    return layer
+
+
+def convolution(
+    x: Place, size: Sequence[int], planar: bool, w: Any, bias: Any, out: Place, result: Sequence[int], stride: Any,
+    padding: Any, dilation: Any, groups: int, added: Place | None, post: Sequence[tuple],
+) -> Layer | None:  # fmt: skip
+    """out, of shape `result` (N, O, P, Q), = what `post` makes of x, of shape `size` (N, C, H, W), convolved with
+    w (O, C/G, kh, kw).
+
+    All lie channels-last, but x where `planar`: in torch's order then.
+    """
+    found = ends(post)
+    if found is None or len(size) != 4:
+        return None
+    if groups > 1:
+        return (
+            None if planar else _each_channel(x, size, w, bias, out, result, stride, padding, dilation, groups, found)
+        )
+    if lanes(len(w)) < 4 or (dilation[1] > 1 and w.shape[3] > 1):
+        return None
+    layer = Layer()
+    count, channels, height, width = size
+    kernel = tuple(w.shape[2:])
+    if kernel == (1, 1) and not any(padding) and tuple(stride) == (1, 1) and not planar:
+        _product(layer, count * height * width, x, w.reshape(w.shape[:2]), bias, out, added, found)
+        return layer
+    # `apart`: elements between neighbours of a row; planes have rows of their own, each of `length` elements
+    apart, planes = (1, channels) if planar else (channels, 1)
+    picture: Any = x
+    if any(padding):
+        lines, pitch = height + 2 * padding[0], (width + 2 * padding[1]) * apart
+        picture = empty((count * planes * lines * pitch,), _F32)
+        args = layer.arguments(
+            llvm_layers.PADDED, picture=x, result=picture, rows=height, length=width * apart, above=padding[0],
+            before=padding[1] * apart, lines=lines, pitch=pitch,
+        )  # fmt: skip
+        layer.stages.append(_stage(args, count * planes * lines, llvm_layers.padded))
+        height, width = lines, width + 2 * padding[1]
+    pitch = width * apart
+    taps = w if planar else w.transpose(0, 2, 3, 1)
+    _dense(
+        layer, np.ascontiguousarray(taps), bias, out, added, found, picture=picture, rows=result[2],
+        picture_step=planes * height * pitch, line_step=stride[0] * pitch, column_step=stride[1] * apart, planes=planes,
+        plane_step=height * pitch, tall=kernel[0], tall_step=dilation[0] * pitch, depth=kernel[1] * apart,
+        columns=result[3], total=count * result[2] * result[3], lines=count * result[2],
+        splits=_splits(w.size, count * planes * height * pitch, len(w)),
+    )  # fmt: skip
+    return layer
+
+
+def points(x: Place, chosen: winograd.Prepared, out: Place, added: Place | None) -> Layer:
+    """The same by Winograd's points, as a plan has it prepared."""
+    layer, way = Layer(), chosen.way
+    code, room, pieces = way.calls(chosen.rectified)
+    layer.kept += [chosen, room]
+    jobs = []
+    for given, first, last in pieces:
+        shift = given["zeros"] if chosen.bias is None else chosen.bias
+        args = layer.arguments(
+            llvm_winograd.FORWARD, **given, picture=x, weights=chosen.kept.buffer, result=out, bias=shift,
+            added=added or 0,
+        )  # fmt: skip
+        jobs.append([(lambda: code, args, first, last)])
+    layer.stages.append([jobs])
+    return layer
+
+
+def _each_channel(
+    x: Place, size: Sequence[int], w: Any, bias: Any, out: Place, result: Sequence[int], stride: Any, padding: Any,
+    dilation: Any, groups: int, ends: Any,
+) -> Layer | None:  # fmt: skip
+    channels, wide = size[1], w.shape[3]
+    width = lanes(channels)
+    if groups != channels or len(w) != channels or ends[0] or tuple(dilation) != (1, 1) or width < 4 or wide > _WIDEST:
+        return None
+    layer = Layer()
+    first = min(-(-padding[1] // stride[1]), result[3])
+    last = max(first, min((size[3] - wide + padding[1]) // stride[1] + 1, result[3]))
+    shift = np.zeros(channels, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
+    args = layer.arguments(
+        llvm_layers.DEPTHWISE, picture=x, weights=(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), _F32)),
+        result=out, bias=shift, zeros=(np.zeros(channels, _F32)), low=_bits(ends[1]), high=_bits(ends[2]),
+        height=size[2], width=size[3], channels=channels, rows=result[2], columns=result[3], above=padding[0],
+        left=padding[1], tall=w.shape[2], step_down=stride[0], first=first, last=last,
+    )  # fmt: skip
+    layer.stages.append(_stage(args, result[0] * result[2], llvm_layers.depthwise, width, wide, stride[1]))
+    return layer
+
+
+def pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int], how: Sequence[Any]) -> Layer | None:
+    """out (N, C, P, Q) of x (N, C, H, W), channels-last: the maxima of windows, or the mean of all there is.
+
+    how: algorithm, kernel, stride, padding, dilation, as `arrays.pooling` takes them.
+    """
+    from engine.backends.onednn import _abi
+
+    if len(size) != 4 or lanes(size[1]) < 4:
+        return None
+    layer = Layer()
+    algorithm, kernel, stride, padding, dilation = how
+    count, channels, height, width = size
+    if algorithm == _abi.POOLING_MAX:
+        args = layer.arguments(
+            llvm_channels.POOL, picture=x, result=out, height=height, width=width, channels=channels, rows=result[2],
+            columns=result[3], tall=kernel[0], wide=kernel[1], step_down=stride[0], step_across=stride[1],
+            above=padding[0], left=padding[1], apart_down=dilation[0], apart_across=dilation[1],
+        )  # fmt: skip
+        layer.stages.append(_stage(args, count * result[2], llvm_channels.max_pool, lanes(channels)))
+        return layer
+    if tuple(kernel) != (height, width) or any(padding):
+        return None
+    return mean(x, size, out)
+
+
+def mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
+    """out (N, C), the means over all of *size of x (N, C, *size), channels-last."""
+    count, channels, pixels = size[0], size[1], prod(size[2:])
+    wide = lanes(channels)
+    if wide < 4:
+        return None
+    layer = Layer()
+    args = layer.arguments(
+        llvm_layers.MEAN, picture=x, result=out, pixels=pixels, channels=channels, part=_bits(1 / pixels)
+    )
+    layer.stages.append(_stage(args, count * channels // wide, llvm_layers.mean, wide))
+    return layer

@@ -1,0 +1,208 @@
+"""Layers that run one after the other as one program of generated code (the extra `jit`), where that is faster.
+
+engine/ops/generated/layers.py has the layers.  A run of them is tried when the plan is made: each layer against the
+step there is for its values, the whole for its time.  Note [Generated kernels on the CPU] in ops/generated/launch.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.kernels import processor
+from engine.layouts import in_torch_order
+from engine.plan.layers import LAYERS, MEANS, Fused, pooling
+from engine.tensor import raw_array, wrap
+
+__all__ = ["Programs"]
+
+_FEWEST = 2  # layers worth a program
+_LEAST = 1 << 20  # multiplications of all of them
+_LARGEST = 1 << 28  # multiplications of a layer, above which threads lose nothing by coming anew
+_PLANAR = 4  # channels up to which a picture in torch's order is read as it is
+
+
+class _Layer:
+    """A layer: its stages, and the arrays that each call has elsewhere, (what gives it, its place), in their order."""
+
+    def __init__(self, entry: Fused, step: Any) -> None:
+        self.entry, self.step = entry, step
+        self.code: Any = None
+        self.gives: list[tuple[Callable[..., Any], Any]] = []
+        self.late: list[int] = []  # values that such arrays are made of
+
+
+class Programs:
+    """The steps of a plan, `made` (each with its call, if it is an op's), in which runs of layers become programs."""
+
+    def __init__(self, lowering: Any, step_of: Any) -> None:
+        self.lowering, self.step_of = lowering, step_of
+        self.made: list[tuple[Any, Any]] = []
+        self._run: list[_Layer] = []
+        self._on = processor.available() and not lowering.narrowing
+
+    def put(self, call: Any, step: Any, entry: Fused | None = None, place: np.ndarray | None = None) -> None:
+        """The next step; entry: the layer that it is, whose result goes to `place` or is made anew in each call."""
+        layer = self._layer(entry, place, step) if entry is not None and self._on else None
+        if layer is None or {other.entry.out for other in self._run} & {*layer.late}:
+            self.finish()
+        if layer is not None:
+            self._run.append(layer)
+        self.made.append((call, step))
+
+    def finish(self) -> None:
+        """The run is over."""
+        run, self._run = self._run, []
+        work = sum(_work(self.lowering.graph, layer.entry) for layer in run)
+        if len(run) < _FEWEST or work < (1 if processor.always() else _LEAST):
+            return
+        step = self._program(run)
+        if _Trial(self.lowering, run).won(step):
+            self.made[-len(run) :] = [(None, step)]
+
+    def _layer(self, entry: Fused, place: np.ndarray | None, step: Any) -> _Layer | None:
+        from engine.ops.generated import layers, winograd
+
+        graph, lowering, given = self.lowering.graph, self.lowering, entry.call.bound()
+        layer = _Layer(entry, step)
+        number, image = entry.reads[0], entry.image
+        size, result = graph.shape(number), graph.shape(entry.out)
+        pool = entry.call.op.name not in LAYERS
+        if _work(graph, entry) > _LARGEST:
+            return None
+
+        def operand(number: int, planar: bool = False) -> Any:
+            source = lowering.source(number, image)
+            if isinstance(source, np.ndarray):
+                return layers.Place(source)
+            layer.late.append(number)
+            if planar:
+                source = lambda environment: np.ascontiguousarray(in_torch_order(raw_array(environment[number])))
+            made = layers.Place(None)
+            layer.gives.append((source, made))
+            return made
+
+        fixed = isinstance(lowering.source(number, image), np.ndarray)
+        planar = entry.call.op.name == "convolution" and not fixed and size[1] <= _PLANAR
+        x = operand(number, planar)
+        post = lowering.posts(entry, place) if not pool else ()
+        others = [operand(n) for n in lowering.taken_by(entry, place)[1:]]
+        out = layers.Place(place)
+        if place is None or entry.out in lowering.shown:
+            layer.gives.append((lowering.finish(entry, place), out if place is None else None))
+        added = others[0] if others else out if entry.others else None
+        if entry.call.op.name in MEANS:
+            layer.code = layers.mean(x, size, out)
+        elif pool:
+            how = pooling(entry.call)
+            layer.code = layers.pooling(x, size, out, result, how) if how else None
+        elif image:
+            if given["transposed"]:
+                return None
+            chosen = lowering.chosen.get(entry.out)
+            if isinstance(chosen, winograd.Prepared):
+                layer.code = layers.points(x, chosen, out, added)
+                return layer
+            weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
+            geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
+            layer.code = layers.convolution(
+                x, size, planar, weight, bias, out, result, *geometry, given["groups"], added, post
+            )
+        else:
+            weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
+            layer.code = layers.linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
+        return layer if layer.code is not None else None
+
+    def _program(self, run: list[_Layer]) -> Any:
+        """The step of all of them."""
+        reads = [n for layer in run for n in layer.step.reads]
+        writes = [n for layer in run for n in layer.step.writes]
+        name = "program of " + ", ".join(layer.step.name for layer in run)
+        return self.step_of(name, _running(run), reads, writes)
+
+
+def _running(run: list[_Layer]) -> Callable[[list[Any]], None]:
+    """What runs the layers in an environment."""
+    from engine.backends.cpu import threads
+    from engine.backends.onednn.primitives import ready
+    from engine.kernels.program import Program
+
+    stages = [stage for layer in run for stage in layer.code.stages]
+    program = Program(stages, threads.get_num_threads(), [layer.code.kept for layer in run])
+    gives = [one for layer in run for one in layer.gives]
+
+    def running(environment: list[Any]) -> None:
+        ready()  # steps after this one do not ask
+        held = []
+        for give, place in gives:
+            array = give(environment)
+            if place is not None:
+                place.move(array)
+                held.append(array)
+        program()
+
+    return running
+
+
+def _work(graph: Any, entry: Fused) -> int:
+    """Multiplications of a layer; 0 for what has no weight."""
+    if entry.call.op.name not in LAYERS:
+        return 0
+    weight = graph.shape(entry.call.bound()["weight"].index)
+    return math.prod(graph.shape(entry.out)) * math.prod(weight[1:])
+
+
+class _Trial:
+    """A run of layers as a program against the steps there are, with numbers drawn for what they read."""
+
+    def __init__(self, lowering: Any, run: list[_Layer]) -> None:
+        self.lowering, self.run = lowering, run
+        self.random = np.random.default_rng(0)
+        graph = lowering.graph
+        self.environment: list[Any] = [None] * graph.size
+        for number in {n for layer in run for n in layer.late}:
+            self.environment[number] = wrap(self.random.standard_normal(graph.shape(number), np.float32))
+
+    def won(self, step: Any) -> bool:
+        """Whether the step of the program has the same values, and takes no longer."""
+        from engine.ops.generated import launch
+
+        for layer in self.run:
+            what = self._difference(layer)
+            if what is not None:
+                launch.proven(f"{layer.entry.call.op.name} in plans", [], what)
+                return False
+        if processor.always():
+            return True
+        environment = self.environment
+        steps = [layer.step.run for layer in self.run]
+
+        def plain() -> None:
+            for run in steps:
+                run(environment)
+
+        return not launch.slower(lambda: step.run(environment), plain, 1.0)
+
+    def _difference(self, layer: _Layer) -> str | None:
+        from engine.ops.generated import launch
+
+        entry, lowering, environment = layer.entry, self.lowering, self.environment
+        buffers = [lowering.buffers[n] for n in entry.reads if n in lowering.buffers]
+        numbers = [self.random.standard_normal(b.shape, np.float32) for b in buffers]
+
+        def result(run: Callable[[list[Any]], None]) -> Any:
+            for buffer, drawn in zip(buffers, numbers):
+                buffer[...] = drawn
+            run(environment)
+            place = lowering.buffers.get(entry.out)
+            return np.array(raw_array(environment[entry.out]) if place is None else place)
+
+        want = result(layer.step.run)
+        largest = 1.0
+        weight = lowering.graph.array(entry.call.bound().get("weight"))
+        for array in (*numbers[:1], *([] if weight is None else [weight])):
+            largest *= launch.size_of(array)
+        return launch.difference(want, result(_running([layer])), largest)
