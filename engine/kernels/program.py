@@ -24,9 +24,10 @@ __all__ = ["Program", "Stage", "Step"]
 
 Step = tuple[Callable[[], Any], np.ndarray, int, int]  # what gives the code; its arguments, int64; begin, end
 Stage = Sequence[Sequence[Sequence[Step]]]  # of a thread, of a job
-_SPINS = 1 << 12  # looks at a counter between which other programs are let in
+_SPINS = 1 << 11  # looks at a counter, some 40 us, after each of which a thread that waits sleeps for a moment
+_MOMENT = 20  # microseconds; at least, since to wake takes 50
 
-# data: threads that have come, stages, the address of sched_yield, nothing; then 8 numbers a stage: jobs taken, jobs
+# data: threads that have come, stages, the address of usleep, nothing; then 8 numbers a stage: jobs taken, jobs
 # done, jobs, the address of (steps, how many) of each, how many bytes further those of the next thread are, nothing.
 _TEXT = """
 define void @KERNEL(ptr %data, i64, i64) {
@@ -34,8 +35,8 @@ entry:
   %me = atomicrmw add ptr %data, i64 1 monotonic
   %of_stages = getelementptr i64, ptr %data, i64 1
   %stages = load i64, ptr %of_stages
-  %of_yield = getelementptr i64, ptr %data, i64 2
-  %yield = load ptr, ptr %of_yield
+  %of_sleep = getelementptr i64, ptr %data, i64 2
+  %sleep = load ptr, ptr %of_sleep
   br label %stage
 stage:
   %s = phi i64 [ 0, %entry ], [ %following, %over ]
@@ -87,7 +88,7 @@ finished:
   %before = atomicrmw add ptr %done, i64 1 release
   br label %take
 wait:
-  %spins = phi i64 [ 1, %take ], [ %again, %pause ], [ %again, %let ]
+  %spins = phi i64 [ 1, %take ], [ %again, %pause ], [ %again, %rest ]
   %seen = load atomic i64, ptr %done acquire, align 8
   %ready = icmp sge i64 %seen, %count
   br i1 %ready, label %over, label %look
@@ -95,9 +96,9 @@ look:
   %again = add i64 %spins, 1
   %part = and i64 %again, MASK
   %long = icmp eq i64 %part, 0
-  br i1 %long, label %let, label %pause
-let:
-  %ignored = call i32 %yield()
+  br i1 %long, label %rest, label %pause
+rest:
+  %ignored = call i32 %sleep(i32 MOMENT)
   br label %wait
 pause:
   PAUSE
@@ -122,15 +123,17 @@ _HEAD, _STAGE = 4, 8  # numbers
 def _member() -> Any:
     """What each thread does."""
     pause, declared = _PAUSES.get(platform.machine().lower(), ("", ""))
-    text = _TEXT.replace("PAUSE", pause).replace("MASK", str(_SPINS - 1)) + declared + "\n"
+    text = (
+        _TEXT.replace("PAUSE", pause).replace("MASK", str(_SPINS - 1)).replace("MOMENT", str(_MOMENT)) + declared + "\n"
+    )
     return _MEMBER(cpu.address(cpu.linked(text)))
 
 
 @functools.cache
-def _yield() -> int:
+def _sleep() -> int:
     """The address of what lets other programs run."""
     found = ctypes.CDLL(None)
-    return ctypes.cast(found.sched_yield, ctypes.c_void_p).value or 0
+    return ctypes.cast(found.usleep, ctypes.c_void_p).value or 0
 
 
 class Program:
@@ -148,7 +151,7 @@ class Program:
         room = np.zeros(size + 8, np.int64)
         skipped = (-(room.ctypes.data // 8) - _HEAD) % 8  # each stage has a line of the cache
         data = self._data = room[skipped : skipped + size]
-        data[1:3] = len(stages), _yield()
+        data[1:3] = len(stages), _sleep()
         records = data[_HEAD:].reshape(-1, _STAGE)
         self._counters = records[:, :2]
         for stage, record in zip(stages, records):

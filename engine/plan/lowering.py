@@ -9,6 +9,7 @@ module, or a value that a view or an in-place op may keep hold of, lives in memo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -173,6 +174,7 @@ class _Lowering:
         self.buffers: dict[int, np.ndarray] = {}  # value -> its array there
         self.image: dict[int, bool] = {}  # lowered value -> whether it lies channels-last
         self.chosen: dict[int, Any] = {}  # value -> what computes it
+        self.readers: Counter[int] = Counter()  # of each value
         self.shown: set[int] = set()  # values that the environment must hold
         self.escaping: set[int] = set()
 
@@ -201,6 +203,7 @@ class _Lowering:
         for i, entry in enumerate(entries):
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 last[number] = i
+                self.readers[number] += 1
         steps = programs.Programs(self, _Step)
         shared = self.shown | self.escaping
         found = {} if self.narrowing else {p.start: p for p in parts.pieces(entries, self.graph.shape, shared)}

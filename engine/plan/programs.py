@@ -23,6 +23,7 @@ _FEWEST = 2  # layers worth a program
 _LEAST = 1 << 20  # multiplications of all of them
 _LARGEST = 1 << 28  # multiplications of a layer, above which threads lose nothing by coming anew
 _PLANAR = 4  # channels up to which a picture in torch's order is read as it is
+_GAIN = 0.95  # the time of layers that are joined, of that of the same layers apart
 
 
 class _Layer:
@@ -59,8 +60,11 @@ class Programs:
         work = sum(_work(self.lowering.graph, layer.entry) for layer in run)
         if len(run) < _FEWEST or work < (1 if processor.always() else _LEAST):
             return
-        step = self._program(run)
-        if _Trial(self.lowering, run).won(step):
+        trial = _Trial(self.lowering, run)
+        if not trial.right():
+            return
+        step = self._program(run, trial.joined())
+        if processor.always() or trial.faster(step.run):
             self.made[-len(run) :] = [(None, step)]
 
     def _layer(self, entry: Fused, place: np.ndarray | None, step: Any) -> _Layer | None:
@@ -116,22 +120,19 @@ class Programs:
             layer.code = layers.linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
         return layer if layer.code is not None else None
 
-    def _program(self, run: list[_Layer]) -> Any:
-        """The step of all of them."""
+    def _program(self, run: list[_Layer], codes: list[Any]) -> Any:
+        """The step of all of them, which `codes` do."""
         reads = [n for layer in run for n in layer.step.reads]
         writes = [n for layer in run for n in layer.step.writes]
         name = "program of " + ", ".join(layer.step.name for layer in run)
-        return self.step_of(name, _running(run), reads, writes)
+        return self.step_of(name, _running(run, codes), reads, writes)
 
 
-def _running(run: list[_Layer]) -> Callable[[list[Any]], None]:
-    """What runs the layers in an environment."""
-    from engine.backends.cpu import threads
+def _running(run: list[_Layer], codes: list[Any]) -> Callable[[list[Any]], None]:
+    """What runs the layers in an environment, as these `layers.Layer`."""
     from engine.backends.onednn.primitives import ready
-    from engine.kernels.program import Program
 
-    stages = [stage for layer in run for stage in layer.code.stages]
-    program = Program(stages, threads.get_num_threads(), [layer.code.kept for layer in run])
+    program = _compiled(codes)
     gives = [one for layer in run for one in layer.gives]
 
     def running(environment: list[Any]) -> None:
@@ -145,6 +146,14 @@ def _running(run: list[_Layer]) -> Callable[[list[Any]], None]:
         program()
 
     return running
+
+
+def _compiled(codes: list[Any]) -> Any:
+    from engine.backends.cpu import threads
+    from engine.kernels.program import Program
+
+    stages = [stage for code in codes for stage in code.stages]
+    return Program(stages, threads.get_num_threads(), [code.kept for code in codes])
 
 
 def _work(graph: Any, entry: Fused) -> int:
@@ -166,25 +175,53 @@ class _Trial:
         for number in {n for layer in run for n in layer.late}:
             self.environment[number] = wrap(self.random.standard_normal(graph.shape(number), np.float32))
 
-    def won(self, step: Any) -> bool:
-        """Whether the step of the program has the same values, and takes no longer."""
+    def right(self) -> bool:
+        """Whether each layer has the values of its step; a warning says where one has not."""
         from engine.ops.generated import launch
 
         for layer in self.run:
             what = self._difference(layer)
             if what is not None:
-                launch.proven(f"{layer.entry.call.op.name} in plans", [], what)
-                return False
-        if processor.always():
-            return True
-        environment = self.environment
-        steps = [layer.step.run for layer in self.run]
+                return launch.proven(f"{layer.entry.call.op.name} in plans", [], what)
+        return True
+
+    def faster(self, program: Callable[[list[Any]], None]) -> bool:
+        """Whether a program takes no longer than the steps."""
+        from engine.ops.generated import launch
+
+        environment, steps = self.environment, [layer.step.run for layer in self.run]
 
         def plain() -> None:
             for run in steps:
                 run(environment)
 
-        return not launch.slower(lambda: step.run(environment), plain, 1.0)
+        return not launch.slower(lambda: program(environment), plain, 1.0)
+
+    def joined(self) -> list[Any]:
+        """The code of all layers, in which some are joined: depthwise convolutions and products beside them."""
+        from engine.ops.generated import launch, layers
+
+        codes: list[Any] = [layer.code for layer in self.run]
+        for i in range(len(self.run)):
+            for before in (1, 0):
+                of = slice(i, i + 2 + before)
+                parts = self.run[of]
+                if len(parts) < 2 + before or not all(map(self._only, parts, parts[1:])) or None in codes[of]:
+                    continue
+                given = [layer.code for layer in parts]
+                made = layers.joined(*([None] * (1 - before)), *given)
+                if made is None:
+                    continue
+                if processor.always() or not launch.slower(_compiled([made]), _compiled(given), _GAIN):
+                    codes[of] = [made, *[None] * (1 + before)]
+                    break
+        return [code for code in codes if code is not None]
+
+    def _only(self, layer: _Layer, after: _Layer) -> bool:
+        """Whether the next layer alone reads the result of one, in memory of the plan."""
+        out, lowering = layer.entry.out, self.lowering
+        hidden = out in lowering.buffers and out not in lowering.shown
+        return hidden and after.entry.reads[0] == out and lowering.readers[out] == 1
 
     def _difference(self, layer: _Layer) -> str | None:
         from engine.ops.generated import launch
@@ -205,4 +242,4 @@ class _Trial:
         weight = lowering.graph.array(entry.call.bound().get("weight"))
         for array in (*numbers[:1], *([] if weight is None else [weight])):
             largest *= launch.size_of(array)
-        return launch.difference(want, result(_running([layer])), largest)
+        return launch.difference(want, result(_running([layer], [layer.code])), largest)

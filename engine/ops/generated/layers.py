@@ -22,11 +22,12 @@ from engine.kernels.program import Stage
 from engine.ops.generated import winograd
 from engine.ops.generated.trial import address, lanes, linked, registers
 
-__all__ = ["Layer", "Place", "convolution", "ends", "linear", "mean", "points", "pooling"]
+__all__ = ["Layer", "Place", "convolution", "ends", "joined", "linear", "mean", "points", "pooling"]
 
 _F32 = np.dtype("float32")
 _PIECES = 4  # jobs a thread, so that one which is held up leaves little
 _NEAR = 1 << 16  # elements of a picture that stay in the second-level cache while all outputs are made of them
+_BAND = 1 << 17  # elements of a band between layers that are joined
 _WIDEST = 7  # of a depthwise kernel: its row's values are in registers
 
 
@@ -55,14 +56,6 @@ def _bits(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
-def _stage(args: np.ndarray, units: int, function: Callable[..., str], *options: Any) -> Stage:
-    """All units of what `function` prints, in pieces."""
-    code = functools.partial(linked, function, *options)
-    pieces = min(units, threads.get_num_threads() * _PIECES)
-    cuts = [units * n // pieces for n in range(pieces + 1)]
-    return [[[(code, args, begin, end)] for begin, end in itertools.pairwise(cuts)]]
-
-
 def ends(post: Sequence[tuple]) -> tuple[bool, float, float] | None:
     """(whether an operand is added, low, high) of what follows a layer, as of `prepared.convolution`; or None."""
     from engine.backends.onednn import _abi
@@ -85,6 +78,9 @@ class Layer:
     def __init__(self) -> None:
         self.stages: list[Stage] = []
         self.kept: list[Any] = []
+        self.function: Any = None  # what printed the last stage
+        self.code: Any = None  # what gives its code
+        self.given: dict[str, Any] = {}  # its arguments
 
     def arguments(self, parameters: Sequence[str], **given: Any) -> np.ndarray:
         """Numbers, arrays and places, in the order of the parameters."""
@@ -93,10 +89,23 @@ class Layer:
             value = given[name]
             if isinstance(value, Place):
                 value.into(made, n)
+                self.kept.append(value.array)
+            elif isinstance(value, np.ndarray):
+                made[n] = address(value)
+                self.kept.append(value)
             else:
-                made[n] = address(value) if isinstance(value, np.ndarray) else value
-            self.kept.append(value.array if isinstance(value, Place) else value)
+                made[n] = value
         return made
+
+    def stage(
+        self, units: int, function: Callable[..., str], parameters: Sequence[str], *options: Any, **given: Any
+    ) -> None:
+        """All units of what `function` prints, in pieces."""
+        args, self.given, self.function = self.arguments(parameters, **given), given, function
+        code = self.code = functools.partial(linked, function, *options)
+        pieces = min(units, threads.get_num_threads() * _PIECES)
+        cuts = [units * n // pieces for n in range(pieces + 1)]
+        self.stages.append([[[(code, args, begin, end)] for begin, end in itertools.pairwise(cuts)]])
 
 
 def _packed(w: np.ndarray, width: int, step: int) -> np.ndarray:
@@ -120,13 +129,11 @@ def _dense(layer: Layer, w: np.ndarray, bias: Any, out: Place, added: Any, ends:
     wide = lanes(outputs)
     rows, vectors = llvm_layers.shape(wide, registers(), outputs)
     shift = np.zeros(outputs, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
-    args = layer.arguments(
-        llvm_layers.DENSE, weights=(_packed(w, wide * vectors, wide)), result=out, bias=shift,
-        added=added or 0, zeros=(np.zeros(outputs, _F32)), low=_bits(ends[1]), high=_bits(ends[2]),
-        outputs=outputs, **given,
+    layer.stage(
+        given["lines"] * given["splits"], llvm_layers.dense, llvm_layers.DENSE, wide, rows, vectors,
+        weights=_packed(w, wide * vectors, wide), result=out, bias=shift, added=added or 0,
+        zeros=np.zeros(outputs, _F32), low=_bits(ends[1]), high=_bits(ends[2]), outputs=outputs, **given,
     )  # fmt: skip
-    units = given["lines"] * given["splits"]
-    layer.stages.append(_stage(args, units, llvm_layers.dense, wide, rows, vectors))
 
 
 def _splits(weights: int, picture: int, outputs: int) -> int:
@@ -194,11 +201,10 @@ def convolution(
     if any(padding):
         lines, pitch = height + 2 * padding[0], (width + 2 * padding[1]) * apart
         picture = empty((count * planes * lines * pitch,), _F32)
-        args = layer.arguments(
-            llvm_layers.PADDED, picture=x, result=picture, rows=height, length=width * apart, above=padding[0],
-            before=padding[1] * apart, lines=lines, pitch=pitch,
+        layer.stage(
+            count * planes * lines, llvm_layers.padded, llvm_layers.PADDED, picture=x, result=picture, rows=height,
+            length=width * apart, above=padding[0], before=padding[1] * apart, lines=lines, pitch=pitch,
         )  # fmt: skip
-        layer.stages.append(_stage(args, count * planes * lines, llvm_layers.padded))
         height, width = lines, width + 2 * padding[1]
     pitch = width * apart
     taps = w if planar else w.transpose(0, 2, 3, 1)
@@ -241,13 +247,13 @@ def _each_channel(
     first = min(-(-padding[1] // stride[1]), result[3])
     last = max(first, min((size[3] - wide + padding[1]) // stride[1] + 1, result[3]))
     shift = np.zeros(channels, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
-    args = layer.arguments(
-        llvm_layers.DEPTHWISE, picture=x, weights=(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), _F32)),
-        result=out, bias=shift, zeros=(np.zeros(channels, _F32)), low=_bits(ends[1]), high=_bits(ends[2]),
-        height=size[2], width=size[3], channels=channels, rows=result[2], columns=result[3], above=padding[0],
-        left=padding[1], tall=w.shape[2], step_down=stride[0], first=first, last=last,
+    layer.stage(
+        result[0] * result[2], llvm_layers.depthwise, llvm_layers.DEPTHWISE, width, wide, stride[1], picture=x,
+        weights=np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), _F32), result=out, bias=shift,
+        zeros=np.zeros(channels, _F32), low=_bits(ends[1]), high=_bits(ends[2]), height=size[2], width=size[3],
+        channels=channels, rows=result[2], columns=result[3], above=padding[0], left=padding[1], tall=w.shape[2],
+        step_down=stride[0], first=first, last=last,
     )  # fmt: skip
-    layer.stages.append(_stage(args, result[0] * result[2], llvm_layers.depthwise, width, wide, stride[1]))
     return layer
 
 
@@ -264,12 +270,12 @@ def pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int], ho
     algorithm, kernel, stride, padding, dilation = how
     count, channels, height, width = size
     if algorithm == _abi.POOLING_MAX:
-        args = layer.arguments(
-            llvm_channels.POOL, picture=x, result=out, height=height, width=width, channels=channels, rows=result[2],
-            columns=result[3], tall=kernel[0], wide=kernel[1], step_down=stride[0], step_across=stride[1],
-            above=padding[0], left=padding[1], apart_down=dilation[0], apart_across=dilation[1],
+        layer.stage(
+            count * result[2], llvm_channels.max_pool, llvm_channels.POOL, lanes(channels), picture=x, result=out,
+            height=height, width=width, channels=channels, rows=result[2], columns=result[3], tall=kernel[0],
+            wide=kernel[1], step_down=stride[0], step_across=stride[1], above=padding[0], left=padding[1],
+            apart_down=dilation[0], apart_across=dilation[1],
         )  # fmt: skip
-        layer.stages.append(_stage(args, count * result[2], llvm_channels.max_pool, lanes(channels)))
         return layer
     if tuple(kernel) != (height, width) or any(padding):
         return None
@@ -283,8 +289,76 @@ def mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
     if wide < 4:
         return None
     layer = Layer()
-    args = layer.arguments(
-        llvm_layers.MEAN, picture=x, result=out, pixels=pixels, channels=channels, part=_bits(1 / pixels)
-    )
-    layer.stages.append(_stage(args, count * channels // wide, llvm_layers.mean, wide))
+    layer.stage(
+        count * channels // wide, llvm_layers.mean, llvm_layers.MEAN, wide, picture=x, result=out, pixels=pixels,
+        channels=channels, part=_bits(1 / pixels),
+    )  # fmt: skip
     return layer
+
+
+def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
+    """A depthwise convolution, the products after it and, if given, those before it, as one stage of bands of lines.
+
+    What lies between them is a band in the cache of the thread that makes it, from rows of the layer before that
+    neighbouring bands make both.  None where a layer is another thing, or lies elsewhere in each call.
+    """
+    parts = [layer for layer in (before, each, after) if layer is not None]
+    products = [layer for layer in (before, after) if layer is not None]
+    if any(len(layer.stages) != 1 for layer in parts) or each.function is not llvm_layers.depthwise:
+        return None
+    if any(layer.function is not llvm_layers.dense or not _rows_alone(layer.given) for layer in products):
+        return None
+    first, middle, last = parts[0].given, each.given, after.given
+    outer = first["picture"], last["result"], last["added"]
+    if any(isinstance(place, Place) and place.array is None for place in outer):
+        return None
+    height, width, channels, lines, columns = (middle[n] for n in ("height", "width", "channels", "rows", "columns"))
+    count = last["total"] // (lines * columns)
+    reach, step = middle["tall"], middle["step_down"]
+    made = Layer()
+    made.kept += [layer.kept for layer in parts]
+    several = threads.get_num_threads()
+    band = max(1, min(_BAND // (channels * (step * width + columns)), -(-lines // (2 * several))))
+    bands = [(n, r, min(r + band, lines)) for n in range(count) for r in range(0, lines, band)]
+    inside = min(height, (band - 1) * step + reach) * width * channels if before is not None else 0
+    jobs: list[Any] = []
+    for _ in range(several):
+        room = empty((inside + band * columns * channels,), _F32)
+        between = address(room) + 4 * inside
+        made.kept.append(room)
+        jobs.append([])
+        for n, top, bottom in bands:
+            begin = max(0, top * step - middle["above"])
+            end = min(height, (bottom - 1) * step - middle["above"] + reach)
+            chain = []
+            picture = _at(first["picture"]) + 4 * n * height * width * first.get("depth", channels)
+            if before is not None:
+                source = picture + 4 * begin * width * first["depth"]
+                chain.append(_few(made, before, (end - begin) * width, source, address(room), 0))
+                picture = address(room) - 4 * begin * width * channels  # of a picture of which these rows are there
+            args = made.arguments(
+                llvm_layers.DEPTHWISE,
+                **{**middle, "picture": picture, "result": between - 4 * top * columns * channels},
+            )
+            chain.append((each.code, args, top, bottom))
+            shift = 4 * (n * lines + top) * columns * last["outputs"]
+            added = _at(last["added"]) + shift if last["added"] else 0
+            chain.append(_few(made, after, (bottom - top) * columns, between, _at(last["result"]) + shift, added))
+            jobs[-1].append(chain)
+    made.stages.append(jobs)
+    return made
+
+
+def _rows_alone(given: dict[str, Any]) -> bool:
+    """Whether a product's rows lie one after the other, as those of its result do."""
+    return given.get("column_step", 0) == given.get("depth") and given["tall"] == given["planes"] == 1
+
+
+def _few(made: Layer, layer: Layer, count: int, picture: int, result: int, added: int) -> Any:
+    """The step of `count` rows of a product, at these addresses."""
+    changed = dict(picture=picture, result=result, added=added, rows=1, columns=count, total=count, lines=1, splits=1)
+    return layer.code, made.arguments(llvm_layers.DENSE, **{**layer.given, **changed}), 0, 1
+
+
+def _at(where: Any) -> int:
+    return address(where.array if isinstance(where, Place) else where)
