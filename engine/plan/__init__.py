@@ -35,6 +35,7 @@ from engine.grad_mode import mode, no_grad
 from engine.layouts import asks_channels_last
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
+from engine.plan import watching
 from engine.plan.lowering import InferencePlan, lower
 from engine.plan.tracing import Trace, Unsupported, mapped, record, recording, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
@@ -43,6 +44,7 @@ __all__ = ["OptimizedModule", "compile", "signature"]
 
 _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
 _counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
+_WATCHED = (3, 10, 100)  # times that a state held, after which a watch is made: few, where it changes and changes back
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
 NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
@@ -162,19 +164,21 @@ class OptimizedModule(Module):
             return call(*args, **kwargs)
         if mode.enabled:
             return self._trained(*args, **kwargs)
-        if autocast.state.on or not (self._state or _State(self._orig_mod)).plain():
+        state = self._state or _State(self._orig_mod)
+        same = state.unchanged()
+        if autocast.state.on or not (same or state.plain()):
             return call(*args, **kwargs)
         key = signature((args, kwargs))
         if key is None or not self._busy.acquire(blocking=False):  # a plan's memory serves one call at a time
             return call(*args, **kwargs)
         try:
-            return self._planned(key, args, kwargs)
+            return self._planned(key, args, kwargs, same and self._state is state)
         finally:
             self._busy.release()
 
-    def _planned(self, key: Any, args: tuple, kwargs: dict) -> Any:
+    def _planned(self, key: Any, args: tuple, kwargs: dict, same: bool) -> Any:
         module, call, own = self._orig_mod, self._call, self.__dict__
-        if self._state is None or not self._state.holds():
+        if not same and (self._state is None or not self._state.held()):
             now = _State(module)
             if not now.plain() or (self._plans and not now.same(self._stale)):
                 own["_stale"] = now  # weights that change from call to call are not worth a plan
@@ -207,7 +211,8 @@ class OptimizedModule(Module):
 class _State:
     """The modules, parameters and buffers of a module, and what of them must not change.
 
-    It is compared at every call, so by functions that loop in C: a network has hundreds of each.
+    It is compared at every call, so by functions that loop in C: a network has hundreds of each; or, once it has held
+    some times, by `watching`.
     """
 
     def __init__(self, module: Module) -> None:
@@ -218,6 +223,8 @@ class _State:
         self.tensors = [entry for entry in self.entries if isinstance(entry, Tensor)]
         self.versions = self._versions()
         self.generation = library.state.generation
+        self._watch: watching.Watch | None = None
+        self._times = 0  # that it held
 
     def _versions(self) -> list[Any]:
         tensors = self.tensors
@@ -238,6 +245,22 @@ class _State:
             and self._versions() == self.versions
             and self.generation == library.state.generation
         )
+
+    def held(self) -> bool:
+        """`holds`, which from some calls on is asked by a watch."""
+        if not self.holds():
+            return False
+        self._times += 1
+        if self._times in _WATCHED and watching.available():
+            tensors, own = [t.__dict__ for t in self.tensors], [*self.modules, _hooks.forward, _hooks.forward_pre]
+            watch = watching.Watch([*own, *self.hooks, *self.tables, *tensors], list(map(_counter, self.tensors)))
+            self._watch = watch if self.plain() and self.holds() else None
+        return True
+
+    def unchanged(self) -> bool:
+        """Whether a watch says that it holds, and is `plain`; nothing if False."""
+        watch = self._watch
+        return watch is not None and self.generation == library.state.generation and watch.same()
 
     def same(self, other: _State | None) -> bool:
         """Whether nothing has changed since `other` was made."""

@@ -19,7 +19,7 @@ import engine
 from engine import nn, plan
 from engine.kernels import processor
 from engine.nn import functional as F
-from engine.plan import OptimizedModule, lowering, parts, programs
+from engine.plan import OptimizedModule, lowering, parts, programs, watching
 
 pytestmark = pytest.mark.onednn
 Pair = namedtuple("Pair", "first second")
@@ -353,6 +353,90 @@ def test_changed_weights_are_seen(kernels: str) -> None:
         module[2] = nn.Tanh()
         check()
     assert not isinstance(compiled.plans[-1], str)
+
+
+CHANGES = {
+    "a parameter is written to": lambda m: m[0].weight.mul_(2),
+    "through a view": lambda m: m[0].weight[0].zero_(),
+    "through detach": lambda m: m[0].bias.detach().add_(1),
+    "a buffer is written to": lambda m: m[1].running_mean.add_(1),
+    "a parameter is another": lambda m: setattr(m[0], "weight", nn.Parameter(engine.randn(4, 3, 3, 3))),
+    "in the table itself": lambda m: m[0]._parameters.update(weight=nn.Parameter(engine.randn(4, 3, 3, 3))),
+    "its data is": lambda m: setattr(m[0].bias, "data", engine.randn(4)),
+    "a module is": lambda m: m.__setitem__(2, nn.Tanh()),
+    "a module more": lambda m: m.append(nn.Tanh()),
+    "a module less": lambda m: m.pop(2),
+    "all are loaded": lambda m: m.load_state_dict({k: v + 1 for k, v in m.state_dict().items()}),
+    "a hook": lambda m: m[2].register_forward_hook(lambda module, args, out: out + 1),
+    "a hook before": lambda m: m[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+    "training": lambda m: m[1].train(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_is_seen_by_a_watch(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not watching.available():
+        pytest.skip("nothing is watched here")
+    module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU()))
+    compiled, x = engine.compile(module), engine.randn(2, 3, 5, 5)
+    with engine.no_grad():
+        for _ in range(6):
+            compiled(x)
+        assert compiled._state.unchanged()
+        with monkeypatch.context() as watched:  # no object is looked at
+            for name in ("holds", "plain"):
+                watched.setattr(plan._State, name, lambda self: pytest.fail("looked at"))
+            engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+        CHANGES[change](module)
+        assert not compiled._state.unchanged()
+        want = copy.deepcopy(module)(x)
+        engine.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_hook_of_all_modules_is_seen_by_a_watch() -> None:
+    if not watching.available():
+        pytest.skip("nothing is watched here")
+    compiled, x = engine.compile(nn.Linear(3, 3).eval()), engine.randn(2, 3)
+    with engine.no_grad():
+        for _ in range(6):
+            before = compiled(x)
+        handle = nn.modules.module.register_module_forward_hook(lambda module, args, out: out + 1)
+        try:
+            assert not engine.equal(compiled(x), before)
+        finally:
+            handle.remove()
+        engine.testing.assert_close(compiled(x), before)
+
+
+def test_what_changes_and_changes_back_is_watched_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not watching.available():
+        pytest.skip("nothing is watched here")
+    module = nn.Linear(3, 3).eval()
+    compiled, x, made = engine.compile(module), engine.randn(2, 3), []
+    watch = watching.Watch
+    monkeypatch.setattr(watching, "Watch", lambda *a: made.append(1) or watch(*a))
+    with engine.no_grad():
+        for _ in range(300):
+            compiled(x)
+            module.note = object()  # a dict that is watched has another number
+        assert len(made) == len(plan._WATCHED) and len(compiled.plans) == 1
+        engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_watch_sees_dicts_and_counters() -> None:
+    if not watching.available():
+        pytest.skip("nothing is watched here")
+    table, counter = {"a": 1}, [1000]
+    for change in (
+        lambda: table.update(a=2), lambda: table.pop("a"), lambda: table.__setitem__("b", 1), table.clear,
+        lambda: counter.__setitem__(0, counter[0] + 1),
+    ):  # fmt: skip
+        watch = watching.Watch([table], [counter])
+        assert watch.same() and watch.same()
+        assert table.get("a", 5) and counter[0]
+        assert watch.same()
+        change()
+        assert not watch.same()
 
 
 def test_weights_that_change_every_time_make_no_plans() -> None:

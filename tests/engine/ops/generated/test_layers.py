@@ -146,6 +146,62 @@ def test_pooling_and_means() -> None:
     np.testing.assert_array_equal(whole[:, :, 0, 0], flat)
 
 
+@pytest.mark.parametrize("band", [1, 1 << 11, 1 << 20])
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("expanded", [True, False])
+def test_joined_layers_are_the_same_layers(
+    band: int, step: int, kernel: int, expanded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "_BAND", band)
+    x, wide = drawn(2, 8 if expanded else 48, 11, 13), 48
+    pad, ones, flat = (kernel // 2,) * 2, (1, 1), (0, 0)
+    weights = [drawn(wide, 8, 1, 1, seed=1), drawn(wide, 1, kernel, kernel, seed=2), drawn(16, wide, 1, 1, seed=3)]
+    source, added = image(x), image(drawn(2, 16, -(-11 // step), -(-13 // step), seed=4))
+    middle = image(np.zeros((2, wide, 11, 13), "float32")) if expanded else source
+    after, out = image(np.zeros((2, wide, *added.shape[2:]), "float32")), image(np.zeros_like(added))
+    first = layers.convolution(
+        Place(source), x.shape, False, weights[0], None, Place(middle), middle.shape, ones, flat, ones, 1, None, (CLIP,)
+    ) if expanded else None  # fmt: skip
+    each = layers.convolution(
+        Place(middle), middle.shape, False, weights[1], drawn(wide, seed=5), Place(after), after.shape, (step, step),
+        pad, ones, wide, None, (CLIP,),
+    )  # fmt: skip
+    last = layers.convolution(
+        Place(after), after.shape, False, weights[2], drawn(16, seed=6), Place(out), out.shape, ones, flat, ones, 1,
+        Place(added), (("binary", _abi.BINARY_ADD, added),),
+    )  # fmt: skip
+    for layer in (first, each, last):
+        if layer is not None:
+            run(layer)
+    want = out.copy()
+    for array in (out, after, *([middle] if expanded else [])):
+        array[...] = np.nan
+    run(layers.joined(first, each, last))
+    np.testing.assert_array_equal(out, want)
+    assert np.isnan(after).all()  # nothing lies between them
+
+
+def test_what_is_not_joined() -> None:
+    x, ones, flat = image(drawn(1, 16, 5, 5)), (1, 1), (0, 0)
+    made = [image(np.zeros((1, 16, 5, 5), "float32")) for _ in range(3)]
+
+    def product(a: Any, b: Any, stride: Any = ones) -> Any:
+        shape = (1, 16, *[-(-5 // n) for n in stride])
+        return layers.convolution(
+            Place(a), (1, 16, 5, 5), False, drawn(16, 16, 1, 1), None, Place(b), shape, stride, flat, ones, 1, None, ()
+        )
+
+    each = layers.convolution(
+        Place(made[0]), x.shape, False, drawn(16, 1, 3, 3), None, Place(made[1]), x.shape, ones, ones, ones, 16, None,
+        (),
+    )  # fmt: skip
+    assert layers.joined(product(x, made[0]), each, product(made[1], made[2])) is not None
+    assert layers.joined(None, product(x, made[0]), product(made[0], made[1])) is None
+    assert layers.joined(product(x, made[0]), each, product(made[1], made[2], (2, 2))) is None
+    assert layers.joined(product(None, made[0]), each, product(made[1], made[2])) is None  # elsewhere in each call
+
+
 def test_limits_keep_nan() -> None:
     x = drawn(1, 16, 4, 4)
     x[0, 0, 1, 2] = np.nan
