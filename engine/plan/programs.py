@@ -1,6 +1,6 @@
 """Layers that run one after the other as one program of generated code (the extra `jit`), where that is faster.
 
-engine/ops/generated/layers.py has the layers.  A run of them is tried when the plan is made: each layer against the
+engine/ops/generated/stages.py has the layers.  A run of them is tried when the plan is made: each layer against the
 step there is for its values, the whole for its time.  Note [Generated kernels on the CPU] in ops/generated/launch.py.
 """
 
@@ -68,7 +68,7 @@ class Programs:
             self.made[-len(run) :] = [(None, step)]
 
     def _layer(self, entry: Fused, place: np.ndarray | None, step: Any) -> _Layer | None:
-        from engine.ops.generated import layers, winograd
+        from engine.ops.generated import stages, winograd
 
         graph, lowering, given = self.lowering.graph, self.lowering, entry.call.bound()
         layer = _Layer(entry, step)
@@ -81,11 +81,11 @@ class Programs:
         def operand(number: int, planar: bool = False) -> Any:
             source = lowering.source(number, image)
             if isinstance(source, np.ndarray):
-                return layers.Place(source)
+                return stages.Place(source)
             layer.late.append(number)
             if planar:
                 source = lambda environment: np.ascontiguousarray(in_torch_order(raw_array(environment[number])))
-            made = layers.Place(None)
+            made = stages.Place(None)
             layer.gives.append((source, made))
             return made
 
@@ -94,30 +94,30 @@ class Programs:
         x = operand(number, planar)
         post = lowering.posts(entry, place) if not pool else ()
         others = [operand(n) for n in lowering.taken_by(entry, place)[1:]]
-        out = layers.Place(place)
+        out = stages.Place(place)
         if place is None or entry.out in lowering.shown:
             layer.gives.append((lowering.finish(entry, place), out if place is None else None))
         added = others[0] if others else out if entry.others else None
         if entry.call.op.name in MEANS:
-            layer.code = layers.mean(x, size, out)
+            layer.code = stages.mean(x, size, out)
         elif pool:
             how = pooling(entry.call)
-            layer.code = layers.pooling(x, size, out, result, how) if how else None
+            layer.code = stages.pooling(x, size, out, result, how) if how else None
         elif image:
             if given["transposed"]:
                 return None
             chosen = lowering.chosen.get(entry.out)
             if isinstance(chosen, winograd.Prepared):
-                layer.code = layers.points(x, chosen, out, added)
+                layer.code = stages.points(x, chosen, out, added)
                 return layer
             weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
             geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
-            layer.code = layers.convolution(
+            layer.code = stages.convolution(
                 x, size, planar, weight, bias, out, result, *geometry, given["groups"], added, post
             )
         else:
             weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
-            layer.code = layers.linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
+            layer.code = stages.linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
         return layer if layer.code is not None else None
 
     def _program(self, run: list[_Layer], codes: list[Any]) -> Any:
@@ -129,7 +129,7 @@ class Programs:
 
 
 def _running(run: list[_Layer], codes: list[Any]) -> Callable[[list[Any]], None]:
-    """What runs the layers in an environment, as these `layers.Layer`."""
+    """What runs the layers in an environment, as these `stages.Layer`."""
     from engine.backends.onednn.primitives import ready
 
     program = _compiled(codes)
@@ -199,7 +199,7 @@ class _Trial:
 
     def joined(self) -> list[Any]:
         """The code of all layers, in which some are joined: depthwise convolutions and products beside them."""
-        from engine.ops.generated import launch, layers
+        from engine.ops.generated import launch, stages
 
         codes: list[Any] = [layer.code for layer in self.run]
         for i in range(len(self.run)):
@@ -209,7 +209,7 @@ class _Trial:
                 if len(parts) < 2 + before or not all(map(self._only, parts, parts[1:])) or None in codes[of]:
                     continue
                 given = [layer.code for layer in parts]
-                made = layers.joined(*([None] * (1 - before)), *given)
+                made = stages.joined(*([None] * (1 - before)), *given)
                 if made is None:
                     continue
                 if processor.always() or not launch.slower(_compiled([made]), _compiled(given), _GAIN):

@@ -17,7 +17,7 @@ from engine.backends.onednn import packing, primitives
 from engine.dispatch import choosing
 from engine.kernels import cpu, llvm_winograd, processor
 from engine.layouts import ChannelsLast, to_channels_last
-from engine.ops.generated import launch, layers, trial, winograd
+from engine.ops.generated import launch, stages, trial, winograd
 from engine.ops.nn import _conv
 from engine.ops.onednn import conv
 from engine.plan import programs
@@ -297,8 +297,8 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
 def test_programs_have_what_plans_chose(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.manual_seed(1)
     model, x, used = Block().eval(), engine.randn(1, 64, 24, 24), []
-    points = layers.points
-    monkeypatch.setattr(layers, "points", lambda *a: used.append(a[1]) or points(*a))
+    points = stages.points
+    monkeypatch.setattr(stages, "points", lambda *a: used.append(a[1]) or points(*a))
     monkeypatch.setattr(conv, "_generated", lambda: None)
     with engine.no_grad():
         want = model(x)
