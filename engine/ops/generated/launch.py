@@ -131,6 +131,8 @@ def guarded(
                 return NotImplemented
             else:
                 parts += (a.__class__, a or str(a))  # -0.0 equals 0.0, and is another number
+        if len(arrays) > 1 and len(set(map(id, arrays))) < len(arrays):  # x * x says nothing of x * y
+            parts.append(tuple([[a is b for b in arrays].index(True) for a in arrays]))
         key = tuple(parts)
         try:
             route = decided.get(key)
@@ -455,7 +457,8 @@ def _start(array: Any) -> int:
 
 
 def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call's launches, results and new arrays, and what its result was; None where more is done than launches.
+    """A call's launches, results and new arrays, and what its result was; None where more is done than launches, or
+    where operands cannot be told apart.
 
     Nothing that the call made lives on: what replays it may have the same memory.
     """
@@ -466,6 +469,9 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
     finally:
         trials.seen = None
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
+    for n, a in enumerate(given):  # two operands that begin at one place: which of them a kernel was given is not seen
+        if any(_start(a) == _start(b) and a is not b for b in given[:n]):
+            return None
     places = {_start(a): (n, a) for n, a in [*enumerate([*given, *maker.made])][::-1]}
     steps = []
     for built, arrays, rest, count, each in seen:
