@@ -24,7 +24,7 @@ from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
 from engine.dispatch import Op, autocast
 from engine.dispatch.arguments import after_compiling, renamed
-from engine.dispatch.choosing import fewest, generated, large_kernel
+from engine.dispatch.choosing import direct_calls, fewest, generated, large_kernel
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
@@ -45,6 +45,7 @@ def compile_into(
     code = _compiled(text, record.name + "_" * inplace)
     namespace.update(SHARED, autocast_state=autocast.state, cast_operands=autocast.cast_operands)
     namespace["large"] = cpu_kernel(record, large_kernel(record))
+    namespace["direct"] = None if wrappers or inplace else direct_calls(record)
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function, _inplace=inplace,
@@ -122,6 +123,7 @@ def instrument() -> None:
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
             namespace["large"] = cpu_kernel(record, large_kernel(record))
+            namespace["direct"] = None if wrappers or namespace["_inplace"] else direct_calls(record)
 
 
 def _compiled(text: str, label: str) -> CodeType:
@@ -259,7 +261,8 @@ def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
-        _call_kernel(w, f"{pick}{call}")
+        given = ", ".join(f"_a_{p}" if p in tensors else p for p in record.params)
+        _call_kernel(w, f"{pick}{call}", "" if inplace or lists or not generated(record) else given)
         if tensors:
             w("except (TypeError, ValueError, NotImplementedError) as _e:")
             if record.broadcast and len(tensors) > 1:
@@ -362,9 +365,13 @@ def _pointwise(record: Op) -> bool:
     return record.blocks == "elements"
 
 
-def _call_kernel(w: Text, call: str) -> None:
+def _call_kernel(w: Text, call: str, direct: str = "") -> None:
     w("try:")
-    w(f"_r = {call}", 1)
+    if direct:  # Note [Direct calls] in engine/kernels/direct.py
+        w(f"if direct is None or (_r := direct({direct})) is NotImplemented:", 1)
+        w(f"_r = {call}", 2)
+    else:
+        w(f"_r = {call}", 1)
     w("except (RuntimeWarning, MemoryError) as _e:")  # Note [Floating point warnings]
     w("if _e.__class__ is not RuntimeWarning: make_room(_e)", 1)
     w("with np.errstate(all='ignore'):", 1)

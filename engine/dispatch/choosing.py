@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,16 +72,46 @@ def large_kernel(record: Op) -> Any:
 
 _LOADED_FOR = 1 << 23  # elements
 _left = [_LOADED_FOR]  # elements until generated code is loaded
+_ASKED = 64  # small calls that are counted at once, as _SMALL elements
+_SMALL = 1 << 14
 
 
-def worth_loading(size: int) -> bool:
-    """Whether so much was computed, `size` elements included, that the modules of generated code are worth loading: a
-    program that runs a small model once does without them."""
+def worth_loading(size: int, least: int = 1 << 16) -> bool:
+    """Whether so much was computed, `size` elements included (or `least`), that the modules of generated code are worth
+    loading: a program that runs a small model once does without them."""
     if _left[0] > 0:
         from engine.kernels import processor
 
-        _left[0] -= max(size, 1 << 16) if not processor.always() else _LOADED_FOR
+        _left[0] -= max(size, least) if not processor.always() else _LOADED_FOR
     return _left[0] <= 0
+
+
+def direct_calls(record: Op) -> Callable[..., Any] | None:
+    """What the text of an op asks first, Note [Direct calls] in engine/kernels/direct.py: until generated code is worth
+    loading, a function that counts.  None for ops without generated code."""
+    if record.direct is not ... or not generated(record):
+        return None if record.direct is ... else record.direct
+    calls = 0
+    often = 1 if fewest(record) == 1 else _ASKED
+
+    def counting(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % often == 0 and worth_loading(_SMALL, 0):
+            large = large_kernel(record)
+
+            def present(xp: Any, *given: Any, **named: Any) -> Any:
+                small = given[0].size < min(record.large, GENERATED[record.name])
+                return (record.kernel if small else large)(xp, *given, **named)
+
+            if record.direct is ...:
+                record.direct = providers["direct"](record, present)
+            for space in record.namespaces:
+                if space["direct"] is not None:
+                    space["direct"] = record.direct
+        return NotImplemented
+
+    return counting
 
 
 def _apart(target: Any, others: Any) -> bool:

@@ -120,7 +120,8 @@ class Built:
     def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
-        self.alone = OPERATIONS // operations(kernel)  # elements that are too few to be shared
+        self.operations = operations(kernel)  # of an element
+        self.alone = OPERATIONS // self.operations  # elements that are too few to be shared
         if llvm_ir.serial(kernel):
             self.alone = 1 << 62
         parts = []

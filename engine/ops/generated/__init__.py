@@ -17,7 +17,7 @@ from engine.kernels import processor
 from engine.layouts import ChannelsLast
 from engine.ops.generated import channels, launch
 
-__all__ = ["fused", "kernel_of"]
+__all__ = ["fused", "kernel_of", "variant_of"]
 
 MANY_PASSES = 512  # elements from which code of ops is asked for that are several passes of numpy's
 
@@ -37,15 +37,7 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     """
     if record.name not in GENERATED:
         return None
-    if record.blocks == "elements":
-        from engine.ops.cuda.elementwise import kernel_from
-
-        variant = kernel_from(record.name, record.kernel, not (record.outputs or record.many))
-    else:
-        from engine.ops import cuda  # noqa: F401
-
-        variant = record.kernels["cuda"]
-
+    variant = variant_of(record)
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     pointwise = record.blocks == "elements"
     launches = pointwise or record.name in _LAUNCHES
@@ -62,6 +54,17 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
         return made(xp, *args, **kwargs)
 
     return either
+
+
+def variant_of(record: Op) -> Callable[..., Any]:
+    """What launches the generated kernels of an op."""
+    if record.blocks == "elements":
+        from engine.ops.cuda.elementwise import kernel_from
+
+        return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+    from engine.ops import cuda  # noqa: F401
+
+    return record.kernels["cuda"]
 
 
 def fused(

@@ -85,7 +85,7 @@ def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
             raise Unfit("no such code") from None
         except Exception as error:  # whatever llvmlite says of this machine
             entry.off = True
-            _warn(f"generated code is not used here: {type(error).__name__}: {error}")
+            warn(f"generated code is not used here: {type(error).__name__}: {error}")
             raise Unfit("no code") from error
     if not entry.proven and not trials.trusted:
         trials.fresh.append(entry)
@@ -101,7 +101,7 @@ def magnitude(count: int) -> int:
 _warned: set[str] = set()
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
         warnings.warn(text, RuntimeWarning, stacklevel=5)
@@ -280,7 +280,7 @@ def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
         if what is not None:
             entry.off, entry.built = True, None
     if what is not None:
-        _warn(
+        warn(
             f"the generated kernel of {name} is switched off: {what}.  Please report this with the output of `hub env`."
         )
     return what is None
@@ -456,7 +456,7 @@ def _start(array: Any) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call's launches, results and new arrays, and what its result was; None where more is done than launches, or
     where operands cannot be told apart.
 
@@ -468,6 +468,9 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
         seen = trials.seen
     finally:
         trials.seen = None
+    results = found if isinstance(found, tuple) else (found,)
+    if not all(isinstance(one, np.ndarray) for one in results):
+        return None
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
     for n, a in enumerate(given):  # two operands that begin at one place: which of them a kernel was given is not seen
         if any(_start(a) == _start(b) and a is not b for b in given[:n]):
@@ -480,9 +483,9 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
             return None
         shared = count * each > built.alone
         steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
-                      built.shared if shared else None))  # type: ignore[index] # fmt: skip
+                      built.shared if shared else None, built.operations))  # type: ignore[index] # fmt: skip
     shapes = []
-    for one in found if isinstance(found, tuple) else (found,):
+    for one in results:
         at = places.get(_start(one))
         if at is None or at[0] < len(given) or at[1].dtype != one.dtype or at[1].size != one.size:
             return None
@@ -500,7 +503,7 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
 
 def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of the arrays of a call that does what the call did; None where more is done than launches."""
-    told = _watched(variant, fast if xp is np else xp, args, kwargs)
+    told = watched(variant, fast if xp is np else xp, args, kwargs)
     if told is None:
         return None
     given, steps, shapes, specs, several, mark = told
@@ -510,14 +513,14 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         shape, dtype, make = specs[0]
         made = make(shape, dtype)
         pool = (*given, made)
-        pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+        pack, entry, picks, rest, count, each, shared, _ = alone  # type: ignore[misc]
         packed = pack(*[id(pool[n]) for n in picks], *rest)
         entry(packed, 0, count) if shared is None else shared(packed, count, each)
         return made
 
     def run(given: list[Any]) -> Any:
         pool = [*given, *[make(shape, dtype) for shape, dtype, make in specs]]
-        for pack, entry, picks, rest, count, each, shared in steps:
+        for pack, entry, picks, rest, count, each, shared, _ in steps:
             packed = pack(*[id(pool[n]) for n in picks], *rest)
             entry(packed, 0, count) if shared is None else shared(packed, count, each)
         results = [pool[n] if shape is None else pool[n].reshape(shape) for n, shape in shapes]
@@ -532,7 +535,7 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         def inplace(given: list[Any]) -> Any:
             made = given[at]
             pool = (*given, made)
-            pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+            pack, entry, picks, rest, count, each, shared, _ = alone  # type: ignore[misc]
             packed = pack(*[id(pool[n]) for n in picks], *rest)
             entry(packed, 0, count) if shared is None else shared(packed, count, each)
             return made
