@@ -55,7 +55,7 @@ def large_kernel(record: Op) -> Any:
 
     def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal made, over
-        if made is None and not worth_loading(args[0].size):
+        if made is None and not worth_loading(_size(args)):
             return present(xp, *args, into=into, **kwargs)
         if into is not None and into is args[0] and _apart(into, args[1:]):
             if over is None:
@@ -101,7 +101,7 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
             large = large_kernel(record)
 
             def present(xp: Any, *given: Any, **named: Any) -> Any:
-                small = given[0].size < min(record.large, GENERATED[record.name])
+                small = _size(given) < min(record.large, GENERATED[record.name])
                 return (record.kernel if small else large)(xp, *given, **named)
 
             if record.direct is ...:
@@ -112,6 +112,12 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
         return NotImplemented
 
     return counting
+
+
+def _size(args: Any) -> int:
+    """Elements of the first operand, or of the second where that is a number."""
+    found: int = args[0].size if isinstance(args[0], np.ndarray) else args[1].size
+    return found
 
 
 def _apart(target: Any, others: Any) -> bool:
