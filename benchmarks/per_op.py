@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 PEERS = ("torch", "autograd", "mygrad", "chainer")
 MODES = ("forward", "grad", "backward")
 SIZES = (4, 10_000, 10_000_000)
+WARM = 10  # times as many calls before the first that count: what either side compiles or settles is over
 FEW_TO_MANY = (4, 1_000, 10_000, 1_000_000)
 DATA = ("x", "y", "p", "m", "w", "i", "b")  # n normal (twice), n positive numbers, two matrices, n // 2 indices, masks
 SHAPED = ("f", "v", "g", "h", "a", "s", "u", "o", "k", "l")  # `TorchNames.shaped`; torch's names only
@@ -252,6 +253,7 @@ class Here:
                 self.timer.timeit(1)
                 once = min(self.timer.timeit(1) for _ in range(3 if n < 10**6 else 1))
                 self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))
+                self.timer.timeit(WARM * self.number)
             return self.timer.timeit(self.number) / self.number
         except (AttributeError, TypeError, ValueError, NotImplementedError):
             self.key = None

@@ -559,8 +559,14 @@ def _record(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
 def _several(w: Text, record: Op, plan: FormulaReads) -> None:
     """Several outputs: a named tuple, or a list ("many")."""
     file, make = ("as_result", "rewrap") if record.channels_last else ("as_array", "wrap")
-    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]")
-    w(f"_ts = [{make}(_x) for _x in _r]")
+    count = len(record.outputs)
+    if count:  # as it mostly is, without a loop
+        w(f"if {' is '.join(f'_r[{i}].__class__' for i in range(count))} is ndarray:")
+        w(f"_ts = ({', '.join(f'wrap(_r[{i}])' for i in range(count))},)", 1)
+        w("else:")
+    deep = 1 if count else 0
+    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]", deep)
+    w(f"_ts = [{make}(_x) for _x in _r]", deep)
     if record.view:
         w("_base = input if input._base is None else input._base")
         w("for _t in _ts: _t._base = _base; _t._vc = input._vc")

@@ -2,11 +2,11 @@
 
 Note [Direct calls]
 `Direct` is a table of launches and a builtin function over it, itself generated.  It compares its arguments with those
-that each launch was kept for (arrays: numpy's own class, type, shape, strides; floats: their bits; all else: the same
-object), makes the results by numpy's C interface, gives the kernels the same words that `cpu.Built` packs, and returns
-the results; NotImplemented where no launch fits.  One of EVERY such calls is handed to `offer`, which may keep another.
-What it reads of objects is checked once (`readable`).  The interpreter's lock is held throughout, so a launch must be
-small; nothing of Python's runs between the words' being filled in and the kernel.
+that each launch was kept for (arrays: numpy's own class, type, shape, strides; floats: their bits; ints and tuples of
+them; all else: the same object), makes the results by numpy's C interface, gives the kernels the same words that
+`cpu.Built` packs, and returns the results; NotImplemented where no launch fits.  One of EVERY such calls is handed to
+`offer`, which may keep another.  What it reads of objects is checked once (`readable`).  The interpreter's lock is held
+throughout, so a launch must be small; nothing of Python's runs between the words' being filled in and the kernel.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ LAUNCHES = 64  # that are looked through; of more, the one that was used least g
 MOST = 4096  # kept in all: those that went are not freed, for they may be running
 ARGUMENTS, ARRAYS = 16, 32  # of one call
 
-_OBJECT, _ARRAY, _FLOAT = range(3)  # kinds of arguments
+_OBJECT, _ARRAY, _FLOAT, _INT, _INTS = range(5)  # kinds of arguments
 _HEAD = 16  # words before the addresses of launches
 _EMPTY, _VERSION = 184, 0  # places in numpy's table of functions: PyArray_Empty, PyArray_GetNDArrayCVersion
 _FASTCALL = 0x0080
 
 # The words of a table: how many launches, PyArray_Empty, Py_IncRef, Py_DecRef, PyTuple_New, PyTuple_SetItem,
-# NotImplemented, numpy's array type, the float type, calls until one is offered, `offer`, PyObject_Vectorcall, EVERY.
-# The words of a launch: arguments, new arrays, kernels, results (0: one, not in a tuple), arrays given; then what each
+# NotImplemented, numpy's array type, the float type, calls until one is offered, `offer`, PyObject_Vectorcall, EVERY,
+# PyLong_AsLongLongAndOverflow, the types of ints and tuples.
+# The words of a launch: arguments, new arrays, kernels, results (0: one, not in a tuple), arrays given, which array
+# refuses (-1: none); then what each
 # argument must be, type and shape of the new arrays (results first), and of each kernel its entry, count, how many of
 # its words are arrays, how many there are, which arrays, the words.
 _TEXT = """
@@ -71,7 +73,7 @@ try:
   %p.plan = getelementptr i64, ptr %launches, i64 %i
   %plan = load ptr, ptr %p.plan
   %want = load i64, ptr %plan
-  %first = getelementptr i64, ptr %plan, i64 5
+  %first = getelementptr i64, ptr %plan, i64 6
   %as.many = icmp eq i64 %want, %nargs
   br i1 %as.many, label %argument, label %other
 other:
@@ -91,7 +93,9 @@ compare:
   %is = load i64, ptr %p.is
   %p.type = getelementptr i8, ptr %obj, i64 TYPE
   %type = load ptr, ptr %p.type
-  switch i64 %kind, label %same [ i64 1, label %an.array i64 2, label %a.float ]
+  switch i64 %kind, label %same [
+    i64 1, label %an.array i64 2, label %a.float i64 3, label %an.int i64 4, label %a.tuple
+  ]
 same:
   %obj.word = ptrtoint ptr %obj to i64
   %identical = icmp eq i64 %obj.word, %is
@@ -106,6 +110,37 @@ bits:
   %equal = icmp eq i64 %value, %is
   %at.float = getelementptr i64, ptr %at, i64 2
   br i1 %equal, label %fits, label %other
+an.int:
+  %int.same = call i1 @same_int(ptr %table, ptr %obj, i64 %is)
+  %at.int = getelementptr i64, ptr %at, i64 2
+  br i1 %int.same, label %fits, label %other
+a.tuple:
+  %p.tuple.type = getelementptr i64, ptr %table, i64 15
+  %tuple.type = load ptr, ptr %p.tuple.type
+  %is.tuple = icmp eq ptr %type, %tuple.type
+  br i1 %is.tuple, label %tuple.size, label %other
+tuple.size:
+  %p.size = getelementptr i8, ptr %obj, i64 OFFSET
+  %size = load i64, ptr %p.size
+  %size.same = icmp eq i64 %size, %is
+  %items = getelementptr i64, ptr %p.size, i64 1
+  %w.items = getelementptr i64, ptr %at, i64 2
+  br i1 %size.same, label %tuple.next, label %other
+tuple.next:
+  %q = phi i64 [ 0, %tuple.size ], [ %q.next, %tuple.same ]
+  %q.done = icmp sge i64 %q, %is
+  %at.tuple = getelementptr i64, ptr %w.items, i64 %is
+  br i1 %q.done, label %fits, label %tuple.item
+tuple.item:
+  %p.item = getelementptr ptr, ptr %items, i64 %q
+  %tuple.one = load ptr, ptr %p.item
+  %p.w.item = getelementptr i64, ptr %w.items, i64 %q
+  %w.item = load i64, ptr %p.w.item
+  %item.same = call i1 @same_int(ptr %table, ptr %tuple.one, i64 %w.item)
+  br i1 %item.same, label %tuple.same, label %other
+tuple.same:
+  %q.next = add i64 %q, 1
+  br label %tuple.next
 an.array:
   %is.array = icmp eq ptr %type, %array
   br i1 %is.array, label %typed, label %other
@@ -157,8 +192,10 @@ take:
   %at.array = getelementptr i64, ptr %w.strides, i64 %rank
   br label %fits
 fits:
-  %at.next = phi ptr [ %at.same, %same ], [ %at.float, %bits ], [ %at.array, %take ]
-  %given.next = phi i64 [ %given, %same ], [ %given, %bits ], [ %given.more, %take ]
+  %at.next = phi ptr [ %at.same, %same ], [ %at.float, %bits ], [ %at.array, %take ], [ %at.int, %an.int ],
+    [ %at.tuple, %tuple.next ]
+  %given.next = phi i64 [ %given, %same ], [ %given, %bits ], [ %given.more, %take ], [ %given, %an.int ],
+    [ %given, %tuple.next ]
   %a.next = add i64 %a, 1
   br label %argument
 found:
@@ -249,11 +286,34 @@ run:
   %l.next = add i64 %l, 1
   br label %launch
 results:
+  %p.refusal = getelementptr i64, ptr %plan, i64 5
+  %refusal = load i64, ptr %p.refusal
+  %sure = icmp slt i64 %refusal, 0
+  br i1 %sure, label %kept.ones, label %ask.refusal
+ask.refusal:
+  %p.refusing = getelementptr ptr, ptr %pool, i64 %refusal
+  %refusing = load ptr, ptr %p.refusing
+  %of.refusing = getelementptr i8, ptr %refusing, i64 OFFSET
+  %refusing.data = load ptr, ptr %of.refusing
+  %refusing.word = load i32, ptr %refusing.data
+  %accepted = icmp eq i32 %refusing.word, 0
+  br i1 %accepted, label %kept.ones, label %refuse
+refuse:
+  %u = phi i64 [ 0, %ask.refusal ], [ %u.next, %refuse.drop ]
+  %u.done = icmp sge i64 %u, %nmade
+  br i1 %u.done, label %nothing, label %refuse.drop
+refuse.drop:
+  %p.u = getelementptr ptr, ptr %news, i64 %u
+  %useless = load ptr, ptr %p.u
+  call void %decref(ptr %useless)
+  %u.next = add i64 %u, 1
+  br label %refuse
+kept.ones:
   %single = icmp eq i64 %nresults, 0
   %kept = select i1 %single, i64 1, i64 %nresults
   br label %temporary
 temporary:
-  %t = phi i64 [ %kept, %results ], [ %t.next, %temporary.drop ]
+  %t = phi i64 [ %kept, %kept.ones ], [ %t.next, %temporary.drop ]
   %t.done = icmp sge i64 %t, %nmade
   br i1 %t.done, label %give, label %temporary.drop
 temporary.drop:
@@ -310,6 +370,24 @@ ask:
   %answer = call ptr %vectorcall(ptr %offer, ptr %args, i64 %nargs, ptr null)
   ret ptr %answer
 }
+
+define internal i1 @same_int(ptr %table, ptr %obj, i64 %want) alwaysinline {
+  %overflow = alloca i32
+  %p.long = getelementptr i64, ptr %table, i64 14
+  %long = load ptr, ptr %p.long
+  %p.type = getelementptr i8, ptr %obj, i64 TYPE
+  %type = load ptr, ptr %p.type
+  %is.int = icmp eq ptr %type, %long
+  br i1 %is.int, label %convert, label %differs
+convert:
+  %p.convert = getelementptr i64, ptr %table, i64 13
+  %converter = load ptr, ptr %p.convert
+  %value = call i64 %converter(ptr %obj, ptr %overflow)
+  %same = icmp eq i64 %value, %want
+  ret i1 %same
+differs:
+  ret i1 0
+}
 """
 
 
@@ -338,13 +416,14 @@ def readable() -> bool:
         probe = np.zeros((3, 5), np.float32)[1:, ::2]
         words = (ctypes.c_uint64 * 6).from_address(id(probe) + processor.OFFSET)
         row = lambda address: list((ctypes.c_int64 * 2).from_address(address))
-        number, offset = 0.1, processor.OFFSET
+        number, pair, offset = 0.1, (probe, None), processor.OFFSET
         return (
             ctypes.c_uint64.from_address(id(probe) + offset - 8).value == id(np.ndarray)
             and words[1] & 0xFFFFFFFF == probe.ndim
             and row(words[2]) == list(probe.shape)
             and row(words[3]) == list(probe.strides)
             and words[5] == id(probe.dtype)
+            and (ctypes.c_int64 * 2).from_address(id(pair) + offset)[:] == [2, id(pair[0])]
             and ctypes.c_double.from_address(id(number) + offset).value == number
             and ctypes.CFUNCTYPE(ctypes.c_uint)(_numpys(_VERSION))() >> 24 == 2
         )
@@ -363,9 +442,10 @@ class Direct:
         here = lambda function: ctypes.cast(function, ctypes.c_void_p).value or 0
         self.table = np.zeros(_HEAD + LAUNCHES, np.int64)
         self.kept: list[Any] = [offer]
-        self.table[1:13] = [
+        self.table[1:16] = [
             _numpys(_EMPTY), here(api.Py_IncRef), here(api.Py_DecRef), here(api.PyTuple_New), here(api.PyTuple_SetItem),
             id(NotImplemented), id(np.ndarray), id(float), every, id(offer), here(api.PyObject_Vectorcall), every,
+            here(api.PyLong_AsLongLongAndOverflow), id(int), id(tuple),
         ]  # fmt: skip
         words = dict(ARRAYS=ARRAYS, HEAD=_HEAD, OFFSET=processor.OFFSET, TYPE=processor.OFFSET - 8)
         text = _TEXT
@@ -382,22 +462,28 @@ class Direct:
     def add(
         self, args: Sequence[Any], made: Sequence[tuple[Sequence[int], Any]],
         steps: Sequence[tuple[int, int, Sequence[int], bytes]], results: int,
+        refusal: int = -1,
     ) -> int:  # fmt: skip
         """Keep a launch: what `remove` calls it; 0 where there is no room for such.
 
         args: as the calls will have them.  made: (shape, dtype) of new arrays, of which the first `results` are
         returned in a tuple, or the very first where that is 0.  steps: (address of the code, count, arrays, words) of
         each kernel: the first of the words are the arrays', numbered as they stand in args, then in made.
+        refusal: the number of a new int32 array; where its first element is not 0, the call is NotImplemented.
         """
         given = [a for a in args if a.__class__ is np.ndarray]
         if len(args) > ARGUMENTS or len(given) + len(made) > ARRAYS or len(self.kept) >= MOST:
             return 0
-        words = [len(args), len(made), len(steps), results, len(given)]
+        words = [len(args), len(made), len(steps), results, len(given), refusal]
         for a in args:
             if a.__class__ is np.ndarray:
                 words += [_ARRAY, id(a.dtype), a.ndim, *a.shape, *a.strides]
             elif a.__class__ is float:
                 words += [_FLOAT, struct.unpack("<q", struct.pack("<d", a))[0]]
+            elif a.__class__ is int and abs(a) < 1 << 62:
+                words += [_INT, a]
+            elif a.__class__ is tuple and all(n.__class__ is int and abs(n) < 1 << 62 for n in a):
+                words += [_INTS, len(a), *a]
             else:
                 words += [_OBJECT, id(a)]
         for shape, dtype in made:

@@ -22,7 +22,7 @@ from engine.ops.generated import launch
 __all__ = ["function_of"]
 
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
-OPERATIONS = 1 << 19  # of a launch, as `cpu.operations` counts them: some 10 us
+OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
 MANY = 4096  # kinds of calls that are counted, then all are forgotten
 _REFUSED = 1 << 30
 _PLAIN = (float, int, bool, str, type(None), tuple)
@@ -36,7 +36,7 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     """
     if not direct.readable():
         return None
-    variant = generated.variant_of(record)
+    variant = generated.variant_of(record, small=True)
     seen: dict[Any, int] = {}
     count = len(record.positional)
     names = record.keyword
@@ -84,13 +84,13 @@ def _kept(
     given, args = args, _apart(args)
     want = NotImplemented if trials.trusted else there(*args)
     trials.fresh.clear()
-    trials.paid, trials.closed = True, False
+    trials.paid = trials.direct = True
     try:
         told = launch.watched(variant, fast, args, {})
     except (launch.Unfit, FormError):
         told = None
     finally:
-        trials.paid = False
+        trials.paid = trials.direct = False
     entries = list(trials.fresh)
     trials.fresh.clear()
     if any(a.strides != b.strides for a, b in zip(args, given) if a.__class__ is np.ndarray):
@@ -119,8 +119,8 @@ def _apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _add(kept: direct.Direct, args: tuple[Any, ...], told: Any) -> int:
     """Keep what `launch.watched` saw; 0 where it is too much for a direct call."""
-    given, steps, shapes, specs, several, _ = told
-    if not steps or any(s[4] * s[5] * s[7] > OPERATIONS or s[6] is not None for s in steps):
+    given, steps, shapes, specs, several, _, refusals = told
+    if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > OPERATIONS or s[6] is not None for s in steps):
         return 0
     first = [n - len(given) for n, _ in shapes]
     if len(set(first)) != len(first):
@@ -137,4 +137,4 @@ def _add(kept: direct.Direct, args: tuple[Any, ...], told: Any) -> int:
     for pack, entry, picks, rest, count, _, _, _ in steps:
         packed = pack(*[0] * len(picks), *rest)
         launches.append((cpu.address(entry), count, [place.get(p, p) for p in picks], packed))
-    return kept.add(args, made, launches, len(first) if several else 0)
+    return kept.add(args, made, launches, len(first) if several else 0, *[place.get(n, n) for n in refusals])

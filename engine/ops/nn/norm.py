@@ -6,6 +6,7 @@ The backward of each is one fused op; its own gradient comes from a composite tw
 from __future__ import annotations
 
 import builtins
+import functools
 from math import prod
 
 import numpy as np
@@ -539,15 +540,15 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     return out.astype(input.dtype, copy=False)
 
 
-def _check_batch(input, channels, running_mean, running_var, weight, bias, training):
-    array = raw_array(input)
+def _check_batch(array, channels, running_mean, running_var, weight, bias, training):
     wanted, dtype = (channels,), array.dtype
     if training or (running_mean is not None and running_var is not None):
         for tensor in (running_mean, running_var, weight, bias):
             if tensor is not None and (tensor._array.shape != wanted or tensor._array.dtype is not dtype):
                 break
         else:  # the usual case
-            _floating(array, "batch_norm")
+            if dtype.kind != "f":
+                _floating(array, "batch_norm")
             return
     if not training:
         for label, tensor in (("running_mean", running_mean), ("running_var", running_var)):
@@ -567,14 +568,26 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     _same_type(array, *(None if x is None else x._array for x in parameters))
 
 
+_NATIVE = frozenset(map(np.dtype, ("float32", "float64")))
+
+
+@functools.lru_cache(256)
+def _number(value, dtype):
+    return np.full((), value, dtype)  # beside an array this is faster than a number
+
+
 def update_running(running, value, factor, momentum, seen=False):
     """running = (1 - momentum) running + momentum factor value, in place and without history.  Tensors (C).
 
     seen: the version shows it; else only what looks for `.data` that was set does.
     """
     array, found = running._array, value._array
-    array *= 1 - momentum
-    array += (found * (factor * momentum)).astype(array.dtype, copy=False)
+    if array.dtype in _NATIVE and array.dtype is found.dtype and array.__class__ is np.ndarray:
+        np.multiply(array, _number(1 - momentum, array.dtype), array)
+        np.add(array, np.multiply(found, _number(factor * momentum, array.dtype)), array)
+    else:
+        array *= 1 - momentum
+        array += (found * (factor * momentum)).astype(array.dtype, copy=False)
     if seen:
         running._vc[0] += 1
     else:
@@ -598,12 +611,13 @@ def batch_norm(
 
     input (N, C, *), all others (C) or None -> (N, C, *).
     """
-    channels = input.size(1)
-    _check_batch(input, channels, running_mean, running_var, weight, bias, training)
+    array = raw_array(input)
+    channels = array.shape[1] if array.ndim > 1 else input.size(1)
+    _check_batch(array, channels, running_mean, running_var, weight, bias, training)
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
-    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
+    _track(running_mean, running_var, mean, var, array.size // builtins.max(1, channels), momentum)
     return output if running_mean is None and running_var is None else guard(output, running_mean, running_var)
 
 

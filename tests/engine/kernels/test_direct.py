@@ -74,13 +74,19 @@ def test_a_launch_serves_arrays_of_its_type_shape_and_strides_alone() -> None:
 def test_numbers_are_compared_by_their_bits_and_other_objects_by_identity() -> None:
     kept = direct.Direct("numbers", offered, 1 << 20)
     (x,) = vectors(8)
-    shape = (8,)
-    add_launch(kept, (x, 0.0, 2, None, shape), lambda xp, a: a + a)
+    known = (x, 0.0, 2000, None, (8, -(1 << 40)), True, "a")
+    add_launch(kept, known, lambda xp, a: a + a)
     f = kept.function
-    assert np.array_equal(f(x, 0.0, 2, None, shape), x + x)
-    for args in ((x, -0.0, 2, None, shape), (x, 0, 2, None, shape), (x, 0.0, 2.0, None, shape), (x, 0.0, 2, 0, shape),
-                 (x, 0.0, 2, None, tuple([4 + 4]))):  # fmt: skip
-        assert f(*args) is NotImplemented
+    assert np.array_equal(f(*known), x + x)
+    assert np.array_equal(f(x, -0.0 + 0.0, int("2000"), None, tuple([int("8"), -(2**40)]), True, "a"), x + x)
+    others = [
+        (1, -0.0), (1, 0), (2, 2000.0), (2, 2001), (2, 1 << 70), (2, np.int64(2000)), (3, 0), (4, (8,)), (4, [8, 1]),
+        (4, (8, 1)), (4, (8.0, -(1 << 40))), (4, (8, x)), (5, 1), (6, "b"),
+    ]  # fmt: skip
+    for place, other in others:
+        args = list(known)
+        args[place] = other
+        assert f(*args) is NotImplemented, (place, other)
 
 
 def test_one_of_so_many_calls_without_a_launch_is_offered() -> None:

@@ -11,10 +11,12 @@ import pytest
 import engine
 from engine.autograd import profiler
 from engine.backends.kept import Cache
-from engine.dispatch import OPS, choosing
+from engine.dispatch import GENERATED, OPS, choosing
 from engine.kernels import cpu, direct, processor
 from engine.ops import generated
 from engine.ops.generated import launch, small
+from tests.engine import shim
+from tests.engine.samples import cases
 
 pytestmark = pytest.mark.skipif(
     not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
@@ -88,7 +90,7 @@ def test_other_numbers_are_another_call() -> None:
 def test_a_launch_that_differs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     (x,) = arrays((50,))
     wrong = generated.variant_of(OPS["abs"])
-    monkeypatch.setattr(generated, "variant_of", lambda record: wrong)
+    monkeypatch.setattr(generated, "variant_of", lambda record, small: wrong)
     function = function_of("neg")
     with pytest.warns(RuntimeWarning, match="the generated kernel of neg is switched off"):
         found = [function(x) for _ in range(CALLS)]
@@ -132,3 +134,38 @@ def test_ops_ask_it_with_gradients_profilers_and_errors_as_ever(monkeypatch: pyt
     assert space["direct"] is OPS["hardshrink"].direct
     with pytest.raises(TypeError):
         engine.nn.functional.hardshrink(x, "a")
+
+
+def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Direct calls from the first on, and each sample twice: the launch that was just kept, and that which is."""
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    served, wrong = set(), []
+    functions = {name: function_of(name) for name in GENERATED}
+    for case in cases():
+        if case.op is None or case.name not in GENERATED:
+            continue
+        given, named = case.arguments()
+        record = case.op
+        for dtype in ("float32", "float64"):
+            args = [shim.narrowed(a, dtype) for a in given]
+            keywords = {k: shim.narrowed(v, dtype) for k, v in named.items()}
+            with np.errstate(all="ignore"):
+                try:
+                    want = record.kernel(np, *args, **keywords)
+                except Exception as error:
+                    want = error
+                bound = dict(zip(record.positional, args)) | keywords
+                flat = [bound.get(p, record.defaults.get(p)) for p in record.params]
+                for got in (functions[case.name](*flat), functions[case.name](*flat)):
+                    if got is NotImplemented:
+                        continue
+                    served.add(case.name)
+                    if isinstance(want, Exception):
+                        wrong.append(f"{case} {dtype}: no error")
+                    elif found := shim.differences(want, got, dtype):
+                        wrong.append(f"{case} {dtype}: {found}")
+    assert not wrong
+    assert len(served) > 60 and served >= {
+        "glu", "cumsum", "col2im", "prelu_kernel", "batch_norm_train", "batch_norm_eval", "softmax_nll_rows",
+        "softmax_nll_backward",
+    }  # fmt: skip
