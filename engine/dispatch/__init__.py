@@ -51,7 +51,8 @@ GENERATED: dict[str, int] = dict.fromkeys(
     softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
     native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_train batch_norm_backward
     batch_norm_eval softmax_nll_rows softmax_nll_maps softmax_nll_smoothed softmax_nll_backward glu glu_backward
-    batch_norm_eval_backward prelu_kernel prelu_backward cumsum col2im attention attention_backward
+    batch_norm_eval_backward prelu_kernel prelu_backward cumsum col2im attention attention_backward cat
+    blended
 """.split(),
     _FEW,
 )

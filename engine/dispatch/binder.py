@@ -261,8 +261,8 @@ def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
-        given = ", ".join(f"_a_{p}" if p in tensors else p for p in record.params)
-        _call_kernel(w, f"{pick}{call}", "" if inplace or lists or not generated(record) else given)
+        given = ", ".join(f"_a_{p}" if p in tensors else f"*_a_{p}" if p in lists else p for p in record.params)
+        _call_kernel(w, f"{pick}{call}", "" if inplace or not generated(record) else given)
         if tensors:
             w("except (TypeError, ValueError, NotImplementedError) as _e:")
             if record.broadcast and len(tensors) > 1:
@@ -387,15 +387,17 @@ def _step(record: Op) -> str:
 def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
     tensors, lists = record.tensors, record.lists
     for p in lists:
-        w(f"{p} = list_of(_op, _name, _given := {p})")
-        w(f"if {p} is NotImplemented:")
-        w(f"{p} = _given", 1)
-        w(f"return second_look(_self, _op, {_values(record)})", 1)
+        w(f"if (_q := plain_list({p})) is not None: {p}, _a_{p}, _r_{p} = _q")
+        w("else:")
+        w(f"{p} = list_of(_op, _name, _given := {p})", 1)
+        w(f"if {p} is NotImplemented:", 1)
+        w(f"{p} = _given", 2)
+        w(f"return second_look(_self, _op, {_values(record)})", 2)
         if record.promote is not None:
-            w(f"_a_{p} = promoted_list(_op, {p})")
+            w(f"_a_{p} = promoted_list(_op, {p})", 1)
         else:
-            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]")
-        w(f"_r_{p} = any_requires_grad({p})")
+            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]", 1)
+        w(f"_r_{p} = any_requires_grad({p})", 1)
     if record.promote is None:
         for p in tensors:
             if p in record.optional:

@@ -48,7 +48,7 @@ def large_kernel(record: Op) -> Any:
             blocks = providers["blocks"](record)
         return blocks(xp, *args, into=into, **kwargs)
 
-    if not generated(record):
+    if not generated(record) or record.lists:
         return present
     made: Any = None
     over: Any = None
@@ -87,12 +87,21 @@ def worth_loading(size: int, least: int = 1 << 16) -> bool:
 
 
 def direct_calls(record: Op) -> Callable[..., Any] | None:
-    """What the text of an op asks first, Note [Direct calls] in engine/kernels/direct.py: until generated code is worth
-    loading, a function that counts.  None for ops without generated code."""
-    if record.direct is not ... or not generated(record):
-        return None if record.direct is ... else record.direct
+    """What small calls of an op ask first: Note [Direct calls] in engine/kernels/direct.py.  Until generated code is
+    worth loading, a function that counts; None for ops without generated code.
+
+    Its arguments are the op's, keyword-only ones last, of a list its elements; it returns NotImplemented for what is
+    left to other kernels.
+    """
+    if record.direct is ...:
+        record.direct = _counting(record) if generated(record) else None
+    return record.direct
+
+
+def _counting(record: Op) -> Callable[..., Any]:
     calls = 0
     often = 1 if fewest(record) == 1 else _ASKED
+    small = min(record.large, GENERATED[record.name])
 
     def counting(*args: Any) -> Any:
         nonlocal calls
@@ -101,17 +110,24 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
             large = large_kernel(record)
 
             def present(xp: Any, *given: Any, **named: Any) -> Any:
-                small = _size(given) < min(record.large, GENERATED[record.name])
-                return (record.kernel if small else large)(xp, *given, **named)
+                few = record.lists or _size(given) < small
+                return (record.kernel if few else large)(xp, *given, **named)
 
-            if record.direct is ...:
-                record.direct = providers["direct"](record, present)
+            record.direct = providers["direct"](record, present)
             for space in record.namespaces:
                 if space["direct"] is not None:
                     space["direct"] = record.direct
         return NotImplemented
 
     return counting
+
+
+def asked(function: Any, *args: Any) -> Any:
+    """What a small call of an op gives by generated code, from arrays; NotImplemented where there is none for it."""
+    found = function.op.direct
+    if found is ...:
+        found = direct_calls(function.op)
+    return NotImplemented if found is None else found(*args)
 
 
 def _size(args: Any) -> int:

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from engine.kernels.form import Kernel, Value, call, where
 
-__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "running_sums"]
+__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "placed", "running_sums"]
+
+
+def placed(type: str) -> Kernel:
+    """x (rows, width) -> out (rows, total), from `start` on."""
+    k = Kernel("placed", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    width, total, start = (k.scalar(name, "index") for name in ("width", "total", "start"))
+    with k.each(width) as j:
+        k.store(out, k.index * total + start + j, k.load(x, k.index * width + j))
+    return k
 
 
 def running_sums(type: str) -> Kernel:

@@ -32,7 +32,7 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     """The builtin function that an op's calls ask first; None where there is none.
 
     present(np, *args, **kwargs): the route without.  The function takes the arguments one after the other, keyword-only
-    ones last; it returns NotImplemented for what is left to that route.
+    ones last, of a list its elements; it returns NotImplemented for what is left to that route.
     """
     if not direct.readable():
         return None
@@ -40,8 +40,13 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     seen: dict[Any, int] = {}
     count = len(record.positional)
     names = record.keyword
-    plain = lambda xp, *args: variant(xp, *args[:count], **dict(zip(names, args[count:])))
-    there = lambda *args: present(np, *args[:count], **dict(zip(names, args[count:])))
+    if record.lists:  # of one list, which comes first
+        after = len(record.params) - 1
+        plain = lambda xp, *args: variant(xp, list(args[: len(args) - after]), *args[len(args) - after :])
+        there = lambda *args: present(np, list(args[: len(args) - after]), *args[len(args) - after :])
+    else:
+        plain = lambda xp, *args: variant(xp, *args[:count], **dict(zip(names, args[count:])))
+        there = lambda *args: present(np, *args[:count], **dict(zip(names, args[count:])))
 
     def offer(*args: Any) -> Any:
         size, parts = 0, []

@@ -6,7 +6,6 @@ The backward of each is one fused op; its own gradient comes from a composite tw
 from __future__ import annotations
 
 import builtins
-import functools
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from engine import dtypes
 from engine.autograd.versions import guard
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
+from engine.dispatch.choosing import asked
 from engine.grad_mode import mode
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
@@ -568,12 +568,11 @@ def _check_batch(array, channels, running_mean, running_var, weight, bias, train
     _same_type(array, *(None if x is None else x._array for x in parameters))
 
 
-_NATIVE = frozenset(map(np.dtype, ("float32", "float64")))
-
-
-@functools.lru_cache(256)
-def _number(value, dtype):
-    return np.full((), value, dtype)  # beside an array this is faster than a number
+@op(public=False, method=False, out=False, tensors=("running", "value"), blocks="elements")
+@samples(lambda t: [(t.constant(t(3)), t.constant(t(3)), 0.9, 0.1)])
+def blended(xp, running, value, keep: float, share: float):
+    """keep * running + share * value.  running, value (C) -> (C)."""
+    return running * keep + (value * share).astype(running.dtype, copy=False)
 
 
 def update_running(running, value, factor, momentum, seen=False):
@@ -582,9 +581,9 @@ def update_running(running, value, factor, momentum, seen=False):
     seen: the version shows it; else only what looks for `.data` that was set does.
     """
     array, found = running._array, value._array
-    if array.dtype in _NATIVE and array.dtype is found.dtype and array.__class__ is np.ndarray:
-        np.multiply(array, _number(1 - momentum, array.dtype), array)
-        np.add(array, np.multiply(found, _number(factor * momentum, array.dtype)), array)
+    moved = asked(blended, array, found, 1 - momentum, factor * momentum)
+    if moved is not NotImplemented:
+        array[...] = moved
     else:
         array *= 1 - momentum
         array += (found * (factor * momentum)).astype(array.dtype, copy=False)
