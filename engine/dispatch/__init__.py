@@ -250,7 +250,7 @@ class Op:
         self.kernels: dict[str, Callable[..., Any]] = {}
         self.chosen: dict[str, Callable[..., Any]] = {}  # what `choose` found, by kind
         self.namespaces: list[dict[str, Any]] = []
-        self.direct: Any = ...  # Note [Direct calls]: the function that such calls ask first; None without one
+        self.quick: Any = ...  # Note [Direct calls]: the function that such calls ask first; None without one
         positional = code.co_varnames[1:count]
         keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.kernel_out = "out" in keyword  # the kernel can write into `out` itself

@@ -93,9 +93,10 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
     Its arguments are the op's, keyword-only ones last, of a list its elements; it returns NotImplemented for what is
     left to other kernels.
     """
-    if record.direct is ...:
-        record.direct = _counting(record) if generated(record) else None
-    return record.direct
+    if record.quick is ...:
+        record.quick = _counting(record) if generated(record) else None
+    found: Callable[..., Any] | None = record.quick
+    return found
 
 
 def _counting(record: Op) -> Callable[..., Any]:
@@ -113,10 +114,10 @@ def _counting(record: Op) -> Callable[..., Any]:
                 few = record.lists or _size(given) < small
                 return (record.kernel if few else large)(xp, *given, **named)
 
-            record.direct = providers["direct"](record, present)
+            record.quick = providers["direct"](record, present)
             for space in record.namespaces:
                 if space["direct"] is not None:
-                    space["direct"] = record.direct
+                    space["direct"] = record.quick
         return NotImplemented
 
     return counting
@@ -124,7 +125,7 @@ def _counting(record: Op) -> Callable[..., Any]:
 
 def asked(function: Any, *args: Any) -> Any:
     """What a small call of an op gives by generated code, from arrays; NotImplemented where there is none for it."""
-    found = function.op.direct
+    found = function.op.quick
     if found is ...:
         found = direct_calls(function.op)
     return NotImplemented if found is None else found(*args)
