@@ -1,11 +1,14 @@
 """Cost per op at 4, 1e4 and 1e7 elements against bare numpy in the same process, beside torch, HIPS autograd, MyGrad.
 
     python -m benchmarks.per_op [--peer-python torch=/path/to/python] [--rounds 5] [--sizes 4,10000] [--ops add,mul]
-                                [--json FILE]
+                                [--against torch] [--json FILE]
 
 Three ways: `forward` (nothing requires grad), `grad` (forward with history), `backward` (forward, then backward of
 ones).  Ratios are to numpy's forward call.  Every round times all sides in turn; printed are the medians of the rounds.
 A peer is measured in this process where it is installed, else in the interpreter named by --peer-python.
+
+--against PEER prints ours / that peer's time instead, of the least times of the rounds, `forward` and `backward` for
+each size; by default for the ops of LAYERS, at 4, 1e3, 1e4 and 1e6 elements.  numpy is not measured then.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import timeit
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,10 @@ ROOT = Path(__file__).parents[1]
 PEERS = ("torch", "autograd", "mygrad", "chainer")
 MODES = ("forward", "grad", "backward")
 SIZES = (4, 10_000, 10_000_000)
+WARM = 10  # times as many calls before the first that count: what either side compiles or settles is over
+FEW_TO_MANY = (4, 1_000, 10_000, 1_000_000)
 DATA = ("x", "y", "p", "m", "w", "i", "b")  # n normal (twice), n positive numbers, two matrices, n // 2 indices, masks
+SHAPED = ("f", "v", "g", "h", "a", "s", "u", "o", "k", "l")  # `TorchNames.shaped`; torch's names only
 
 # name: (kind, text with torch's names, text with numpy's names); "" where there is none.
 OPS: dict[str, tuple[str, str, str]] = {
@@ -77,7 +84,31 @@ OPS: dict[str, tuple[str, str, str]] = {
     "zeros": ("creation", "t.zeros(n)", "t.zeros(n, 'float32')"),
     "ones": ("creation", "t.ones(n)", "t.ones(n, 'float32')"),
     "empty": ("creation", "t.empty(n)", "t.empty(n, 'float32')"),
+    "softshrink": ("pointwise", "F.softshrink(x)", ""),
+    "threshold": ("pointwise", "F.threshold(x, 0.1, 20)", ""),
+    "hardtanh": ("pointwise", "F.hardtanh(x)", ""),
+    "leaky_relu": ("pointwise", "F.leaky_relu(x)", ""),
+    "gelu": ("pointwise", "F.gelu(x)", ""),
+    "prelu, one weight": ("pointwise", "t.prelu(v, a)", ""),
+    "prelu, a weight a channel": ("pointwise", "t.prelu(v, g)", ""),
+    "cat of channels": ("joining", "t.cat((v, v), 1)", ""),
+    "batch norm, evaluation": ("norm", "F.batch_norm(v, d, e, g, h, False)", ""),
+    "batch norm, training": ("norm", "F.batch_norm(v, d, e, g, h, True)", ""),
+    "layer norm": ("norm", "F.layer_norm(m, m.shape[1:])", ""),
+    "attention": ("product", "F.scaled_dot_product_attention(s, s, s)", ""),
+    "cross entropy": ("reduction", "F.cross_entropy(u, c)", ""),
+    "fold, kernel 2, stride 2": ("joining", "F.fold(o, z, 2, stride=2)", ""),
+    "fold, kernel 3, padding 1": ("joining", "F.fold(k, y3, 3, padding=1)", ""),
+    "cumsum of rows": ("reduction", "t.cumsum(m, 1)", ""),
+    "linear": ("product", "F.linear(m, w, w[0])", ""),
+    "convolution, kernel 3": ("product", "F.conv2d(v, l, padding=1)", ""),
+    "max_pool2d": ("reduction", "F.max_pool2d(v, 2, ceil_mode=True)", ""),
 }  # fmt: skip
+LAYERS = [
+    "relu", "cat", "cat of channels", "prelu, one weight", "prelu, a weight a channel", "glu", "hardshrink",
+    "softshrink", "threshold", "hardtanh", "leaky_relu", "batch norm, evaluation", "batch norm, training",
+    "fold, kernel 2, stride 2", "fold, kernel 3, padding 1", "attention", "cross entropy", "cumsum", "cumsum of rows",
+]  # fmt: skip
 NO_GRADIENT = ("comparison", "creation")
 
 
@@ -91,9 +122,30 @@ class TorchNames:
         t, k = self.t, width(n)
         t.manual_seed(0)
         made = dict(x=t.randn(n), y=t.randn(n), p=t.rand(n) + 0.5, m=t.randn(n // k, k), w=t.randn(k, k))
+        made |= self.shaped(n)
         for value in made.values():
             value.requires_grad_(grad)
-        return {"t": t, "n": n, **made, "i": t.arange(0, n, 2), "b": t.randn(n) > 0}
+        sizes = dict(z=[2 * fold_side(n, 4)] * 2, y3=[fold_side(n, 9)] * 2)
+        fixed = dict(
+            d=t.zeros(made["g"].shape), e=t.ones(made["g"].shape), c=t.randint(made["u"].shape[1], made["u"].shape[:1])
+        )
+        return (
+            {"t": t, "F": t.nn.functional, "n": n, **made, "i": t.arange(0, n, 2), "b": t.randn(n) > 0} | sizes | fixed
+        )
+
+    def shaped(self, n: int) -> dict[str, Any]:
+        """What layers take, of n elements or nearly: v a picture (N, C, H, W), g and h a number a channel, a one,
+        l weights of a convolution, s heads (1, heads, length, width), u rows of 10 scores, o and k columns to fold.
+        """  # fmt: skip
+        t, (count, channels, side) = self.t, picture(n)
+        heads = {4: (1, 2, 2), 1000: (2, 25, 20), 10_000: (4, 50, 50), 1_000_000: (16, 500, 125)}.get(n, (1, n, 1))
+        two, three = fold_side(n, 4), fold_side(n, 9)
+        return dict(
+            v=t.randn(count, channels, side, side), g=t.rand(channels) + 0.1, h=t.randn(channels), a=t.rand(1) + 0.1,
+            l=t.randn(channels, channels, 3, 3) if n < 10**6 else t.randn(1), s=t.randn(1, *heads),
+            u=t.randn(max(1, n // 10), min(n, 10)), o=t.randn(1, max(1, n // (4 * two**2)) * 4, two**2),
+            k=t.randn(1, max(1, n // (9 * three**2)) * 9, three**2),
+        )  # fmt: skip
 
     def call(self, op: str, n: int, mode: str) -> Any:
         names = self.data(n, mode != "forward")
@@ -101,7 +153,8 @@ class TorchNames:
         if mode != "backward":
             return function
         ones = self.t.ones_like(function().detach())
-        leaves = [v for v in (names[d] for d in DATA) if v.requires_grad]
+        used = set(compile(OPS[op][1], "", "eval").co_names)
+        leaves = [v for v in (names[d] for d in (*DATA, *SHAPED) if d in used) if v.requires_grad]
 
         def both() -> None:
             function().backward(ones)
@@ -134,6 +187,8 @@ class NumpyNames:
 
     def call(self, op: str, n: int, mode: str) -> Any:
         names, text = self.data(n, mode != "forward"), OPS[op][2]
+        if not text:
+            raise ValueError("no such function")
         if mode == "forward":
             return eval("lambda: " + text, names)
         if self.name == "numpy":
@@ -167,6 +222,17 @@ def width(n: int) -> int:
     return max(k for k in (1, 2, 4, 8, 16, 50, 64) if n % k == 0 and k * k <= n)
 
 
+def picture(n: int) -> tuple[int, int, int]:
+    """(N, C, H = W) of a picture of n elements, or of the nearest number below that has one."""
+    known = {4: (2, 2, 1), 1000: (2, 5, 10), 10_000: (4, 25, 10), 1_000_000: (10, 40, 50)}
+    return known.get(n, (1, max(1, n // 16), min(4, math.isqrt(n))))
+
+
+def fold_side(n: int, each: int) -> int:
+    """Blocks along each of two sides, `each` numbers a block, of about n numbers in all."""
+    return max(1, {1000: 5, 10_000: 10, 1_000_000: 50}.get(n, math.isqrt(n // (4 * each))))
+
+
 class Here:
     """A side in this process."""
 
@@ -187,6 +253,7 @@ class Here:
                 self.timer.timeit(1)
                 once = min(self.timer.timeit(1) for _ in range(3 if n < 10**6 else 1))
                 self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))
+                self.timer.timeit(WARM * self.number)
             return self.timer.timeit(self.number) / self.number
         except (AttributeError, TypeError, ValueError, NotImplementedError):
             self.key = None
@@ -223,8 +290,10 @@ def serve(name: str) -> None:
         print(json.dumps(side.seconds(*json.loads(line))), flush=True)
 
 
-def measure(sides: dict[str, Any], ops: list[str], sizes: list[int], rounds: int) -> dict[str, Any]:
-    """Medians in seconds: op -> size -> side -> way."""
+def measure(
+    sides: dict[str, Any], ops: list[str], sizes: list[int], rounds: int, of_rounds: Callable[[list[float]], float]
+) -> dict[str, Any]:
+    """Seconds, medians or the least of the rounds: op -> size -> side -> way."""
     found: dict[str, Any] = {}
     for op in ops:
         found[op] = {}
@@ -238,7 +307,7 @@ def measure(sides: dict[str, Any], ops: list[str], sizes: list[int], rounds: int
                         seconds = side.seconds(op, n, mode)
                         if seconds is not None:
                             times[name][mode].append(seconds)
-            found[op][str(n)] = {s: {m: statistics.median(v) for m, v in by.items() if v} for s, by in times.items()}
+            found[op][str(n)] = {s: {m: of_rounds(v) for m, v in by.items() if v} for s, by in times.items()}
         if sys.stderr.isatty():
             print(f"\r{op:20}", end="", file=sys.stderr)
     return found
@@ -280,10 +349,12 @@ def processor() -> str:
 def show(found: dict[str, Any], sides: list[str]) -> None:
     """The table: for each op and size numpy's time, then each side's ratios (forward / grad / backward)."""
     header = ["op", "elements", "numpy us", *(s for s in sides if s != "numpy")]
-    rows = []
+    rows: list[list[str]] = []
     for op, sizes in found.items():
         for n, row in sizes.items():
             base = row["numpy"].get("forward")
+            if base is None:
+                continue
             cells = [op, f"{int(n):.0e}" if int(n) > 99 else n, f"{base * 1e6:.2f}" if base else "-"]
             for side in header[3:]:
                 ratios = [f"{row[side][m] / base:.2f}" if base and m in row[side] else "-" for m in MODES]
@@ -295,16 +366,36 @@ def show(found: dict[str, Any], sides: list[str]) -> None:
             values = [mean_ratio(found, side, m, n) for m in MODES]
             means.append(" / ".join("-" if v is None else f"{v:.2f}" for v in values))
         rows.append(means)
+    show_rows("times numpy's forward: forward / with grad / with backward", header, rows)
+
+
+def show_against(found: dict[str, Any], peer: str) -> None:
+    """The table of ours / a peer's time: for each op a number a size, forward and with backward."""
+    sizes = sorted({n for row in found.values() for n in row}, key=int)
+    rows = []
+    for op, row in found.items():
+        cells = [op]
+        for mode in ("forward", "backward"):
+            times = [(row[n]["engine"].get(mode), row[n].get(peer, {}).get(mode)) for n in sizes]
+            cells.append(", ".join(f"{ours / theirs:.2f}" if ours and theirs else "-" for ours, theirs in times))
+        cells.append(", ".join(f"{1e6 * row[n]['engine'].get('forward', math.nan):.1f}" for n in sizes))
+        rows.append(cells)
+    title = f"ours / {peer}'s time at {', '.join(sizes)} elements"
+    show_rows(title, ["op", "forward", "with backward", "ours, forward, us"], rows)
+
+
+def show_rows(title: str, header: list[str], rows: list[list[str]]) -> None:
+    """Print a table."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(*header, title="times numpy's forward: forward / with grad / with backward")
+        table = Table(*header, title=title)
         for cells in rows:
             table.add_row(*cells)
         Console().print(table)
         return
-    print("times numpy's forward: forward / with grad / with backward")
+    print(title)
     widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
     for cells in [header, *rows]:
         print("  ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip())
@@ -315,8 +406,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--ops", help="comma-separated; all by default")
+    parser.add_argument("--sizes", help="comma-separated")
+    parser.add_argument("--ops", help="comma-separated, by a semicolon where a name has commas; all by default")
+    parser.add_argument("--against", metavar="PEER", choices=PEERS)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -324,8 +416,9 @@ def main(arguments: list[str] | None = None) -> int:
         serve(options.serve)
         return 0
     elsewhere = dict(item.split("=", 1) for item in options.peer_python)
-    sides: dict[str, Any] = {"numpy": Here("numpy"), "engine": Here("engine")}
-    for name in PEERS:
+    sides: dict[str, Any] = {"engine": Here("engine")} if options.against else {"numpy": Here("numpy")}
+    sides.setdefault("engine", Here("engine"))
+    for name in (options.against,) if options.against else PEERS:
         try:
             if name in elsewhere:
                 sides[name] = There(name, elsewhere[name])
@@ -335,21 +428,28 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"not measured: {name} is not installed here (elsewhere: --peer-python {name}=PATH)")
         except (ImportError, OSError) as error:
             print(f"not measured: {name}: {error}")
-    ops = options.ops.split(",") if options.ops else list(OPS)
+    ops = LAYERS if options.against else list(OPS)
+    if options.ops:
+        ops = [options.ops] if options.ops in OPS else options.ops.split(";" if ";" in options.ops else ",")
+    sizes = options.sizes.split(",") if options.sizes else FEW_TO_MANY if options.against else SIZES
     unknown = [op for op in ops if op not in OPS]
     if unknown:
         parser.error(f"no such op: {', '.join(unknown)}; there are: {', '.join(OPS)}")
     load = os.getloadavg()[0]
-    found = measure(sides, ops, [int(n) for n in options.sizes.split(",")], options.rounds)
+    of_rounds = min if options.against else statistics.median
+    found = measure(sides, ops, [int(n) for n in sizes], options.rounds, of_rounds)
     for side in sides.values():
         if isinstance(side, There):
             side.close()
-    show(found, list(sides))
+    if options.against:
+        show_against(found, options.against)
+    else:
+        show(found, list(sides))
     load = max(load, os.getloadavg()[0])
     if load > (os.cpu_count() or 1):
         print(f"note: load average {load:.1f} on {os.cpu_count()} cores: torch, with its threads, looks slower")
     over = False
-    limits = budget(found)
+    limits = [] if options.against else budget(found)
     for what, value, limit in limits:
         over = over or value > limit
         print(f"budget: {what} {value:.2f} (limit {limit}): {'ok' if value <= limit else 'over'}")

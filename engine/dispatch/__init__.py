@@ -50,7 +50,9 @@ GENERATED: dict[str, int] = dict.fromkeys(
     mish_backward elu elu_backward logsigmoid hardswish hardswish_backward erf
     softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
     native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_train batch_norm_backward
-    batch_norm_eval softmax_nll_rows softmax_nll_maps softmax_nll_smoothed softmax_nll_backward
+    batch_norm_eval softmax_nll_rows softmax_nll_maps softmax_nll_smoothed softmax_nll_backward glu glu_backward
+    batch_norm_eval_backward prelu_kernel prelu_backward cumsum col2im attention attention_backward cat
+    blended
 """.split(),
     _FEW,
 )
@@ -248,6 +250,7 @@ class Op:
         self.kernels: dict[str, Callable[..., Any]] = {}
         self.chosen: dict[str, Callable[..., Any]] = {}  # what `choose` found, by kind
         self.namespaces: list[dict[str, Any]] = []
+        self.quick: Any = ...  # Note [Direct calls]: the function that such calls ask first; None without one
         positional = code.co_varnames[1:count]
         keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.kernel_out = "out" in keyword  # the kernel can write into `out` itself
@@ -576,12 +579,13 @@ def _publish(name: str, function: Any, method: bool | str, public: bool) -> None
 
 
 def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
-    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "blocks"); parameters as the op's own.
+    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "blocks", "direct"); parameters as its own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
-    it leaves; a "cuda" kernel arrays on a GPU, where kernels can be compiled, a "cudnn" kernel such arrays everywhere
-    (an op has one of them).  Each may return NotImplemented for what comes next, at last the
-    op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
+    it leaves; a "direct" kernel launches generated code, for few elements; a "cuda" kernel arrays on a GPU, where
+    kernels can be compiled, a "cudnn" kernel such arrays everywhere (an op has one of them).  Each may return
+    NotImplemented for what comes next, at last the op's own kernel.  One with a parameter `into` may write an in-place
+    op's result there and return it.
     """
 
     def attach(variant: Any) -> Any:

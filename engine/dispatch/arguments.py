@@ -42,7 +42,7 @@ WORDS = {
 # false for the usual argument of a kind; {p} is the parameter
 UNUSUAL = {
     "Tensor": "not isinstance({p}, Tensor)",
-    INTS: "not ({p}.__class__ is tuple and all_ints({p}))",
+    INTS: "not (({p}.__class__ is tuple or {p}.__class__ is list) and all_ints({p}))",
     "tuple[float, ...]": "not isinstance({p}, tuple | list)",
     "tuple[Tensor, ...]": "not isinstance({p}, tuple | list)",
     "complex": "{p}.__class__ is not float and {p}.__class__ is not int",

@@ -24,7 +24,7 @@ from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
 from engine.dispatch import Op, autocast
 from engine.dispatch.arguments import after_compiling, renamed
-from engine.dispatch.choosing import fewest, generated, large_kernel
+from engine.dispatch.choosing import direct_calls, fewest, generated, large_kernel
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
@@ -45,6 +45,7 @@ def compile_into(
     code = _compiled(text, record.name + "_" * inplace)
     namespace.update(SHARED, autocast_state=autocast.state, cast_operands=autocast.cast_operands)
     namespace["large"] = cpu_kernel(record, large_kernel(record))
+    namespace["direct"] = None if wrappers or inplace else direct_calls(record)
     namespace.update(
         _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
         _Result=record.result_type, _self=function, _inplace=inplace,
@@ -122,6 +123,7 @@ def instrument() -> None:
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
             namespace["large"] = cpu_kernel(record, large_kernel(record))
+            namespace["direct"] = None if wrappers or namespace["_inplace"] else direct_calls(record)
 
 
 def _compiled(text: str, label: str) -> CodeType:
@@ -259,7 +261,8 @@ def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
         w("with np.errstate(all='ignore'):")
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
-        _call_kernel(w, f"{pick}{call}")
+        given = ", ".join(f"_a_{p}" if p in tensors else f"*_a_{p}" if p in lists else p for p in record.params)
+        _call_kernel(w, f"{pick}{call}", "" if inplace or not generated(record) else given)
         if tensors:
             w("except (TypeError, ValueError, NotImplementedError) as _e:")
             if record.broadcast and len(tensors) > 1:
@@ -362,9 +365,13 @@ def _pointwise(record: Op) -> bool:
     return record.blocks == "elements"
 
 
-def _call_kernel(w: Text, call: str) -> None:
+def _call_kernel(w: Text, call: str, direct: str = "") -> None:
     w("try:")
-    w(f"_r = {call}", 1)
+    if direct:  # Note [Direct calls] in engine/kernels/direct.py
+        w(f"if direct is None or (_r := direct({direct})) is NotImplemented:", 1)
+        w(f"_r = {call}", 2)
+    else:
+        w(f"_r = {call}", 1)
     w("except (RuntimeWarning, MemoryError) as _e:")  # Note [Floating point warnings]
     w("if _e.__class__ is not RuntimeWarning: make_room(_e)", 1)
     w("with np.errstate(all='ignore'):", 1)
@@ -380,15 +387,17 @@ def _step(record: Op) -> str:
 def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
     tensors, lists = record.tensors, record.lists
     for p in lists:
-        w(f"{p} = list_of(_op, _name, _given := {p})")
-        w(f"if {p} is NotImplemented:")
-        w(f"{p} = _given", 1)
-        w(f"return second_look(_self, _op, {_values(record)})", 1)
+        w(f"if (_q := plain_list({p})) is not None: {p}, _a_{p}, _r_{p} = _q")
+        w("else:")
+        w(f"{p} = list_of(_op, _name, _given := {p})", 1)
+        w(f"if {p} is NotImplemented:", 1)
+        w(f"{p} = _given", 2)
+        w(f"return second_look(_self, _op, {_values(record)})", 2)
         if record.promote is not None:
-            w(f"_a_{p} = promoted_list(_op, {p})")
+            w(f"_a_{p} = promoted_list(_op, {p})", 1)
         else:
-            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]")
-        w(f"_r_{p} = any_requires_grad({p})")
+            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]", 1)
+        w(f"_r_{p} = any_requires_grad({p})", 1)
     if record.promote is None:
         for p in tensors:
             if p in record.optional:
@@ -552,8 +561,14 @@ def _record(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
 def _several(w: Text, record: Op, plan: FormulaReads) -> None:
     """Several outputs: a named tuple, or a list ("many")."""
     file, make = ("as_result", "rewrap") if record.channels_last else ("as_array", "wrap")
-    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]")
-    w(f"_ts = [{make}(_x) for _x in _r]")
+    count = len(record.outputs)
+    if count:  # as it mostly is, without a loop
+        w(f"if {' is '.join(f'_r[{i}].__class__' for i in range(count))} is ndarray:")
+        w(f"_ts = ({', '.join(f'wrap(_r[{i}])' for i in range(count))},)", 1)
+        w("else:")
+    deep = 1 if count else 0
+    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]", deep)
+    w(f"_ts = [{make}(_x) for _x in _r]", deep)
     if record.view:
         w("_base = input if input._base is None else input._base")
         w("for _t in _ts: _t._base = _base; _t._vc = input._vc")

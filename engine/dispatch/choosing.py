@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,14 +48,14 @@ def large_kernel(record: Op) -> Any:
             blocks = providers["blocks"](record)
         return blocks(xp, *args, into=into, **kwargs)
 
-    if not generated(record):
+    if not generated(record) or record.lists:
         return present
     made: Any = None
     over: Any = None
 
     def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
         nonlocal made, over
-        if made is None and not worth_loading(args[0].size):
+        if made is None and not worth_loading(_size(args)):
             return present(xp, *args, into=into, **kwargs)
         if into is not None and into is args[0] and _apart(into, args[1:]):
             if over is None:
@@ -71,16 +72,79 @@ def large_kernel(record: Op) -> Any:
 
 _LOADED_FOR = 1 << 23  # elements
 _left = [_LOADED_FOR]  # elements until generated code is loaded
+_ASKED = 64  # small calls that are counted at once, as _SMALL elements
+_SMALL = 1 << 14
 
 
-def worth_loading(size: int) -> bool:
-    """Whether so much was computed, `size` elements included, that the modules of generated code are worth loading: a
-    program that runs a small model once does without them."""
+def worth_loading(size: int, least: int = 1 << 16) -> bool:
+    """Whether so much was computed, `size` elements included (or `least`), that the modules of generated code are worth
+    loading: a program that runs a small model once does without them."""
     if _left[0] > 0:
         from engine.kernels import processor
 
-        _left[0] -= max(size, 1 << 16) if not processor.always() else _LOADED_FOR
+        _left[0] -= max(size, least) if not processor.always() else _LOADED_FOR
     return _left[0] <= 0
+
+
+def direct_calls(record: Op) -> Callable[..., Any] | None:
+    """What small calls of an op ask first: Note [Direct calls] in engine/kernels/direct.py.  Until generated code is
+    worth loading, a function that counts; None for ops without generated code.
+
+    Its arguments are the op's, keyword-only ones last, of a list its elements; it returns NotImplemented for what is
+    left to other kernels.
+    """
+    if record.quick is ...:
+        record.quick = _counting(record) if generated(record) else None
+    found: Callable[..., Any] | None = record.quick
+    return found
+
+
+def _counting(record: Op) -> Callable[..., Any]:
+    calls = 0
+    often = 1 if fewest(record) == 1 else _ASKED
+    small = min(record.large, GENERATED[record.name]) if record.blocks == "elements" else record.large
+
+    def counting(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % often == 0 and worth_loading(_SMALL, 0):
+            large = large_kernel(record)
+
+            def present(xp: Any, *given: Any, **named: Any) -> Any:
+                few = record.lists or _size(given) < small
+                return (record.kernel if few else large)(xp, *given, **named)
+
+            record.quick = providers["direct"](record, present)
+            for space in record.namespaces:
+                if space["direct"] is not None:
+                    space["direct"] = record.quick
+        return NotImplemented
+
+    return counting
+
+
+def asked(function: Any, *args: Any) -> Any:
+    """What a small call of an op gives by generated code, from arrays; NotImplemented where there is none for it."""
+    found = function.op.quick
+    if found is ...:
+        found = direct_calls(function.op)
+    return NotImplemented if found is None else found(*args)
+
+
+def quickly(backward: Any, own: Callable[[Any, Any], Any], *more: Any) -> Callable[[Any, Any], Any]:
+    """`own(grad, result)`, a gradient over arrays, behind what the op `backward` has for small calls."""
+
+    def gradient(grad: Any, result: Any) -> Any:
+        found = asked(backward, grad, result, *more)
+        return own(grad, result) if found is NotImplemented else found
+
+    return gradient
+
+
+def _size(args: Any) -> int:
+    """Elements of the first operand, or of the second where that is a number."""
+    found: int = args[0].size if isinstance(args[0], np.ndarray) else args[1].size
+    return found
 
 
 def _apart(target: Any, others: Any) -> bool:

@@ -301,6 +301,27 @@ def list_of(record: Op, name: str, tensors: Any) -> Any:
     return list(tensors)
 
 
+def plain_list(tensors: Any) -> tuple[list[Tensor], list[Any], bool] | None:
+    """A list of Tensors, their arrays, and whether one requires grad, where all are numpy's and of one type; None for
+    what needs a closer look."""
+    if tensors.__class__ is not list and tensors.__class__ is not tuple:
+        return None
+    arrays: list[Any] = []
+    dtype = None
+    requires = False
+    for t in tensors:
+        if not isinstance(t, Tensor) or t._channels_last is not None:
+            return None
+        a = t._array
+        if a.__class__ is not np.ndarray or (a.dtype is not dtype and dtype is not None):
+            return None
+        dtype = a.dtype
+        arrays.append(a)
+        if t._requires_grad and graph.requires_grad_of(t):
+            requires = True
+    return (list(tensors), arrays, requires) if arrays else None
+
+
 def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
     """The arrays of a list, of one dtype and one device."""
     arrays = [raw_array(t) if record.channels_last else t._array for t in tensors]
@@ -430,6 +451,7 @@ SHARED: dict[str, Any] = dict(
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, as_result=as_result,
     registered=registered, hold=hold, INEXACT=INEXACT, kernel_for=kernel_for, laid_out=laid_out, list_of=list_of,
+    plain_list=plain_list,
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
     promoted_list=promoted_list, rebase=rebase, rebase_constant=rebase_constant, refused=refused, rewrap=rewrap,

@@ -120,7 +120,8 @@ class Built:
     def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
-        self.alone = OPERATIONS // operations(kernel)  # elements that are too few to be shared
+        self.operations = operations(kernel)  # of an element
+        self.alone = OPERATIONS // self.operations  # elements that are too few to be shared
         if llvm_ir.serial(kernel):
             self.alone = 1 << 62
         parts = []
@@ -172,19 +173,23 @@ def address(entry: Any) -> int:
     return ctypes.cast(entry, ctypes.c_void_p).value or 0
 
 
-def build(kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | None = None) -> Built:
+def build(
+    kernel: Kernel, *, columns: bool = False, known: Mapping[str, int] | None = None, short: bool = False
+) -> Built:  # fmt: skip
     """The machine code of a kernel.
 
-    columns: rows lie side by side (`llvm_ir.printed`).  known: numbers among the parameters that are always these;
-    they are given in calls all the same.  Raises FormError for a kernel that has a function without generated code,
-    ImportError without llvmlite.
+    columns: rows lie side by side; short: rows are short (`llvm_ir.printed`).  known: numbers among the parameters that
+    are always these; they are given in calls all the same.  Raises FormError for a kernel that has a function without
+    generated code, ImportError without llvmlite.
     """
     found = processor.target()
     if found is None:
         raise ImportError(processor.describe())
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
         raise llvm_ir.FormError("this processor does not convert float16")
-    options = dict(columns=columns, known=known, attributes=found.attributes, offset=processor.OFFSET)
+    options = dict(
+        columns=columns, known=known, attributes=found.attributes, offset=processor.OFFSET, short=short and found.masks
+    )
     entry = linked(llvm_ir.printed(kernel, "KERNEL", **options))  # type: ignore[arg-type]
     return Built(kernel, entry, known or {})
 

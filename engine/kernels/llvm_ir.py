@@ -35,17 +35,20 @@ IDENTITY = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "any": Fa
 
 def printed(
     kernel: Kernel, name: str, *, columns: bool = False, known: Mapping[str, int] | None = None, attributes: str = "",
-    offset: int = 16,
+    offset: int = 16, short: bool = False,
 ) -> str:  # fmt: skip
     """The module of a kernel, whose function is `name`.
 
-    attributes: of the function, as LLVM writes them.  Raises FormError for functions that are not known here.
+    attributes: of the function, as LLVM writes them.  short: loops are of few turns, so that what is left of them is
+    done as one vector with lanes off.  Raises FormError for functions that are not known here.
     """
     if columns:
         from engine.kernels.llvm_columns import ColumnPrinter
 
         return ColumnPrinter(kernel, name, dict(known or {}), attributes, offset).text()
-    return Printer(kernel, name, dict(known or {}), attributes, offset).text()
+    printer = Printer(kernel, name, dict(known or {}), attributes, offset)
+    printer.short = short
+    return printer.text()
 
 
 def serial(kernel: Kernel) -> bool:
@@ -79,6 +82,7 @@ class Printer:
         self.bound: dict[str, Any] = {}  # a value's name -> its register, or ("variable", place)
         self.given: set[int] = set()  # statements whose results loops give
         self.access = ""
+        self.short = False
         self.declared: set[str] = set()
         self.products: dict[tuple[str, str], tuple[str, str]] = {}  # of 64-bit numbers in this block: see `_high`
         self.constant_tables = any(isinstance(p, Pointers) for p in kernel.parameters)
@@ -177,11 +181,14 @@ class Printer:
         self.products.clear()
 
     def _vector(self, begin: str, end: str, write: Callable[[str], None], body: list[Any], parallel: bool) -> None:
-        """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within."""
-        if any(isinstance(s, form.Loop) for s in _all(body)):
+        """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within and no
+        variable is carried on."""
+        if any(isinstance(s, form.Loop | form.Each) or (isinstance(s, form.Set) and not parallel) for s in _all(body)):
             self._for(begin, end, write)
             return
         notes = [self._node('!{!"llvm.loop.vectorize.enable", i1 true}')] if parallel or self.access == "" else []
+        if notes and self.short:
+            notes.append(self._node('!{!"llvm.loop.vectorize.predicate.enable", i1 true}'))
         before = self.access
         if parallel:
             group = self._node("distinct !{}")

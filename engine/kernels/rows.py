@@ -138,8 +138,10 @@ def log_softmax_backward(rows: Rows) -> None:
 # --- normalization of rows: layer norm, group norm
 
 
-def normalized(rows: Rows, weighted: bool, shifted: bool, statistics: bool = True) -> None:
-    """x (, weight) (, bias) -> (x - mean) * rstd (* weight) (+ bias) (, mean, rstd).  numbers: eps."""
+def normalized(
+    rows: Rows, weighted: bool, shifted: bool, statistics: bool = True, variance: bool = False
+) -> None:  # fmt: skip
+    """x (, weight) (, bias) -> (x - mean) * rstd (* weight) (+ bias) (, mean, rstd (, variance)).  numbers: eps."""
     k, (eps,) = rows.kernel, rows.numbers
     first = rows.first
     n = rows.of_width(eps.type)
@@ -149,7 +151,8 @@ def normalized(rows: Rows, weighted: bool, shifted: bool, statistics: bool = Tru
         off = rows.load(0, j) - mean
         return off * off
 
-    rstd = call("rsqrt", rows.sum(square) / n + eps)
+    var = rows.sum(square) / n
+    rstd = call("rsqrt", var + eps)
     with k.each(rows.width) as j:
         made = (rows.load(0, j) - mean) * rstd
         if weighted:
@@ -161,6 +164,8 @@ def normalized(rows: Rows, weighted: bool, shifted: bool, statistics: bool = Tru
         with k.once():
             rows.store(first + 1, mean)
             rows.store(first + 2, rstd)
+            if variance:
+                rows.store(first + 3, var)
 
 
 def normalized_backward(rows: Rows, weighted: bool) -> None:
@@ -237,3 +242,91 @@ def softmax_losses_backward(rows: Rows, weighted: bool, smoothed: bool) -> None:
         if smoothed:
             made = made - (grad * even * rows.load(3, j) if weighted else grad * even)
         rows.store(rows.first, where(k.op("eq", j, at), made - picked, made), j)
+
+
+def totalled(rows: Rows, reduction: str) -> None:
+    """losses, weights, whether bad -> the sum of weights, how many are bad, and, but for "none", the loss."""
+    k, first = rows.kernel, rows.first
+    total = rows.sum(lambda j: rows.load(1, j))
+    bad = k.reduce("sum", rows.width, lambda j: rows.load(2, j))
+    loss = None if reduction == "none" else rows.sum(lambda j: rows.load(0, j))
+    with k.once():
+        rows.store(first, total)
+        rows.store(first + 1, bad)
+        if loss is not None:
+            rows.store(first + 2, loss / total if reduction == "mean" else loss)
+
+
+def softmax_minus_target(rows: Rows, weighted: bool, mean: bool) -> None:
+    """softmax, grad of each loss or of their mean, target, sum of weights (, weight) -> the gradient of x.
+
+    number0: the target that is ignored.
+    """
+    k, (ignored,) = rows.kernel, rows.numbers
+    grad, target = rows.load(1), k.cast(rows.load(2), "int64")
+    if mean:
+        grad = grad / rows.load(3)
+    good = both(target >= 0, target < k.cast(rows.width, "int64"))
+    at = k.cast(where(good, target, 0), "index")
+    if weighted:
+        grad = grad * rows.load(4, at)
+    grad = where(target.differs(ignored), grad, k.constant(0, grad.type))
+    with k.each(rows.width) as j:
+        made = rows.load(0, j) * grad
+        rows.store(rows.first, where(k.op("eq", j, at), made - grad, made), j)
+
+
+# --- batch norm of few elements: a row a channel
+
+
+def normalized_by(rows: Rows, weighted: bool, shifted: bool) -> None:
+    """x, mean, variance (, weight) (, bias) -> (x - mean) / sqrt(variance + eps) (* weight) (+ bias).  numbers: eps."""
+    k, (eps,) = rows.kernel, rows.numbers
+    scale = 1 / call("sqrt", rows.load(2) + eps)
+    if weighted:
+        scale = scale * rows.load(3)
+    shift = -(rows.load(1) * scale)
+    if shifted:
+        shift = shift + rows.load(3 + weighted)
+    with k.each(rows.width) as j:
+        rows.store(rows.first, rows.load(0, j) * scale + shift, j)
+
+
+def channel_backward(rows: Rows, weighted: bool, trained: bool) -> None:
+    """grad, x, mean, rstd (, weight) -> the gradients of x, of the weight and of the bias.
+
+    Not trained: mean and variance are given numbers; the variance stands for rstd, number0 is eps.
+    """
+    k, first = rows.kernel, rows.first
+    mean, rstd = rows.load(2), rows.load(3)
+    if not trained:
+        rstd = 1 / call("sqrt", rstd + rows.numbers[0])
+    total = rows.sum(lambda j: rows.load(0, j))
+    along = rows.sum(lambda j: rows.load(0, j) * (rows.load(1, j) - mean)) * rstd
+    scale = rstd * rows.load(4) if weighted else rstd
+    n = rows.of_width(mean.type)
+    slope, level = -(scale * rstd * along) / n, -(scale * total) / n
+    with k.each(rows.width) as j:
+        made = rows.load(0, j) * scale
+        if trained:
+            made = made + ((rows.load(1, j) - mean) * slope + level)
+        rows.store(first, made, j)
+    with k.once():
+        rows.store(first + 1, along)
+        rows.store(first + 2, total)
+
+
+def prelu_backward(rows: Rows) -> None:
+    """grad, x, weight of the row -> the gradients of x and of the weight."""
+    k, weight = rows.kernel, rows.load(2)
+
+    def share(j: Value) -> Value:
+        x = rows.load(1, j)
+        return where(x > 0, k.constant(0, x.type), rows.load(0, j) * x)
+
+    total = rows.sum(share)
+    with k.each(rows.width) as j:
+        g = rows.load(0, j)
+        rows.store(rows.first, where(rows.load(1, j) > 0, g, g * weight), j)
+    with k.once():
+        rows.store(rows.first + 1, total)

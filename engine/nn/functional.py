@@ -141,6 +141,7 @@ from engine.ops.nn.vision import fold_blocks as fold  # noqa: F401
 from engine.ops.nn.vision import unfold_blocks as unfold  # noqa: F401
 from engine.ops.rearranging import one_hot  # noqa: F401
 from engine.tensor import Tensor
+from engine.tensor import raw_array as _raw_array
 
 native_channel_shuffle = channel_shuffle
 
@@ -185,7 +186,9 @@ def batch_norm(
 ) -> Tensor:  # fmt: skip
     """Batch normalization (arXiv:1502.03167).  input (N, C, *), all others (C) or None -> (N, C, *)."""
     if training:
-        _verify_batch_size(input.size())
+        size = _raw_array(input).shape if input.__class__ is Tensor else input.size()
+        if size[0] * math.prod(size[2:]) == 1:
+            _verify_batch_size(input.size())
         if eps <= 0.0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     elif eps < 0.0:

@@ -88,9 +88,16 @@ def _generated(record: dispatch.Op, present: Callable[..., Any], into: int | Non
     return generated.kernel_of(record, present, into)
 
 
+def _direct(record: dispatch.Op, present: Callable[..., Any]) -> object:
+    from engine.ops.generated import small
+
+    return small.function_of(record, present)
+
+
 dispatch.providers.update(
-    lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated
-)
+    lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated,
+    direct=_direct,
+)  # fmt: skip
 routes.providers.update({"calibrate": _calibrate, "at first use": _at_first_use})
 
 

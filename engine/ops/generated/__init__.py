@@ -17,7 +17,7 @@ from engine.kernels import processor
 from engine.layouts import ChannelsLast
 from engine.ops.generated import channels, launch
 
-__all__ = ["fused", "kernel_of"]
+__all__ = ["fused", "kernel_of", "variant_of"]
 
 MANY_PASSES = 512  # elements from which code of ops is asked for that are several passes of numpy's
 
@@ -25,7 +25,8 @@ MANY_PASSES = 512  # elements from which code of ops is asked for that are sever
 _LAUNCHES = frozenset(
     """
     softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
-    native_layer_norm_backward normalize_groups native_group_norm_backward
+    native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_eval_backward prelu_backward glu
+    glu_backward cumsum col2im attention attention_backward
 """.split()
 )
 
@@ -37,15 +38,7 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     """
     if record.name not in GENERATED:
         return None
-    if record.blocks == "elements":
-        from engine.ops.cuda.elementwise import kernel_from
-
-        variant = kernel_from(record.name, record.kernel, not (record.outputs or record.many))
-    else:
-        from engine.ops import cuda  # noqa: F401
-
-        variant = record.kernels["cuda"]
-
+    variant = variant_of(record)
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     pointwise = record.blocks == "elements"
     launches = pointwise or record.name in _LAUNCHES
@@ -62,6 +55,19 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
         return made(xp, *args, **kwargs)
 
     return either
+
+
+def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
+    """What launches the generated kernels of an op; of few elements: one kernel rather than several."""
+    if record.blocks == "elements":
+        from engine.ops.cuda.elementwise import kernel_from
+
+        return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
+    from engine.ops import cuda  # noqa: F401
+    from engine.ops.generated import layers  # noqa: F401
+
+    first, second = ("direct", "cuda") if small else ("cuda", "direct")
+    return record.kernels.get(first) or record.kernels[second]
 
 
 def fused(

@@ -32,6 +32,7 @@ PAYS = 1 << 19
 MUCH = 32  # operations
 TRIALS, REST = 3, 30  # of a kernel that was slower, and the calls between them: the machine may have been busy
 CALLS = 32
+SHORT = 48  # places of a row up to which lanes that are off cost less than places one by one
 COLUMNS = 8  # rows side by side from which they are worth a vector
 
 
@@ -55,9 +56,11 @@ class _Trials(threading.local):
     def __init__(self) -> None:
         self.fresh: list[Entry] = []  # used in the present call, not proven yet
         self.seen: list[Any] | None = None  # launches, while a call is watched
+        self.refusals: list[Any] = []  # arrays of such a call, which must be 0
         self.closed = False  # a kernel of this call is off
         self.paid = False  # another kernel of the same call was worth compiling: so are the rest
         self.light = False  # of this call: numpy takes one pass, so that calls alone do not pay
+        self.direct = False  # of this call: it is tried as a direct one
         self.trusted = processor.always()  # nothing is compared, nothing waits
 
 
@@ -66,14 +69,15 @@ trials = _Trials()
 
 def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
     """The kernel of an entry.  Raises Unfit where it is not worth compiling yet, or is off."""
-    if entry.rest:
-        entry.rest -= 1
-        raise Unfit("slower, when it was tried")
-    built = entry.built
-    if built is None:
+    if not (trials.direct and entry.late):  # what is slower through Python may yet be the faster
+        if entry.rest:
+            entry.rest -= 1
+            raise Unfit("slower, when it was tried")
         if entry.off:
             trials.closed = True
             raise Unfit("switched off")
+    built = entry.built
+    if built is None:
         entry.work += work
         entry.calls += not trials.light
         if entry.work < PAYS and entry.calls < CALLS and not (trials.paid or trials.trusted):
@@ -85,7 +89,7 @@ def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
             raise Unfit("no such code") from None
         except Exception as error:  # whatever llvmlite says of this machine
             entry.off = True
-            _warn(f"generated code is not used here: {type(error).__name__}: {error}")
+            warn(f"generated code is not used here: {type(error).__name__}: {error}")
             raise Unfit("no code") from error
     if not entry.proven and not trials.trusted:
         trials.fresh.append(entry)
@@ -101,7 +105,7 @@ def magnitude(count: int) -> int:
 _warned: set[str] = set()
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
         warnings.warn(text, RuntimeWarning, stacklevel=5)
@@ -131,6 +135,8 @@ def guarded(
                 return NotImplemented
             else:
                 parts += (a.__class__, a or str(a))  # -0.0 equals 0.0, and is another number
+        if len(arrays) > 1 and len(set(map(id, arrays))) < len(arrays):  # x * x says nothing of x * y
+            parts.append(tuple([[a is b for b in arrays].index(True) for a in arrays]))
         key = tuple(parts)
         try:
             route = decided.get(key)
@@ -278,7 +284,7 @@ def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
         if what is not None:
             entry.off, entry.built = True, None
     if what is not None:
-        _warn(
+        warn(
             f"the generated kernel of {name} is switched off: {what}.  Please report this with the output of `hub env`."
         )
     return what is None
@@ -337,7 +343,7 @@ def difference(want: Any, got: Any, largest: float = 0.0, terms: int = 1) -> str
     with np.errstate(all="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-        close = np.abs(a - b) <= near * float(scale) + near * 1e-2 * largest * max(1, terms / want.size) ** 0.5
+        close = np.abs(a - b) <= near * float(scale) + near * 1e-2 * largest * max(1, terms / max(1, want.size)) ** 0.5
     wrong = np.flatnonzero(~(same | close))
     if not wrong.size:
         return None
@@ -369,7 +375,7 @@ def rows(
     entry, make, told, count, width = found
     built = ready(entry, count * width, make)
     given = [a if isinstance(a, np.ndarray) else a.view() for a in arrays]
-    _launched(built, given, [*told, *[v for _, v in numbers]], count, width)
+    launched(built, given, [*told, *[v for _, v in numbers]], count, width)
 
 
 def _row_plan(
@@ -386,18 +392,19 @@ def _row_plan(
     told = [*by_row.numbers(), *by_place.numbers(), width]
     ones = tuple([n == 1 for n in told])
     types = tuple([t for t, _ in numbers])
-    kind = name, key, kinds, by_row.classes, by_place.classes, ones, columns, types, magnitude(count * width)
+    short = width <= SHORT
+    kind = name, key, kinds, by_row.classes, by_place.classes, ones, columns, types, magnitude(count * width), short
     entry = _entries.setdefault(kind, Entry())
 
     def make() -> cpu.Built:
         made = forms.Rows("rows", kinds, results, by_row.classes, by_place.classes, types)
         write(made)
-        return cpu.build(made.kernel, columns=columns, known=_known(made.kernel, told))
+        return cpu.build(made.kernel, columns=columns, known=known(made.kernel, told), short=short)
 
     return entry, make, told, count, width
 
 
-def _known(kernel: Kernel, told: Sequence[int]) -> Mapping[str, int]:
+def known(kernel: Kernel, told: Sequence[int]) -> Mapping[str, int]:
     """The parameters that are 1: LLVM sees that neighbours lie side by side."""
     names = [p.name for p in kernel.parameters if not isinstance(p, Array)]
     return {name: 1 for name, value in zip(names, told) if value == 1}
@@ -416,15 +423,24 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
         found = plan.host = entry, told, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
     entry, told, count, work = found
     built = ready(
-        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=_known(code.kernel, told))
+        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=known(code.kernel, told))
     )
-    _launched(built, arrays, [*told, *[of(numbers) for _, of in code.numbers]], count, 1)
+    launched(built, arrays, [*told, *[of(numbers) for _, of in code.numbers]], count, 1)
 
 
-def _launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:
+def launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:
     if trials.seen is not None:
         trials.seen.append((built, list(arrays), list(rest), count, each))
     built([*arrays, *rest], count, each)
+
+
+def refuse_if(array: Any) -> None:
+    """Leave a call to the route there was where a kernel has written other than 0 to the first place of an int32 array:
+    operands of which that route makes an error.  Raises Unfit."""
+    if trials.seen is not None:
+        trials.refusals.append(array)
+    elif array.reshape(-1)[0]:
+        raise Unfit("operands")
 
 
 # --- replay
@@ -454,18 +470,26 @@ def _start(array: Any) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call's launches, results and new arrays, and what its result was; None where more is done than launches.
+def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call's launches, results and new arrays, and what its result was; None where more is done than launches, or
+    where operands cannot be told apart.
 
     Nothing that the call made lives on: what replays it may have the same memory.
     """
     maker, trials.seen = _Maker(xp), []
+    trials.refusals.clear()
     try:
         found = variant(maker, *args, **kwargs)
         seen = trials.seen
     finally:
         trials.seen = None
+    results = found if isinstance(found, tuple) else (found,)
+    if not all(isinstance(one, np.ndarray) for one in results):
+        return None
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
+    for n, a in enumerate(given):  # two operands that begin at one place: which of them a kernel was given is not seen
+        if any(_start(a) == _start(b) and a is not b for b in given[:n]):
+            return None
     places = {_start(a): (n, a) for n, a in [*enumerate([*given, *maker.made])][::-1]}
     steps = []
     for built, arrays, rest, count, each in seen:
@@ -474,9 +498,9 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
             return None
         shared = count * each > built.alone
         steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
-                      built.shared if shared else None))  # type: ignore[index] # fmt: skip
+                      built.shared if shared else None, built.operations))  # type: ignore[index] # fmt: skip
     shapes = []
-    for one in found if isinstance(found, tuple) else (found,):
+    for one in results:
         at = places.get(_start(one))
         if at is None or at[0] < len(given) or at[1].dtype != one.dtype or at[1].size != one.size:
             return None
@@ -489,29 +513,33 @@ def _watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs
         if not m.flags.c_contiguous:
             return None
         specs.append((m.shape, m.dtype, np.empty if m.nbytes < 1 << 20 else xp.empty))
-    return given, steps, shapes, specs, isinstance(found, tuple), _mark(found)
+    refusals = [places[_start(a)][0] for a in trials.refusals]
+    trials.refusals.clear()
+    return given, steps, shapes, specs, isinstance(found, tuple), _mark(found), refusals
 
 
 def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of the arrays of a call that does what the call did; None where more is done than launches."""
-    told = _watched(variant, fast if xp is np else xp, args, kwargs)
+    told = watched(variant, fast if xp is np else xp, args, kwargs)
     if told is None:
         return None
-    given, steps, shapes, specs, several, mark = told
+    given, steps, shapes, specs, several, mark, refusals = told
+    if refusals:
+        return None
     alone = steps[0] if len(steps) == len(specs) == 1 and shapes == [(len(given), None)] and not several else None
 
     def single(given: list[Any]) -> Any:
         shape, dtype, make = specs[0]
         made = make(shape, dtype)
         pool = (*given, made)
-        pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+        pack, entry, picks, rest, count, each, shared, _ = alone  # type: ignore[misc]
         packed = pack(*[id(pool[n]) for n in picks], *rest)
         entry(packed, 0, count) if shared is None else shared(packed, count, each)
         return made
 
     def run(given: list[Any]) -> Any:
         pool = [*given, *[make(shape, dtype) for shape, dtype, make in specs]]
-        for pack, entry, picks, rest, count, each, shared in steps:
+        for pack, entry, picks, rest, count, each, shared, _ in steps:
             packed = pack(*[id(pool[n]) for n in picks], *rest)
             entry(packed, 0, count) if shared is None else shared(packed, count, each)
         results = [pool[n] if shape is None else pool[n].reshape(shape) for n, shape in shapes]
@@ -526,7 +554,7 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         def inplace(given: list[Any]) -> Any:
             made = given[at]
             pool = (*given, made)
-            pack, entry, picks, rest, count, each, shared = alone  # type: ignore[misc]
+            pack, entry, picks, rest, count, each, shared, _ = alone  # type: ignore[misc]
             packed = pack(*[id(pool[n]) for n in picks], *rest)
             entry(packed, 0, count) if shared is None else shared(packed, count, each)
             return made

@@ -13,6 +13,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.backends.cpu.select import outside, where
 from engine.dispatch import array_derivative, composite, derivative, joint_derivative, op, samples
+from engine.dispatch.choosing import quickly
 from engine.grad_mode import mode
 from engine.layouts import ChannelsLast
 from engine.ops._vjp import WHY, vjp
@@ -50,7 +51,7 @@ def tanh_backward(xp, grad_output, output):
 
 @op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: tanh_backward(grad, result))
-@array_derivative(input=lambda grad, result: grad * (1 - result * result))
+@array_derivative(input=quickly(tanh_backward, lambda grad, result: grad * (1 - result * result)))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def tanh(xp, input):
     """The hyperbolic tangent.  input (*) -> (*)."""
@@ -104,7 +105,7 @@ def logistic(xp, input):
 
 @op(promote="float", inplace=True, names=("special_expit",), half=True, channels_last=True, blocks="elements")
 @derivative(input=lambda grad, result: sigmoid_backward(grad, result))
-@array_derivative(input=lambda grad, result: grad * (result * (1 - result)))
+@array_derivative(input=quickly(sigmoid_backward, lambda grad, result: grad * (result * (1 - result))))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
 def sigmoid(xp, input):
     """1 / (1 + e ** -input).  input (*) -> (*)."""
@@ -150,7 +151,7 @@ def threshold_backward(xp, grad_output, output, threshold):
 
 @op(inplace=True, channels_last=True, blocks="elements", direct=True)
 @derivative(input=lambda grad, result: threshold_backward(grad, result, 0))
-@array_derivative(input=lambda grad, result: np.where(result <= 0, 0, grad))
+@array_derivative(input=quickly(threshold_backward, lambda grad, result: np.where(result <= 0, 0, grad), 0))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def relu(xp, input):
     """max(input, 0); gradient 0 at 0.  input (*) -> (*)."""

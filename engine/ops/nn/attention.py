@@ -6,12 +6,16 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.dispatch import composite, joint_derivative, op, samples
+from engine.dispatch.choosing import asked
 from engine.layouts import dense_order, empty_ordered
 from engine.ops._vjp import WHY, vjp
 from engine.ops.nn.dropout import dropout, noise_like
+from engine.ops.nn.softmax import softmax
 from engine.tensor import Tensor, raw_array
 
 
@@ -61,6 +65,14 @@ def scaled_dot_product_attention(
     query (*, L, E), key (*, S, E), value (*, S, Ev), attn_mask broadcast to (*, L, S), bool (True sees) or added
     -> (*, L, Ev).  enable_gqa: key and value have fewer heads (dim -3), each serving several of query's.
     """
+    if attn_mask is None and dropout_p == 0.0 and not is_causal and not enable_gqa:  # the usual case
+        q, k, v = raw_array(query), raw_array(key), raw_array(value)
+        if (
+            q.__class__ is k.__class__ is v.__class__ is np.ndarray and q.dtype is k.dtype is v.dtype
+            and q.dtype.kind == "f" and q.ndim > 1 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+            and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
+        ):  # fmt: skip
+            return attention(query, key, value, None, None, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)[0]
     _check_sdpa(query, key, value, attn_mask)
     fused = query.device.type == "cuda" and _fused(query, key, value, attn_mask, dropout_p, enable_gqa)
     if not fused and enable_gqa and key.shape[-3] != query.shape[-3]:
@@ -139,6 +151,10 @@ def weights_of(xp, query, key, mask, scale):
         scores += mask
     if not scores.size:
         return scores
+    if mask is None and xp is np:
+        found = asked(softmax, scores, -1, None)
+        if found is not NotImplemented:
+            return found
     top = scores.max(axis=-1, keepdims=True)
     if mask is not None:
         top = xp.where(top == -math.inf, 0, top)

@@ -12,7 +12,7 @@ from engine import dtypes
 from engine.autograd.versions import own
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn.softmax import log_softmax, softmax_backward
-from engine.tensor import Tensor
+from engine.tensor import Tensor, raw_array
 
 _FEW = 1024  # elements from which oneDNN's softmax is the faster
 _LARGE = 1 << 17  # elements worth several blocks
@@ -377,6 +377,12 @@ def softmax_nll_smoothed(xp, input, target, weight=None, ignore_index=-100, redu
 
 def _check(input, target, weight):
     """torch's conditions; returns whether input has dims beyond (N, C)."""
+    scores, classes = raw_array(input), raw_array(target)
+    if (
+        scores.ndim == 2 and classes.ndim == 1 and weight is None and scores.shape[0] == classes.shape[0]
+        and target.dtype is dtypes.int64
+    ):  # fmt: skip
+        return False  # the usual case
     ndim, shape, size = input.dim(), list(input.shape), list(target.shape)
     if ndim < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {ndim})")
@@ -489,7 +495,8 @@ def cross_entropy_loss(
     label_smoothing: float = 0.0,
 ):
     """nll_loss of log_softmax; target classes (N, *) or probabilities (N, C, *).  input (N, C, *) -> () or (N, *)."""
-    if input.dim() and tuple(input.shape) == tuple(target.shape):
+    shape = raw_array(input).shape
+    if shape and shape == raw_array(target).shape:
         return _probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
     if label_smoothing and not 0.0 < label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
@@ -497,7 +504,7 @@ def cross_entropy_loss(
     if not input.is_floating_point():
         kernel = "log_softmax_lastdim_kernel_impl" if input.dim() < 3 else "log_softmax_kernel_impl"
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_name(input.dtype)}'")
-    if input.dim() == 1 and target.dim() == 1:
+    if len(shape) == 1 and target.dim() == 1:
         target = target.reshape(())
     if label_smoothing:
         return softmax_nll_smoothed(input, target, weight, ignore_index, reduction, label_smoothing)[0]

@@ -13,6 +13,7 @@ import numpy as np
 from engine import dtypes
 from engine.autograd.versions import guard
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
+from engine.dispatch.choosing import asked
 from engine.grad_mode import mode
 from engine.layouts import follow
 from engine.ops._vjp import WHY, vjp
@@ -539,15 +540,15 @@ def batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None
     return out.astype(input.dtype, copy=False)
 
 
-def _check_batch(input, channels, running_mean, running_var, weight, bias, training):
-    array = raw_array(input)
+def _check_batch(array, channels, running_mean, running_var, weight, bias, training):
     wanted, dtype = (channels,), array.dtype
     if training or (running_mean is not None and running_var is not None):
         for tensor in (running_mean, running_var, weight, bias):
             if tensor is not None and (tensor._array.shape != wanted or tensor._array.dtype is not dtype):
                 break
         else:  # the usual case
-            _floating(array, "batch_norm")
+            if dtype.kind != "f":
+                _floating(array, "batch_norm")
             return
     if not training:
         for label, tensor in (("running_mean", running_mean), ("running_var", running_var)):
@@ -567,14 +568,25 @@ def _check_batch(input, channels, running_mean, running_var, weight, bias, train
     _same_type(array, *(None if x is None else x._array for x in parameters))
 
 
+@op(public=False, method=False, out=False, tensors=("running", "value"), blocks="elements")
+@samples(lambda t: [(t.constant(t(3)), t.constant(t(3)), 0.9, 0.1)])
+def blended(xp, running, value, keep: float, share: float):
+    """keep * running + share * value.  running, value (C) -> (C)."""
+    return running * keep + (value * share).astype(running.dtype, copy=False)
+
+
 def update_running(running, value, factor, momentum, seen=False):
     """running = (1 - momentum) running + momentum factor value, in place and without history.  Tensors (C).
 
     seen: the version shows it; else only what looks for `.data` that was set does.
     """
     array, found = running._array, value._array
-    array *= 1 - momentum
-    array += (found * (factor * momentum)).astype(array.dtype, copy=False)
+    moved = asked(blended, array, found, 1 - momentum, factor * momentum)
+    if moved is not NotImplemented:
+        array[...] = moved
+    else:
+        array *= 1 - momentum
+        array += (found * (factor * momentum)).astype(array.dtype, copy=False)
     if seen:
         running._vc[0] += 1
     else:
@@ -598,12 +610,13 @@ def batch_norm(
 
     input (N, C, *), all others (C) or None -> (N, C, *).
     """
-    channels = input.size(1)
-    _check_batch(input, channels, running_mean, running_var, weight, bias, training)
+    array = raw_array(input)
+    channels = array.shape[1] if array.ndim > 1 else input.size(1)
+    _check_batch(array, channels, running_mean, running_var, weight, bias, training)
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
-    _track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, channels), momentum)
+    _track(running_mean, running_var, mean, var, array.size // builtins.max(1, channels), momentum)
     return output if running_mean is None and running_var is None else guard(output, running_mean, running_var)
 
 

@@ -15,7 +15,7 @@ from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn import _conv
 from engine.ops.pointwise.arithmetic import refuse
-from engine.tensor import Tensor
+from engine.tensor import Tensor, raw_array
 
 # --- unfold and fold
 
@@ -261,12 +261,13 @@ def fold_blocks(
     stride: int | tuple[int, ...] = 1,
 ):
     """torch.nn.functional.fold.  input (N, C prod(kernel_size), L) or (., L) -> (N, C, *output_size)."""
-    given = tuple(input.shape), output_size, kernel_size, dilation, padding, stride
+    shape = raw_array(input).shape
+    given = [tuple(n) if n.__class__ is list else n for n in (output_size, kernel_size, dilation, padding, stride)]
     try:
-        size, geometry = _fold_geometry(*given)
-    except TypeError:  # lists
-        size, geometry = _fold_geometry.__wrapped__(*given)
-    ndim = input.dim()
+        size, geometry = _fold_geometry(shape, *given)
+    except TypeError:  # what cannot be a key
+        size, geometry = _fold_geometry.__wrapped__(shape, *given)
+    ndim = len(shape)
     x = input if ndim == 3 else input.unsqueeze(0)
     result = col2im(x, size, *geometry)
     return result if ndim == 3 else result.squeeze(0)

@@ -12,7 +12,7 @@ import pytest
 
 import engine
 from engine import nn
-from engine.dispatch import choosing
+from engine.dispatch import OPS, choosing
 from engine.kernels import processor
 from engine.ops import generated
 from engine.ops.generated import launch
@@ -88,3 +88,11 @@ def test_one_pass_of_a_small_network_does_not_load_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "ENGINE_JIT": "1"}
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_number_to_the_power_of_a_large_tensor_before_generated_code_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choosing, "_left", [1 << 40])
+    x = np.linspace(-1, 1, 1 << 17, dtype="float32")
+    np.testing.assert_allclose(choosing.large_kernel(OPS["pow"])(np, 2.0, x), 2.0**x, rtol=1e-6)

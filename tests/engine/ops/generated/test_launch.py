@@ -303,3 +303,13 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
         env={name: value for name, value in os.environ.items() if name != "ENGINE_JIT"},
     )  # fmt: skip
     assert found.stdout == "False\n"
+
+
+@pytest.mark.parametrize("again", [lambda x: x, lambda x: x[:]], ids=["one array", "a view of it"])
+def test_what_is_kept_of_a_call_with_one_array_twice_is_not_used_for_two_arrays(again: Any) -> None:
+    x, y = (np.random.default_rng(n).standard_normal((200, 300)).astype("float32") for n in range(2))
+    kernel, own = kernel_of("silu_backward"), OPS["silu_backward"].kernel
+    for _ in range(2 * launch.CALLS):
+        kernel(np, x, again(x))
+    for first, second in ((x, y), (y, x), (y, y), (y, y[:])):
+        np.testing.assert_allclose(kernel(np, first, second), own(np, first, second), atol=1e-5)

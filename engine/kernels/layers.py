@@ -1,0 +1,171 @@
+"""Layers in the source form that are no rows of `rows.py`: running sums, gated linear units, folding, attention.
+
+All arrays are contiguous.  Each function gives the kernel for a type.
+"""
+
+from __future__ import annotations
+
+from engine.kernels.form import Kernel, Value, call, where
+
+__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "placed", "running_sums"]
+
+
+def placed(type: str) -> Kernel:
+    """x (rows, width) -> out (rows, total), from `start` on."""
+    k = Kernel("placed", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    width, total, start = (k.scalar(name, "index") for name in ("width", "total", "start"))
+    with k.each(width) as j:
+        k.store(out, k.index * total + start + j, k.load(x, k.index * width + j))
+    return k
+
+
+def running_sums(type: str) -> Kernel:
+    """x -> its running sums along the middle of (rows / inner, length, inner), added up in float64 in their order."""
+    k = Kernel("running_sums", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    length, inner = k.scalar("length", "index"), k.scalar("inner", "index")
+    base = k.index // inner * length * inner + k.index % inner
+    total = k.variable(k.constant(0.0, "float64"))
+    with k.loop(k.constant(0, "index"), length) as j:
+        at = base + j * inner
+        now = total + k.cast(k.load(x, at), "float64")
+        k.set(total, now)
+        k.store(out, at, k.cast(now, type))
+    return k
+
+
+def _gate(x: Value) -> Value:
+    return 1 / (call("exp", -x) + 1)
+
+
+def glu(type: str) -> Kernel:
+    """x (rows, 2, half) -> x[:, 0] * sigmoid(x[:, 1])."""
+    k = Kernel("glu", "rows")
+    x, out, half = k.array("x", type), k.array("out", type, True), k.scalar("half", "index")
+    base = k.index * half
+    with k.each(half) as j:
+        k.store(out, base + j, k.load(x, base * 2 + j) / (call("exp", -k.load(x, base * 2 + half + j)) + 1))
+    return k
+
+
+def glu_backward(type: str) -> Kernel:
+    """grad (rows, half), x (rows, 2, half) -> the gradient of x."""
+    k = Kernel("glu_backward", "rows")
+    grad, x, out = k.array("grad", type), k.array("x", type), k.array("out", type, True)
+    half = k.scalar("half", "index")
+    base = k.index * half
+    with k.each(half) as j:
+        first, second = base * 2 + j, base * 2 + half + j
+        gate = _gate(k.load(x, second))
+        made = k.load(grad, base + j) * gate
+        k.store(out, first, made)
+        k.store(out, second, made * (1 - gate) * k.load(x, first))
+    return k
+
+
+def folded(type: str) -> Kernel:
+    """Columns (rows, taps down, taps across, blocks down, blocks across) added up in images (rows, height, width)."""
+    k = Kernel("folded", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    names = "height width down across high wide apart_down apart_across above left step_down step_across"
+    height, width, down, across, high, wide, apart_down, apart_across, above, left, step_down, step_across = (
+        k.scalar(name, "index") for name in names.split()
+    )
+    zero, image = k.constant(0, "index"), k.index * height * width
+    with k.each(height * width) as j:
+        k.store(out, image + j, k.constant(0, type))
+
+    def reach(tap: Value, apart: Value, before: Value, step: Value, blocks: Value, size: Value) -> tuple[Value, Value]:
+        """The first block whose tap lies in the image, and the one after the last."""
+        lack = before - tap * apart
+        last = size - 1 + lack
+        most = where(last < 0, zero, last // step + 1)
+        return where(lack > 0, (lack + step - 1) // step, zero), where(most < blocks, most, blocks)
+
+    with k.loop(zero, down) as i:
+        top, bottom = reach(i, apart_down, above, step_down, high, height)
+        with k.loop(zero, across) as j:
+            start, stop = reach(j, apart_across, left, step_across, wide, width)
+            taps = ((k.index * down + i) * across + j) * high * wide
+            with k.loop(top, bottom) as b:
+                line = image + (b * step_down - above + i * apart_down) * width - left + j * apart_across
+                blocks = taps + b * wide
+                with k.loop(start, stop) as c:
+                    at = line + c * step_across
+                    k.store(out, at, k.load(out, at) + k.load(x, blocks + c))
+    return k
+
+
+def attention(type: str) -> Kernel:
+    """query (N, L, E), key (N, S, E), value (N, S, V) -> softmax(query @ key.T * scale) @ value (N, L, V), the softmax
+    (N, L, S).  Rows are those of the query.
+    """
+    k = Kernel("attention", "rows")
+    query, key, value = (k.array(name, type) for name in ("query", "key", "value"))
+    out, weights = k.array("out", type, True), k.array("weights", type, True)
+    rows, places, width, depth = (k.scalar(name, "index") for name in ("rows", "places", "width", "depth"))
+    scale, zero = k.scalar("scale", type), k.constant(0, "index")
+    batch, of_query, of_weights, of_out = k.index // rows, k.index * width, k.index * places, k.index * depth
+    of_key, of_value = batch * places * width, batch * places * depth
+    with k.each(places) as j:
+        k.store(weights, of_weights + j, k.constant(0, type))
+    with k.loop(zero, width) as e:
+        factor = k.load(query, of_query + e) * scale
+        with k.each(places) as j:
+            more = factor * k.load(key, of_key + j * width + e)
+            k.store(weights, of_weights + j, k.load(weights, of_weights + j) + more)
+    top = k.reduce("max", places, lambda j: k.load(weights, of_weights + j))
+    with k.each(places) as j:
+        k.store(weights, of_weights + j, call("exp", k.load(weights, of_weights + j) - top))
+    total = k.reduce("sum", places, lambda j: k.load(weights, of_weights + j))
+    with k.each(depth) as d:
+        k.store(out, of_out + d, k.constant(0, type))
+    with k.loop(zero, places) as j:
+        weight = k.load(weights, of_weights + j) / total
+        k.store(weights, of_weights + j, weight)
+        with k.each(depth) as d:
+            k.store(out, of_out + d, k.load(out, of_out + d) + weight * k.load(value, of_value + j * depth + d))
+    return k
+
+
+def attention_backward(type: str) -> Kernel:
+    """grad (N, L, V), query (N, L, E), key (N, S, E), value (N, S, V), weights (N, L, S) -> the gradients of query, key
+    and value; scores (N, S) is scratch.  Rows are the N.
+    """
+    k = Kernel("attention_backward", "rows")
+    grad, query, key, value, weights = (k.array(name, type) for name in ("grad", "query", "key", "value", "weights"))
+    names = ("of_query", "of_key", "of_value", "scores")
+    of_query, of_key, of_value, scores = (k.array(name, type, True) for name in names)
+    rows, places, width, depth = (k.scalar(name, "index") for name in ("rows", "places", "width", "depth"))
+    scale, zero = k.scalar("scale", type), k.constant(0, "index")
+    keys, values, own = k.index * places * width, k.index * places * depth, k.index * places
+    for array, start, count in (
+        (of_query, k.index * rows * width, rows * width), (of_key, keys, places * width),
+        (of_value, values, places * depth),
+    ):  # fmt: skip
+        with k.each(count) as i:
+            k.store(array, start + i, k.constant(0, type))
+    with k.loop(zero, rows) as r:
+        row = k.index * rows + r
+        with k.each(places) as j:
+            k.store(scores, own + j, k.constant(0, type))
+        with k.loop(zero, depth) as d:
+            g = k.load(grad, row * depth + d)
+            with k.each(places) as j:
+                more = g * k.load(value, values + j * depth + d)
+                k.store(scores, own + j, k.load(scores, own + j) + more)
+        along = k.variable(k.constant(0.0, type))
+        with k.loop(zero, places) as j:
+            k.set(along, along + k.load(scores, own + j) * k.load(weights, row * places + j))
+        with k.loop(zero, places) as j:
+            weight = k.load(weights, row * places + j)
+            score = (k.load(scores, own + j) - along) * weight * scale
+            with k.each(depth) as d:
+                at = values + j * depth + d
+                k.store(of_value, at, k.load(of_value, at) + weight * k.load(grad, row * depth + d))
+            with k.each(width) as e:
+                at, of = keys + j * width + e, row * width + e
+                k.store(of_key, at, k.load(of_key, at) + score * k.load(query, of))
+                k.store(of_query, of, k.load(of_query, of) + score * k.load(key, at))
+    return k

@@ -1,0 +1,335 @@
+"""Layers of few elements as one kernel each, where an op's own code is many calls of numpy, or an order of adding up
+that numpy lacks: batch norm, prelu's gradient, glu, running sums, fold, cross-entropy, attention.
+
+They are the kernels "direct" of their ops: small calls are kept as direct launches (`small.py`), larger ones are tried
+as any generated kernel is (`launch.guarded`), where the op has no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine._checks import wrap_dim
+from engine.dispatch import kernel
+from engine.kernels import cpu, layers, rows
+from engine.kernels.form import Kernel
+from engine.ops import joining, scan
+from engine.ops.cuda import _rows
+from engine.ops.cuda._launch import strides_of
+from engine.ops.generated import launch
+from engine.ops.nn import activation, attention, cross_entropy, gated, norm, vision
+
+_FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
+_WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
+_FEW_ARRAYS = 12
+_entries: dict[Any, launch.Entry] = {}
+
+
+def _plain(*arrays: Any) -> bool:
+    """Whether all are contiguous, of one float type, and the first has elements."""
+    first = arrays[0]
+    return bool(
+        first.dtype in _FLOATS
+        and first.size
+        and all(a is None or (a.dtype == first.dtype and a.flags.c_contiguous) for a in arrays)
+    )
+
+
+def _run(
+    make: Callable[[str], Kernel], arrays: Sequence[Any], numbers: Sequence[float], count: int, each: int,
+    type: str = "",
+) -> None:  # fmt: skip
+    """Run a kernel of `layers` for `count` rows of work `each`.  type: of the arrays' bits, if not their own."""
+    type = type or arrays[0].dtype.name
+    ones = tuple([n == 1 and n.__class__ is int for n in numbers])
+    kind = make, type, ones, launch.magnitude(count * each)
+    entry = _entries.setdefault(kind, launch.Entry())
+
+    def built() -> cpu.Built:
+        made = make(type)
+        return cpu.build(made, known=launch.known(made, [n if one else 0 for n, one in zip(numbers, ones)]))
+
+    launch.launched(launch.ready(entry, count * each, built), arrays, numbers, count, each)
+
+
+# --- by channel
+
+
+def _channels(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The strides of (N, C, *): rows are channels, places all else."""
+    own = strides_of(array)
+    return (own[1],), (own[0], *own[2:])
+
+
+def _by_channel(
+    name: str, write: Callable[[rows.Rows], None], whole: Sequence[Any], vectors: Sequence[Any], made: Sequence[Any],
+    of_channels: Sequence[Any], numbers: Sequence[tuple[str, Any]], key: Any,
+) -> None:  # fmt: skip
+    """A row a channel.  whole, made: arrays (N, C, *) read and written; vectors, of_channels: arrays (C), the same."""
+    shape = whole[0].shape
+    none = (0,) * (len(shape) - 1)
+    each = lambda a: (strides_of(a), none)
+    strides = [*map(_channels, whole), *map(each, vectors), *map(_channels, made), *map(each, of_channels)]
+    _rows.run(
+        name, write, [*whole, *vectors, *made, *of_channels], len(made) + len(of_channels), (shape[1],),
+        (shape[0], *shape[2:]), strides, numbers, key,
+    )  # fmt: skip
+
+
+def _few(input: Any, *others: Any) -> bool:
+    return input.ndim > 1 and input.size <= _WHOLE and _plain(input, *others)
+
+
+@kernel(norm.batch_norm_train, "direct")
+def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
+    if not _few(input, weight, bias):
+        return NotImplemented
+    channels = input.shape[1]
+    made = xp.empty(input.shape, input.dtype)
+    mean, rstd, var = (xp.empty((channels,), input.dtype) for _ in range(3))
+    given = [v for v in (weight, bias) if v is not None]
+    flags = weight is not None, bias is not None, True, True
+    numbers = [(input.dtype.name, eps)]
+    write = lambda r: rows.normalized(r, *flags)
+    _by_channel("batch_norm", write, [input], given, [made], [mean, rstd, var], numbers, flags)
+    return made, mean, rstd, var
+
+
+@kernel(norm.batch_norm_eval, "direct")
+def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
+    if not _few(input, running_mean, running_var, weight, bias):
+        return NotImplemented
+    made = xp.empty(input.shape, input.dtype)
+    given = [v for v in (running_mean, running_var, weight, bias) if v is not None]
+    flags = weight is not None, bias is not None
+    write = lambda r: rows.normalized_by(r, *flags)
+    _by_channel("batch_norm_eval", write, [input], given, [made], [], [(input.dtype.name, eps)], flags)
+    return made
+
+
+def _gradients(xp, grad_output, input, mean, spread, weight, trained, numbers):
+    if not _few(input, grad_output, mean, spread, weight):
+        return NotImplemented
+    made = xp.empty(input.shape, input.dtype)
+    of_weight, of_bias = (xp.empty((input.shape[1],), input.dtype) for _ in range(2))
+    given = [mean, spread, *([] if weight is None else [weight])]
+    flags = weight is not None, trained
+    write = lambda r: rows.channel_backward(r, *flags)
+    _by_channel("batch_norm_backward", write, [grad_output, input], given, [made], [of_weight, of_bias], numbers, flags)
+    return made, of_weight, of_bias
+
+
+@kernel(norm.batch_norm_backward, "direct")
+def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
+    return _gradients(xp, grad_output, input, mean, rstd, weight, True, [])
+
+
+@kernel(norm.batch_norm_eval_backward, "direct")
+def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
+    return _gradients(xp, grad_output, input, mean, var, weight, False, [(input.dtype.name, eps)])
+
+
+@kernel(activation.prelu_backward, "direct")
+def _prelu_backward(xp, grad_output, input, weight):
+    if not _plain(input, grad_output, weight) or input.size > _WHOLE:
+        return NotImplemented
+    shape, count = input.shape, weight.size
+    if count != 1 and (len(shape) < 2 or weight.shape != (1, shape[1], *(1,) * (len(shape) - 2))):
+        return NotImplemented
+    made, of_weight = xp.empty(shape, input.dtype), xp.empty(weight.shape, input.dtype)
+    if count == 1:
+        row_shape, place_shape = (1,), (input.size,)
+        whole, each = ((0,), (1,)), ((0,), (0,))
+    else:
+        row_shape, place_shape = (count,), (shape[0], *shape[2:])
+        whole, each = _channels(input), ((1,), (0,) * (len(shape) - 1))
+    arrays = [grad_output, input, weight, made, of_weight]
+    _rows.run(
+        "prelu_backward", rows.prelu_backward, arrays, 2, row_shape, place_shape, [whole, whole, each, whole, each]
+    )
+    return made, of_weight
+
+
+# --- along one dim
+
+
+def _parts(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
+    """(before, size, after) of a dim."""
+    return prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
+
+
+@kernel(gated.glu, "direct")
+def _glu(xp, input, dim=-1):
+    if not input.ndim or not _plain(input):
+        return NotImplemented
+    axis = wrap_dim(dim, input.ndim)
+    before, size, after = _parts(input.shape, axis)
+    if size % 2:
+        return NotImplemented
+    made = xp.empty((*input.shape[:axis], size // 2, *input.shape[axis + 1 :]), input.dtype)
+    half = size // 2 * after
+    _run(layers.glu, [input, made], [half], before, half)
+    return made
+
+
+@kernel(gated.glu_backward, "direct")
+def _glu_backward(xp, grad_output, input, dim):
+    if not _plain(input, grad_output):
+        return NotImplemented
+    before, size, after = _parts(input.shape, wrap_dim(dim, input.ndim))
+    made = xp.empty(input.shape, input.dtype)
+    half = size // 2 * after
+    _run(layers.glu_backward, [grad_output, input, made], [half], before, half)
+    return made
+
+
+@kernel(scan.cumsum, "direct")
+def _cumsum(xp, input, dim, *, dtype=None):
+    if dtype is not None or not input.ndim or not _plain(input):
+        return NotImplemented
+    before, length, after = _parts(input.shape, wrap_dim(dim, input.ndim))
+    made = xp.empty(input.shape, input.dtype)
+    _run(layers.running_sums, [input, made], [length, after], before * after, length)
+    return made
+
+
+@kernel(vision.col2im, "direct")
+def _col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
+    if not _plain(input):
+        return NotImplemented
+    given = tuple(map(tuple, (output_size, kernel_size, dilation, padding, stride)))
+    taps, out, _, _ = vision._folding(*given)
+    images, channels = input.shape[0], input.shape[1] // taps
+    made = xp.empty((images, channels, *given[0]), input.dtype)
+    numbers = [*given[0], *given[1], *out, *given[2], *given[3], *given[4]]
+    _run(layers.folded, [input, made], numbers, images * channels, input.size // (images * channels))
+    return made
+
+
+@kernel(joining.cat, "direct")
+def _cat(xp, tensors, dim=0):
+    first = tensors[0]
+    if not first.ndim or not first.size or len(tensors) > _FEW_ARRAYS:
+        return NotImplemented
+    axis = wrap_dim(dim, first.ndim)
+    before, _, after = _parts(first.shape, axis)
+    lead, tail = first.shape[:axis], first.shape[axis + 1 :]
+    if first.itemsize > 8 or any(
+        a.ndim != first.ndim or a.shape[:axis] != lead or a.shape[axis + 1 :] != tail or not a.flags.c_contiguous
+        or a.dtype != first.dtype or not a.size for a in tensors
+    ):  # fmt: skip
+        return NotImplemented
+    size = sum(a.shape[axis] for a in tensors)
+    made, start = xp.empty((*lead, size, *tail), first.dtype), 0
+    for a in tensors:
+        width = a.shape[axis] * after
+        _run(layers.placed, [a, made], [width, size * after, start], before, width, f"uint{8 * first.itemsize}")
+        start += width
+    return made
+
+
+# --- cross-entropy of (N, C)
+
+
+def _scores(input: Any, target: Any, weight: Any) -> bool:
+    return bool(
+        input.ndim == 2
+        and _plain(input, weight)
+        and target.shape == input.shape[:1]
+        and target.dtype.name in ("int64", "uint8")
+    )
+
+
+@kernel(cross_entropy.softmax_nll_rows, "direct")
+def _softmax_nll(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
+    if not _scores(input, target, weight):
+        return NotImplemented
+    count, classes = input.shape
+    kind = input.dtype
+    p, losses, weights = xp.empty(input.shape, kind), xp.empty((count,), kind), xp.empty((count,), kind)
+    bad, any_bad = xp.empty((count,), "int32"), xp.empty((), "int32")
+    total, result = xp.empty((), kind), losses if reduction == "none" else xp.empty((), kind)
+    given = [] if weight is None else [weight]
+    one, none = strides_of(losses), (0,)
+    flags = weight is not None, False
+    strides = [_rows.parted(input, (1,)), (strides_of(target), none), *[(none, strides_of(w)) for w in given],
+               _rows.parted(p, (1,)), *[(one, none)] * 3]  # fmt: skip
+    _rows.run(
+        "cross_entropy", lambda r: rows.softmax_losses(r, *flags), [input, target, *given, p, losses, weights, bad], 4,
+        (count,), (classes,), strides, [("int64", ignore_index)], flags,
+    )  # fmt: skip
+    made = [total, any_bad] if reduction == "none" else [total, any_bad, result]
+    strides = [*[(none, one)] * 3, *[(none, none)] * len(made)]
+    _rows.run(
+        "totalled", lambda r: rows.totalled(r, reduction), [losses, weights, bad, *made], len(made), (1,), (count,),
+        strides, key=reduction,
+    )  # fmt: skip
+    launch.refuse_if(any_bad)
+    return result, total, p
+
+
+@kernel(cross_entropy.softmax_nll_backward, "direct")
+def _softmax_nll_backward(
+    xp, output, grad_output, target, total_weight, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
+):  # fmt: skip
+    if smoothing or not _scores(output, target, weight) or not _plain(output, grad_output, total_weight):
+        return NotImplemented
+    made, (count, classes) = xp.empty(output.shape, output.dtype), output.shape
+    given = [] if weight is None else [weight]
+    none = (0,)
+    flags = weight is not None, reduction == "mean"
+    of_grad = strides_of(grad_output) if grad_output.ndim else none
+    strides = [_rows.parted(output, (1,)), (of_grad, none), (strides_of(target), none), (none, none)]
+    strides += [*[(none, strides_of(w)) for w in given], _rows.parted(made, (1,))]
+    _rows.run(
+        "cross_entropy_gradient", lambda r: rows.softmax_minus_target(r, *flags),
+        [output, grad_output, target, total_weight, *given, made], 1, (count,), (classes,), strides,
+        [("int64", ignore_index)], flags,
+    )  # fmt: skip
+    return made
+
+
+# --- attention of a few tokens
+
+
+def _tokens(query: Any, key: Any, value: Any, *others: Any) -> tuple[int, ...] | None:
+    """(N, L, S, E, V) of attention without broadcasting; None where it is not for these kernels."""
+    if not _plain(query, key, value, *others) or query.ndim < 2 or not key.size or not value.size:
+        return None
+    lead, (rows, width), places, depth = query.shape[:-2], query.shape[-2:], key.shape[-2], value.shape[-1]
+    if key.shape != (*lead, places, width) or value.shape != (*lead, places, depth):
+        return None
+    return prod(lead), rows, places, width, depth
+
+
+@kernel(attention.attention, "direct")
+def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
+    sizes = _tokens(query, key, value)
+    if sizes is None or mask is not None or noise is not None:
+        return NotImplemented
+    count, *each = sizes
+    made = xp.empty((*query.shape[:-1], each[3]), query.dtype)
+    weights = xp.empty((*query.shape[:-1], each[1]), query.dtype)
+    work = each[1] * (each[2] + each[3])
+    _run(layers.attention, [query, key, value, made, weights], [*each, float(scale)], count * each[0], work)
+    return made, weights
+
+
+@kernel(attention.attention_backward, "direct")
+def _attention_backward(
+    xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False
+):  # fmt: skip
+    sizes = _tokens(query, key, value, grad_output, weights)
+    if sizes is None or noise is not None or mask_too:
+        return NotImplemented
+    count, *each = sizes
+    found = [xp.empty(a.shape, a.dtype) for a in (query, key, value)]
+    scores, of_mask = xp.empty((count, each[1]), query.dtype), xp.empty((0,), query.dtype)
+    work = each[0] * each[1] * 2 * (each[2] + each[3])
+    arrays = [grad_output, query, key, value, weights, *found, scores]
+    _run(layers.attention_backward, arrays, [*each, float(scale)], count, work)
+    return (*found, of_mask)

@@ -1,0 +1,161 @@
+"""Layers of few elements as one kernel: against the op's own code, and what they leave to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.kept import Cache
+from engine.dispatch import OPS
+from engine.kernels import cpu, processor
+from engine.ops import generated
+from engine.ops.generated import launch
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+def arrays(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
+    rng = np.random.default_rng(len(shapes))
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def agree(name: str, *args: Any, **kwargs: Any) -> None:
+    """The kernel serves the call and gives what the op's own code gives."""
+    got = generated.variant_of(OPS[name], small=True)(np, *args, **kwargs)
+    assert got is not NotImplemented
+    with np.errstate(all="ignore"):
+        want = OPS[name].kernel(np, *args, **kwargs)
+    difference = launch.difference(want, got, 1.0)
+    assert difference is None, difference
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 2, 1, 1), (3, 5, 7, 4), (9, 6), (2, 3, 100), (1, 40, 3, 3)])
+def test_batch_norm(shape: tuple[int, ...], dtype: str) -> None:
+    x, g = arrays(shape, shape, dtype=dtype)
+    c = (shape[1],)
+    w, b, mean = arrays(c, c, c, dtype=dtype)
+    var = np.abs(w) + 1
+    for weight, bias in ((w, b), (None, None), (w, None)):
+        agree("batch_norm_train", x, weight, bias, 1e-5)
+        agree("batch_norm_eval", x, mean, var, weight, bias, 0.1)
+        agree("batch_norm_backward", g, x, mean, 1 / np.sqrt(var), weight, 1e-5)
+        agree("batch_norm_eval_backward", g, x, mean, var, weight, 0.1)
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 5), (2, 5, 3, 4)])
+def test_gradient_of_prelu(shape: tuple[int, ...]) -> None:
+    x, g = arrays(shape, shape)
+    x.reshape(-1)[0] = 0
+    x.reshape(-1)[1] = np.nan
+    agree("prelu_backward", g, x, np.full((1,) * len(shape), 0.3, "float32"))
+    agree("prelu_backward", g, x, np.full((1,), -0.3, "float32"))
+    if len(shape) > 1:
+        (w,) = arrays((1, shape[1], *(1,) * (len(shape) - 2)))
+        agree("prelu_backward", g, x, w)
+    variant = generated.variant_of(OPS["prelu_backward"], small=True)
+    assert variant(np, g, x, x) is NotImplemented  # a weight an element: rrelu's
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 2), -1), ((4, 6), 0), ((3, 4, 5), 1), ((2, 64), 1), ((2,), 0)])
+def test_gated_linear_unit(shape: tuple[int, ...], dim: int) -> None:
+    (x,) = arrays(shape)
+    agree("glu", x, dim)
+    half = list(shape)
+    half[dim] //= 2
+    agree("glu_backward", *arrays(tuple(half)), x, dim)
+    assert generated.variant_of(OPS["glu"], small=True)(np, x[..., :1].copy(), -1) is NotImplemented
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((7,), 0), ((3, 40), 1), ((3, 40), 0), ((2, 9, 5), 1), ((1000, 3), -2)])
+def test_running_sums(shape: tuple[int, ...], dim: int) -> None:
+    for dtype in ("float32", "float64"):
+        (x,) = arrays(shape, dtype=dtype)
+        agree("cumsum", x, dim)
+        agree("cumsum", np.abs(x), dim)
+    variant = generated.variant_of(OPS["cumsum"], small=True)
+    assert variant(np, x.astype("int64"), dim) is NotImplemented
+    assert variant(np, x, dim, dtype="float32") is NotImplemented
+
+
+def test_running_sums_are_rounded_once_and_do_not_fall() -> None:
+    x = np.abs(arrays((1, 5000))[0])
+    got = generated.variant_of(OPS["cumsum"], small=True)(np, x, 1)
+    assert np.array_equal(got, np.cumsum(x, 1, dtype="float64").astype("float32"))
+    assert (np.diff(got) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "dilation", "padding", "stride"),
+    [
+        ((4, 6), (2, 2), (1, 1), (0, 0), (2, 2)),
+        ((5, 5), (3, 3), (1, 1), (1, 1), (1, 1)),
+        ((5, 4), (2, 3), (2, 1), (1, 2), (1, 2)),
+        ((7, 9), (2, 2), (1, 3), (0, 1), (3, 2)),
+        ((3, 3), (1, 1), (1, 1), (3, 3), (4, 4)),
+        ((6, 5), (5, 5), (1, 1), (4, 4), (2, 3)),
+    ],
+)
+def test_columns_are_added_up_in_images(size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> None:
+    blocks = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
+    (x,) = arrays((2, 3 * kernel[0] * kernel[1], blocks[0] * blocks[1]))
+    agree("col2im", x, size, kernel, dilation, padding, stride)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(1, 4), (7, 3), (128, 10), (5, 100)])
+def test_cross_entropy(shape: tuple[int, int], reduction: str) -> None:
+    (x,) = arrays(shape)
+    (w,) = np.abs(arrays((shape[1],)))
+    rng = np.random.default_rng(0)
+    for target in (rng.integers(0, shape[1], shape[0]), rng.integers(0, shape[1], shape[0]).astype("uint8")):
+        for weight in (None, w):
+            for ignored in (-100, 1):
+                agree("softmax_nll_rows", x, target, weight, ignored, reduction)
+                _, total, p = OPS["softmax_nll_rows"].kernel(np, x, target, weight, ignored, reduction)
+                grad = np.full(() if reduction != "none" else shape[:1], 1.5, "float32")
+                agree("softmax_nll_backward", p, grad, target, total, weight, ignored, reduction)
+
+
+def test_a_target_that_is_no_class_is_left_to_the_code_that_says_so() -> None:
+    (x,) = arrays((4, 3))
+    variant = generated.variant_of(OPS["softmax_nll_rows"], small=True)
+    with pytest.raises(launch.Unfit):
+        variant(np, x, np.array([0, 1, 3, 2]))
+
+
+@pytest.mark.parametrize(("lead", "rows", "places", "width", "depth"), [
+    ((), 2, 3, 4, 2), ((1, 2), 1, 1, 1, 1), ((2,), 5, 7, 3, 20), ((2, 3), 25, 25, 20, 20), ((1,), 40, 2, 33, 1),
+])  # fmt: skip
+def test_attention(lead: tuple[int, ...], rows: int, places: int, width: int, depth: int) -> None:
+    for dtype in ("float32", "float64"):
+        q, k, v, g = arrays((*lead, rows, width), (*lead, places, width), (*lead, places, depth),
+                            (*lead, rows, depth), dtype=dtype)  # fmt: skip
+        agree("attention", q, k, v, None, None, 0.3)
+        weights = OPS["attention"].kernel(np, q, k, v, None, None, 0.3)[1]
+        agree("attention_backward", g, q, k, v, weights, None, None, 0.3, False)
+    variant = generated.variant_of(OPS["attention"], small=True)
+    assert variant(np, q, k, v, np.zeros((rows, places)), None, 0.3) is NotImplemented
+    assert variant(np, q, k[..., :-1], v, None, None, 0.3) is NotImplemented
+
+
+def test_cat() -> None:
+    for dtype in ("float32", "float64", "int16", "bool"):
+        x, y, z = (a.astype(dtype) for a in arrays((2, 3, 4), (2, 1, 4), (2, 5, 4)))
+        agree("cat", [x, y, z], 1)
+        agree("cat", [x, x], -1)
+        agree("cat", [y, y, y, y], 0)
+    variant = generated.variant_of(OPS["cat"], small=True)
+    for given in ([x, y[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "bool")], [x, y.astype("int8")]):
+        assert variant(np, given, 1) is NotImplemented

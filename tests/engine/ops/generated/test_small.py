@@ -1,0 +1,171 @@
+"""Small calls of ops: when a launch of theirs is kept, what becomes of one that is wrong, who still sees the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine.autograd import profiler
+from engine.backends.kept import Cache
+from engine.dispatch import GENERATED, OPS, choosing
+from engine.kernels import cpu, direct, processor
+from engine.ops import generated
+from engine.ops.generated import launch, small
+from tests.engine import shim
+from tests.engine.samples import cases
+
+pytestmark = pytest.mark.skipif(
+    not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
+)
+CALLS = direct.EVERY * small.OFFERS
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
+    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch, "_entries", {})
+    monkeypatch.setattr(launch, "_rows", {})
+    monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")
+    yield
+
+
+def function_of(name: str) -> Any:
+    """The function of direct calls, in front of the op's own code."""
+    return small.function_of(OPS[name], OPS[name].kernel)
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+def kept(function: Any, *args: Any, calls: int = CALLS) -> bool:
+    """Whether the call has a launch after so many."""
+    for _ in range(calls):
+        function(*args)
+    return function(*args) is not NotImplemented
+
+
+def test_a_call_that_comes_often_is_kept_and_gives_what_its_op_gives() -> None:
+    x, y = arrays((7, 9), (7, 9))
+    for name, args in {
+        "relu": (x,), "hardshrink": (x, 0.5), "silu_backward": (x, y), "add": (x, y), "maximum": (x, y[0]),
+        "softmax": (x, 1, None), "native_layer_norm": (x, (9,), y[0], y[1], 1e-5),
+    }.items():  # fmt: skip
+        function = function_of(name)
+        if name != "add":
+            args = tuple(args)
+        record = OPS[name]
+        count = len(record.positional)
+        want = record.kernel(np, *args[:count], **dict(zip(record.keyword, args[count:])))
+        assert not kept(function, *args, calls=CALLS // 2)
+        assert kept(function, *args)
+        assert launch.difference(want, function(*args)) is None
+
+
+def test_one_array_twice_says_nothing_of_two() -> None:
+    x, y = arrays((50,), (50,))
+    function = function_of("mul")
+    assert kept(function, x, x)
+    assert np.array_equal(function(x, y), x * y) and np.array_equal(function(y, y), y * y)
+
+
+def test_other_numbers_are_another_call() -> None:
+    (x,) = arrays((50,))
+    function = function_of("hardshrink")
+    assert kept(function, x, 0.5)
+    assert function(x, 0.25) is NotImplemented
+    assert kept(function, x, 0.25)
+    assert np.array_equal(function(x, 0.25), np.where(np.abs(x) > 0.25, x, 0))
+    assert np.array_equal(function(x, 0.5), np.where(np.abs(x) > 0.5, x, 0))
+
+
+def test_a_launch_that_differs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    (x,) = arrays((50,))
+    wrong = generated.variant_of(OPS["abs"])
+    monkeypatch.setattr(generated, "variant_of", lambda record, small: wrong)
+    function = function_of("neg")
+    with pytest.warns(RuntimeWarning, match="the generated kernel of neg is switched off"):
+        found = [function(x) for _ in range(CALLS)]
+    assert np.array_equal(found[-1], -x)
+    assert not kept(function, x)
+
+
+def test_a_launch_that_is_slower_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    (x,) = arrays((50,))
+    monkeypatch.setattr(launch, "slower", lambda *args: True)
+    assert not kept(function_of("neg"), x, calls=3 * CALLS)
+
+
+def test_large_calls_are_left_to_routes_that_let_the_lock_go() -> None:
+    (x,) = arrays((small.OPERATIONS + 1,))
+    assert not kept(function_of("neg"), x)
+    (x,) = arrays((small.OPERATIONS // 8,))
+    assert not kept(function_of("tanh"), x)
+
+
+def test_subclasses_and_what_cannot_be_a_key_are_left_to_other_routes() -> None:
+    (x,) = arrays((5, 5))
+    function = function_of("relu")
+    assert not kept(function, x.view(type("Own", (np.ndarray,), {})))
+    assert not kept(function_of("native_layer_norm"), x, ([],), None, None, 1e-5)
+
+
+def test_ops_ask_it_with_gradients_profilers_and_errors_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "_left", [0])
+    x = engine.randn(6, 5, requires_grad=True)
+    for _ in range(choosing._ASKED + CALLS + 1):
+        result = engine.nn.functional.hardshrink(x, 0.3)
+    space = OPS["hardshrink"].namespaces[0]
+    assert type(space["direct"]).__name__ == "builtin_function_or_method"
+    assert space["direct"](x.detach().numpy(), 0.3) is not NotImplemented
+    result.sum().backward()
+    assert x.grad is not None and np.array_equal(x.grad.numpy(), np.abs(x.detach().numpy()) > 0.3)
+    with profiler.profile() as found:
+        engine.nn.functional.hardshrink(x, 0.3)
+    assert any("hardshrink" in event.name for event in found.function_events)
+    assert space["direct"] is OPS["hardshrink"].quick
+    with pytest.raises(TypeError):
+        engine.nn.functional.hardshrink(x, "a")
+
+
+def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Direct calls from the first on, and each sample twice: the launch that was just kept, and that which is."""
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    served, wrong = set(), []
+    functions = {name: function_of(name) for name in GENERATED}
+    for case in cases():
+        if case.op is None or case.name not in GENERATED:
+            continue
+        given, named = case.arguments()
+        record = case.op
+        for dtype in ("float32", "float64"):
+            args = [shim.narrowed(a, dtype) for a in given]
+            keywords = {k: shim.narrowed(v, dtype) for k, v in named.items()}
+            with np.errstate(all="ignore"):
+                try:
+                    want = record.kernel(np, *args, **keywords)
+                except Exception as error:
+                    want = error
+                bound = dict(zip(record.positional, args)) | keywords
+                flat = [bound.get(p, record.defaults.get(p)) for p in record.params]
+                for got in (functions[case.name](*flat), functions[case.name](*flat)):
+                    if got is NotImplemented:
+                        continue
+                    served.add(case.name)
+                    if isinstance(want, Exception):
+                        wrong.append(f"{case} {dtype}: no error")
+                    elif found := shim.differences(want, got, dtype):
+                        wrong.append(f"{case} {dtype}: {found}")
+    assert not wrong
+    assert len(served) > 60 and served >= {
+        "glu", "cumsum", "col2im", "prelu_kernel", "batch_norm_train", "batch_norm_eval", "softmax_nll_rows",
+        "softmax_nll_backward",
+    }  # fmt: skip
