@@ -20,6 +20,7 @@ from engine.fx.training.exchange import pool_first
 from engine.fx.training.fusing import fuse
 from engine.fx.training.memory import of_results, overwrite
 from engine.fx.training.ones import are_ones, without_ones
+from engine.fx.training.pooling import join_pools
 from engine.fx.training.recording import StepTrace, accumulate_grad
 from engine.grad_mode import mode
 from engine.plan.tracing import Ref, _setitem, mapped, refs_in
@@ -108,6 +109,7 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
     _without_copies(graph)
     of_results(graph)
     pool_first(graph)
+    join_pools(graph)
     fuse(graph)
     overwrite(graph)
     for node in graph.nodes:
