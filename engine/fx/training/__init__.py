@@ -348,7 +348,7 @@ class Recorded:
         kwargs: dict, began: float,
     ) -> Any:  # fmt: skip
         """A call of a program that may be slower than op by op: by the one whose turn it is, timed."""
-        if len(turns.program) > len(turns.plain):
+        if turns.plainly:
             began = settling.clock()  # without what the program needs to be chosen
             result = self.function(*args, **kwargs)
             turns.plain.append(settling.clock() - began)
@@ -361,7 +361,8 @@ class Recorded:
             if entry.reason:
                 entry.program = None
                 self.slow.add(None if key is None else key[0])
-            empty_cache()  # of one of both nothing is needed any more
+        if turns.change:
+            empty_cache()  # what the other side needs is of other sizes
         return result
 
     @staticmethod
