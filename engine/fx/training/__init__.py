@@ -49,6 +49,7 @@ from engine.dispatch import autocast
 from engine.fx.training import settling
 from engine.fx.training.program import Built, build, compiled, cut
 from engine.fx.training.recording import StepTrace, compare, hooked
+from engine.fx.training.small import is_small, on_arrays
 from engine.grad_mode import enable_grad, mode
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
@@ -527,6 +528,8 @@ class _Step:
         built = build(trace, tuple(map(Ref, numbers)))
         self.graph, self.constants = built.graph, built.constants
         self.run = compiled(built.graph, "step")
+        if is_small(built.graph):
+            self.run = on_arrays(built.graph, self.run)
         self.result = trace.result
         self.released = [self.place[r.index] for r in trace.roots]
 

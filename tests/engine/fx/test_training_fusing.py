@@ -31,7 +31,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans without chains, and no op that changes to a generated kernel between two steps."""
     monkeypatch.setattr(launch, "PAYS", 1 << 60)
     monkeypatch.setattr(launch, "CALLS", 1 << 60)
-    monkeypatch.setattr("engine.fx.training.program.fuse", lambda graph: None)
+    monkeypatch.setattr("engine.fx.training.program.fuse", lambda *_: None)
     monkeypatch.setattr("engine.fx.training.program.join_pools", lambda graph: None)
 
 
