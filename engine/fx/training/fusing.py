@@ -25,7 +25,7 @@ from engine.tensor import raw_array, wrap
 __all__ = ["fuse", "writes"]
 
 _FAR = 12  # calls that an op may move past: what it reads lives that much longer
-_LARGE = 1 << 15  # elements from which a gradient alone is worth a kernel
+_LARGE = 1 << 12  # elements from which a gradient alone is worth a kernel
 
 
 def fuse(graph: Graph, alone: bool = False) -> None:
