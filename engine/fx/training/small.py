@@ -145,9 +145,21 @@ def _computed(node: Node, name: str, given: list[str], thing: Callable[[Any], st
 
 
 def _kernel(record: Any, node: Node) -> Callable[..., Any]:
-    if record is OPS["sum_to_size"]:
-        (shape, _), (size, _) = node.args[0].meta["kind"], node.meta["kind"]  # type: ignore[union-attr]
-        if 0 < len(size) < len(shape) and tuple(shape[len(shape) - len(size) :]) == tuple(size):
-            lead = tuple(range(len(shape) - len(size)))
-            return lambda xp, array, _: np.add.reduce(array, lead)
+    """The op's kernel, or what it comes to for the recorded shapes."""
+    shape, size = node.args[0].meta["kind"][0], node.meta["kind"][0]  # type: ignore[union-attr]
+    if record is OPS["mm"]:
+        return _product
+    if record in (OPS["t"], OPS["transpose"]) and len(shape) == 2 and len({d % 2 for d in node.args[1:]}) != 1:  # type: ignore[operator]
+        return _turned
+    if record is OPS["sum_to_size"] and 0 < len(size) < len(shape) and shape[len(shape) - len(size) :] == size:
+        lead = tuple(range(len(shape) - len(size)))
+        return lambda xp, array, _: np.add.reduce(array, lead)
     return record.kernel  # type: ignore[no-any-return]
+
+
+def _product(xp: Any, a: Any, b: Any) -> Any:
+    return a.dot(b)
+
+
+def _turned(xp: Any, array: Any, *dims: int) -> Any:
+    return array.T
