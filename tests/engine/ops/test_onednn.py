@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends import onednn
 from engine.dispatch import OPS, choosing
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
@@ -163,6 +164,7 @@ def test_small_arrays_never_reach_the_library() -> None:
             assert record.large > 8
 
 
+@pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
 def test_a_linear_layer_of_many_rows_that_comes_again_is_a_primitive(monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.ops.onednn import blas
 
