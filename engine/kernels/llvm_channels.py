@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 from engine.kernels.llvm_text import Vectors
 
-__all__ = ["POOL", "POOL_GRADIENT", "SCALE", "max_pool", "max_pool_gradient", "scale"]
+__all__ = [
+    "POOL", "POOL_GRADIENT", "SCALE", "TILES", "max_pool", "max_pool_gradient", "scale", "tile_gradient", "tile_max",
+]  # fmt: skip
 
 _WINDOWS = (
     "height", "width", "channels", "rows", "columns", "tall", "wide", "step_down", "step_across", "above", "left",
@@ -19,6 +21,7 @@ _WINDOWS = (
 )  # fmt: skip
 POOL = ("picture", "result", *_WINDOWS)
 POOL_GRADIENT = ("picture", "slope", "result", *_WINDOWS, "covered")
+TILES = ("picture", "slope", "result", "chosen", "sums", "height", "width", "channels", "rows", "columns")
 SCALE = ("picture", "result", "mean", "variance", "weight", "bias", "eps", "room", "channels")
 
 
@@ -191,6 +194,93 @@ def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
         return []
 
     w.loop("%begin", "%end", 1, one)
+    return w.finished(name, attributes)
+
+
+class _Tile:
+    """The places of a picture (N, height, width, channels) in a window of tall x wide, where windows lie side by side.
+
+    row: of the result, of all pictures'.
+    """
+
+    def __init__(self, w: Vectors, base: str, row: str, column: str, size: tuple[int, int]) -> None:
+        a, (tall, wide) = w.args, size
+        n, line = _rows(w, row)
+        top = w.plus(w.times(n, a["height"]), w.times(line, tall))
+        self.start = w.times(w.plus(w.times(row, a["columns"]), column), a["channels"])  # of the result's place
+        self.places = []
+        for i in range(tall):
+            left = w.plus(w.times(w.plus(top, i), a["width"]), w.times(column, wide))
+            self.places += [w.place("float", base, w.times(w.plus(left, j), a["channels"])) for j in range(wide)]
+
+
+def _tiles(w: Vectors, base: str, size: tuple[int, int], rows: tuple[str, str], body: Callable[..., None]) -> None:
+    """`body(tile, row, channel)` of each vector of channels of each window in the rows of all pictures' results."""
+    a = w.args
+
+    def row(at: str, _: list[str]) -> list[str]:
+        def column(q: str, _: list[str]) -> list[str]:
+            tile = _Tile(w, base, at, q, size)
+            w.loop("0", a["channels"], w.lanes, lambda c, _: body(tile, at, c) or [])  # type: ignore[func-returns-value]
+            return []
+
+        w.loop("0", a["columns"], 1, column)
+        return []
+
+    w.loop(*rows, 1, row)
+
+
+@functools.cache
+def tile_max(name: str, lanes: int, tall: int, wide: int, rectified: bool, kept: bool, attributes: str = "") -> str:
+    """The rows begin..end, of all pictures' results, of windows that lie side by side.
+
+    rectified: at least 0.  kept: the number of each maximum's place in its window goes to `chosen`, uint8; 255 where
+    none is above 0.
+    """
+    w = Vectors(TILES, lanes)
+    picture, result, codes = map(w.pointer, ("picture", "result", "chosen"))
+    bytes_ = f"<{lanes} x i8>"
+
+    def body(tile: _Tile, _: str, c: str) -> None:
+        most, chosen = _spread("0.0" if rectified else _INFINITE, "float", lanes), _spread("-1", "i8", lanes)
+        for n, place in enumerate(tile.places):
+            value = w.vector(place, c)
+            where = _largest(w, value, most)
+            most = _select(w, where, w.type, value, most)
+            if kept:
+                chosen = _select(w, where, bytes_, _spread(str(n), "i8", lanes), chosen)
+        at = w.plus(tile.start, c)
+        w.store(most, result, at)
+        if kept:
+            w(f"store {bytes_} {chosen}, ptr {w.place('i8', codes, at)}, align 1")
+
+    _tiles(w, picture, (tall, wide), ("%begin", "%end"), body)
+    return w.finished(name, attributes)
+
+
+@functools.cache
+def tile_gradient(name: str, lanes: int, tall: int, wide: int, summed: bool, attributes: str = "") -> str:
+    """The gradients of the pictures begin..end, all of whose places are in one window, from what `tile_max` kept.
+
+    summed: what passes is added to sums (N, channels), too.
+    """
+    w = Vectors(TILES, lanes)
+    slope, result, codes, sums = map(w.pointer, ("slope", "result", "chosen", "sums"))
+    rows, bytes_ = w.args["rows"], f"<{lanes} x i8>"
+
+    def body(tile: _Tile, row: str, c: str) -> None:
+        at = w.plus(tile.start, c)
+        gradient = w.vector(slope, at)
+        chosen = w.emit(f"load {bytes_}, ptr {w.place('i8', codes, at)}, align 1")
+        for n, place in enumerate(tile.places):
+            here = w.emit(f"icmp eq {bytes_} {chosen}, {_spread(str(n), 'i8', lanes)}")
+            w.store(_select(w, here, w.type, gradient, "zeroinitializer"), place, c)
+        if summed:
+            passed = w.emit(f"icmp sge {bytes_} {chosen}, zeroinitializer")
+            own = w.place("float", sums, w.times(_rows(w, row)[0], w.args["channels"]))
+            w.store(w.add(w.vector(own, c), _select(w, passed, w.type, gradient, "zeroinitializer")), own, c)
+
+    _tiles(w, result, (tall, wide), (w.times("%begin", rows), w.times("%end", rows)), body)
     return w.finished(name, attributes)
 
 

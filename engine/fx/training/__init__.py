@@ -49,6 +49,7 @@ from engine.dispatch import autocast
 from engine.fx.training import settling
 from engine.fx.training.program import Built, build, compiled, cut
 from engine.fx.training.recording import StepTrace, compare, hooked
+from engine.fx.training.small import is_small, on_arrays
 from engine.grad_mode import enable_grad, mode
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
@@ -348,7 +349,7 @@ class Recorded:
         kwargs: dict, began: float,
     ) -> Any:  # fmt: skip
         """A call of a program that may be slower than op by op: by the one whose turn it is, timed."""
-        if len(turns.program) > len(turns.plain):
+        if turns.plainly:
             began = settling.clock()  # without what the program needs to be chosen
             result = self.function(*args, **kwargs)
             turns.plain.append(settling.clock() - began)
@@ -361,7 +362,8 @@ class Recorded:
             if entry.reason:
                 entry.program = None
                 self.slow.add(None if key is None else key[0])
-            empty_cache()  # of one of both nothing is needed any more
+        if turns.change:
+            empty_cache()  # what the other side needs is of other sizes
         return result
 
     @staticmethod
@@ -526,6 +528,8 @@ class _Step:
         built = build(trace, tuple(map(Ref, numbers)))
         self.graph, self.constants = built.graph, built.constants
         self.run = compiled(built.graph, "step")
+        if is_small(built.graph):
+            self.run = on_arrays(built.graph, self.run)
         self.result = trace.result
         self.released = [self.place[r.index] for r in trace.roots]
 

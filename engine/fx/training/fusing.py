@@ -25,11 +25,11 @@ from engine.tensor import raw_array, wrap
 __all__ = ["fuse", "writes"]
 
 _FAR = 12  # calls that an op may move past: what it reads lives that much longer
-_LARGE = 1 << 15  # elements from which a gradient alone is worth a kernel
+_LARGE = 1 << 12  # elements from which a gradient alone is worth a kernel
 
 
-def fuse(graph: Graph) -> None:
-    """Replace runs of element by element ops by one call each."""
+def fuse(graph: Graph, alone: bool = False) -> None:
+    """Replace runs of element by element ops by one call each; alone: single ops, too."""
     if not processor.available():
         return
     _templates(graph)
@@ -51,7 +51,7 @@ def fuse(graph: Graph) -> None:
             own[:] = sorted([*before, *own], key=place.__getitem__)
     kernels: dict[Any, Any] = {}  # of chains of one form, which the layers of a network have: proven and timed once
     for last, chain in group.items():
-        if len(chain) > 1 or _worth(last):
+        if len(chain) > 1 or alone or _worth(last):
             _replace(graph, chain, kernels)
 
 
@@ -153,13 +153,32 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
     form = _form(chain, sources)
     kernel: Any = None
 
-    def joint(*tensors: Any) -> Any:
+    def prepare() -> None:
         nonlocal kernel
+        into = joint.into  # type: ignore[attr-defined]
+        kernel = kernels.get((form, into))
         if kernel is None:
-            into = joint.into  # type: ignore[attr-defined]
-            kernel = kernels.get((form, into))
-            if kernel is None:
-                kernel = kernels[form, into] = generated.fused(name, code, present, into)
+            kernel = kernels[form, into] = generated.fused(name, code, present, into)
+
+    settled: tuple[Any, Any] = (None, None)  # how arrays lay, and what the kernel has come to for such
+
+    def on_arrays(*arrays: Any) -> Any:
+        """The same for numpy's arrays, of the shapes and types that were recorded."""
+        nonlocal settled
+        lying, route = settled
+        if route is not None and lying == [a.strides for a in arrays]:
+            return route(arrays)
+        if kernel is None:
+            prepare()
+        made = kernel(np, *arrays)
+        if made is NotImplemented:
+            return present(np, *arrays)
+        settled = [a.strides for a in arrays], kernel.settled(arrays)
+        return made
+
+    def joint(*tensors: Any) -> Any:
+        if kernel is None:
+            prepare()
         arrays = [raw_array(t) for t in tensors]
         last = ChannelsLast in map(type, arrays)
         if last:  # of the engine's choice: one order of memory for all
@@ -175,6 +194,7 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
             made = made.transpose(0, ndim - 1, *range(1, ndim - 1)).view(ChannelsLast)
         return wrap(made)
 
+    joint.on_arrays = on_arrays  # type: ignore[attr-defined]
     joint.into = None  # type: ignore[attr-defined]  # the operand that the result may be written to
     joint.__name__ = joint.__qualname__ = name
     return joint

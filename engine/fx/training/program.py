@@ -20,7 +20,9 @@ from engine.fx.training.exchange import pool_first
 from engine.fx.training.fusing import fuse
 from engine.fx.training.memory import of_results, overwrite
 from engine.fx.training.ones import are_ones, without_ones
+from engine.fx.training.pooling import join_pools
 from engine.fx.training.recording import StepTrace, accumulate_grad
+from engine.fx.training.small import is_small
 from engine.grad_mode import mode
 from engine.plan.tracing import Ref, _setitem, mapped, refs_in
 from engine.tensor import wrap
@@ -108,7 +110,8 @@ def build(trace: StepTrace, outputs: Any, cotangents: int = 0) -> Built:
     _without_copies(graph)
     of_results(graph)
     pool_first(graph)
-    fuse(graph)
+    join_pools(graph)
+    fuse(graph, trace.boundary is None and is_small(graph))
     overwrite(graph)
     for node in graph.nodes:
         if node.target is accumulate_grad:

@@ -1,4 +1,8 @@
-"""Whether a program is faster than what it stands for: calls of both are timed in turns, each call once."""
+"""Whether a program is faster than what it stands for: calls of both are timed in turns, each call once.
+
+A turn is some calls: the first of them finds no memory of the other side's sizes kept, so that both sides together take
+no more than one of them, and takes longer for it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ import time
 
 __all__ = ["Turns", "measured"]
 
-FEW, MANY = 6, 64  # turns of each: light steps compile kernels after 32 calls, heavy ones in the first few
+FEW, MANY = 6, 64  # calls of each: light steps compile kernels after 32 calls, heavy ones in the first few
+RUN = 2  # calls of a turn
 SECONDS = 2.0  # of both, after which few are enough
 MARGIN = 1.1  # times as long as op by op: clearly slower
 
@@ -27,10 +32,20 @@ class Turns:
         self.plain: list[float] = []
 
     @property
+    def plainly(self) -> bool:
+        """Whether the next call is one op by op."""
+        return bool((len(self.program) + len(self.plain)) // RUN % 2)
+
+    @property
+    def change(self) -> bool:
+        """Whether a turn is over."""
+        return (len(self.program) + len(self.plain)) % RUN == 0
+
+    @property
     def over(self) -> bool:
         """Whether there are enough of both."""
-        turns = len(self.plain)
-        return turns >= MANY or (turns >= FEW and sum(self.program) + sum(self.plain) >= SECONDS)
+        calls = len(self.plain)
+        return calls >= MANY or (calls >= FEW and sum(self.program) + sum(self.plain) >= SECONDS)
 
     @property
     def late(self) -> str:

@@ -18,13 +18,14 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.kernels import llvm_channels, processor
-from engine.layouts import empty_channels_last, lies_channels_last
+from engine.layouts import empty_channels_last, lies_channels_last, to_channels_last
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, several, shared
+from engine.ops.generated.trial import MANY, Trial, address, finite, lanes, linked, packed, several, shared
 
-__all__ = ["PASSES", "pooled", "unpooled"]
+__all__ = ["PASSES", "Rectified", "pooled", "unpooled"]
 
-_MANY = 1024  # geometries, then all are forgotten
+_KINDS = 1024  # geometries, then all are forgotten
+_UNROLLED = 16  # places of a window up to which its code has no loop
 _LARGE = 1 << 18  # elements from which batch norm is worth a second thread, which oneDNN's has
 _F32 = np.dtype("float32")
 _entries: dict[Any, launch.Entry] = {}
@@ -35,7 +36,7 @@ class _Pass(Trial):
     """One kernel at one geometry."""
 
     def __init__(self, name: str, function: Any, width: int, work: int, *options: Any) -> None:
-        entry = _entries.setdefault((function, width), launch.Entry())
+        entry = _entries.setdefault((function, width, options), launch.Entry())
         super().__init__(name, entry, work, self.compiled)
         self.function, self.width, self.options = function, width, options
         self.given: dict[str, int] = {}
@@ -49,7 +50,7 @@ class _Pass(Trial):
 
 
 def _remember(key: Any, found: Any) -> Any:
-    if len(_known) >= _MANY:
+    if len(_known) >= _KINDS:
         _known.clear()
     _known[key] = found
     return found
@@ -77,23 +78,105 @@ def _pooling(name: str, function: Any, x: Any, out: Sequence[int], geometry: Any
     return found
 
 
+def _tiles(name: str, function: Any, x: Any, rows: int, columns: int, *options: Any) -> Any:
+    """The pass of windows (options[0], options[1]) that lie side by side; None for channels that fill no vectors."""
+    key = function, x.shape, rows, columns, options, threads.get_num_threads()
+    found = _known.get(key, 0)
+    if found == 0:
+        width = lanes(x.shape[1])
+        if width < 4:
+            return _remember(key, None)
+        found = _Pass(name, function, width, x.size, *options)
+        found.given = dict(
+            height=x.shape[2], width=x.shape[3], channels=x.shape[1], rows=rows, columns=columns, picture=0, slope=0,
+            result=0, chosen=0, sums=0,
+        )  # fmt: skip
+        _remember(key, found)
+    return found
+
+
+def _run(found: _Pass, count: int, size: int, **arrays: Any) -> None:
+    """A pass of windows side by side, over `count` rows or pictures."""
+    args = packed(llvm_channels.TILES, **{**found.given, **{p: address(a) for p, a in arrays.items()}})
+    shared(found.compiled(), args, 0, count, min(count, several(size * 4)))
+
+
 def pooled(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
     """The maxima of windows of x (N, C, H, W), in an array of `shape` that `made()` gives; both lie channels-last.
 
     geometry: kernel_size, stride, padding, dilation.
     """
-    found = _pooling("max pooling", llvm_channels.max_pool, x, shape, geometry)
+    kernel, stride, padding, dilation = geometry
+    near = kernel == stride and not any(padding) and set(dilation) == {1}
+    tiles = x.ndim == 4 and near and prod(kernel) <= _UNROLLED  # windows side by side
+    if tiles:
+        found = _tiles("max pooling", llvm_channels.tile_max, x, *shape[2:], *kernel, False, False)
+    else:
+        found = _pooling("max pooling", llvm_channels.max_pool, x, shape, geometry)
     if found is None:
         return plain()
 
     def mine() -> Any:
-        out = made()
+        out, count = made(), shape[0] * shape[2]
+        if tiles:
+            _run(found, count, x.size, picture=x, result=out)
+            return out
         args = packed(llvm_channels.POOL, **found.given, picture=address(x), result=address(out))
-        work = out.size * prod(geometry[0])
-        shared(found.compiled(), args, 0, out.shape[0] * out.shape[2], several(work))
+        shared(found.compiled(), args, 0, count, several(x.size * 4))
         return out
 
     return found.chosen(mine, plain, (x,))
+
+
+class Rectified:
+    """max(0, maxima) of windows side by side, which hold each place of the pictures, and its gradient.
+
+    Channels-last arrays; what the gradient needs is the number of each maximum's place in its window, a byte each.
+    """
+
+    def __init__(self, shape: Sequence[int], kernel: tuple[int, int]) -> None:
+        self.shape, self.kernel = tuple(shape), kernel
+        self.out = (*self.shape[:2], *(n // k for n, k in zip(self.shape[2:], kernel)))
+
+    def _passes(self, x: Any, summed: bool = False) -> Any:
+        forward = _tiles("pooling of a rectifier", llvm_channels.tile_max, x, *self.out[2:], *self.kernel, True, True)
+        name, function = "the gradient of pooling of a rectifier", llvm_channels.tile_gradient
+        return forward, _tiles(name, function, x, *self.out[2:], *self.kernel, summed)
+
+    def forward(self, x: Any, plain: Callable[[Any], Any]) -> Any:
+        """(maxima, numbers) of x (N, C, H, W); None until it has proved itself, with its gradient, against
+        plain(slope): (maxima, gradient of x, its sums over all but channels (C))."""
+        found, other = self._passes(x, True)
+        if found is None or found.off:
+            return None
+        if not found.proven:
+            found.calls += 1
+            if found.calls < MANY or not found.ready() or not other.ready(True):
+                return None
+            slope = to_channels_last(np.linspace(-1, 1, prod(self.out), dtype=_F32).reshape(self.out))
+            want = plain(slope)
+            if not finite(want):
+                return None
+            both = lambda: (made := self._forward(found, x))[:1] + self.backward(slope, made[1], True)
+            if not found.settled(both(), want, both, lambda: plain(slope), (x, slope)):
+                return None
+        return self._forward(found, x)
+
+    def _forward(self, found: _Pass, x: Any) -> tuple[Any, Any]:
+        made = empty_channels_last(self.out, "float32")
+        numbers = np.empty(made.size, np.uint8)
+        _run(found, self.out[0] * self.out[2], x.size, picture=x, result=made, chosen=numbers)
+        return made, numbers
+
+    def backward(self, slope: Any, numbers: Any, summed: bool) -> Any:
+        """The gradient of x from that of the maxima; summed: (it, its sums)."""
+        made = empty_channels_last(self.shape, "float32")
+        found = self._passes(made, summed)[1]
+        arrays = dict(slope=slope, result=made, chosen=numbers)
+        if summed:
+            arrays["sums"] = np.zeros(self.shape[:2], _F32)
+        _run(found, self.shape[0], made.size, **arrays)
+        return (made, np.add.reduce(arrays["sums"], axis=0)) if summed else made
 
 
 def unpooled(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:

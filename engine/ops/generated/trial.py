@@ -77,7 +77,10 @@ def shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
 
 
 def finite(result: Any) -> bool:
-    """Whether a result decides a trial: where one is not finite, nan may reach further by the generated way."""
+    """Whether a result (an array, or several) decides a trial: where one is not finite, nan may reach further by the
+    generated way."""
+    if isinstance(result, tuple):
+        return all(map(finite, result))
     return bool(np.isfinite(result.view(np.ndarray)).all())
 
 

@@ -903,9 +903,17 @@ def test_other_shapes_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -
         step(engine.randn(5, 12))
     assert isinstance(step.plans[0], str) and is_plan(step.plans[1])
     used = watch.programs
-    for n in (5, 4, 5, 4):
+    for n in (5, 4) * 2 * settling.RUN:
         step(engine.randn(n, 12))
-    assert watch.programs == used + 1  # one of the two was a turn op by op
+    assert watch.programs == used + settling.RUN  # the others were turns op by op
+
+
+def test_turns_leave_no_memory_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, order = Watch(monkeypatch, 1.0, 1.0), []
+    monkeypatch.setattr(training, "empty_cache", lambda: order.append(watch.programs))
+    taken(watch, "step", 2 + 2 * settling.FEW)
+    runs = settling.FEW // settling.RUN
+    assert order == [0, *(n * settling.RUN for n in range(1, runs + 1) for _ in range(2))]
 
 
 def test_static_routes_take_no_turns(how: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 import engine
 from engine import nn
+from engine.backends import onednn
 from engine.fx.training import Recorded
 from engine.kernels import processor
 from engine.nn import functional as F
-from engine.ops.generated import launch
+from engine.ops.generated import channels, launch
 
 generated = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
@@ -30,7 +31,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans without chains, and no op that changes to a generated kernel between two steps."""
     monkeypatch.setattr(launch, "PAYS", 1 << 60)
     monkeypatch.setattr(launch, "CALLS", 1 << 60)
-    monkeypatch.setattr("engine.fx.training.program.fuse", lambda graph: None)
+    monkeypatch.setattr("engine.fx.training.program.fuse", lambda *_: None)
+    monkeypatch.setattr("engine.fx.training.program.join_pools", lambda graph: None)
 
 
 @pytest.fixture
@@ -244,6 +246,33 @@ def test_a_pooled_module_whose_backward_is_called_by_the_user() -> None:
                 grads.append([p.grad.numpy().copy() for p in model.parameters()])
             for a, b in zip(*grads, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@generated
+@pytest.mark.onednn
+@pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
+def test_pooling_with_its_rectifier_is_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward, with the bias's gradient; windows that overlap or leave something out stay two passes."""
+    monkeypatch.setattr(channels, "_known", {})
+    monkeypatch.setattr(channels, "_entries", {})
+    monkeypatch.setattr(channels, "MANY", 0)
+    monkeypatch.setattr(launch, "PAYS", 1)
+    model, x = Pooled(), engine.randn(4, 3, 30, 26)
+    for special in (0.0, float("nan")):
+        x[1, 0, 3, 4] = special
+        for serves in (True, False):
+            with monkeypatch.context() as here:
+                if not serves:
+                    here.setattr(channels.Rectified, "forward", lambda *_: None)
+                want, parameters, _ = losses(model, x, False)
+                got, others, run = losses(model, x, True)
+            np.testing.assert_allclose(got, want, rtol=1e-4)
+            for a, b in zip(others, parameters):
+                np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+            called = targets(run)
+            assert called.count("rectified_pool") == called.count("rectified_pool_gradient") == 1
+            assert called.count("max_pool2d_values") == 2
+    assert any(p.name == "pooling of a rectifier" and p.proven for p in channels._known.values())
 
 
 @generated

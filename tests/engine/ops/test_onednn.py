@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends import onednn
 from engine.dispatch import OPS, choosing
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
@@ -161,3 +162,19 @@ def test_small_arrays_never_reach_the_library() -> None:
     for record in OPS.values():
         if "onednn" in record.kernels:
             assert record.large > 8
+
+
+@pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())
+def test_a_linear_layer_of_many_rows_that_comes_again_is_a_primitive(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.ops.onednn import blas
+
+    plain, made = blas.arrays.matmul, []
+    monkeypatch.setattr(blas.arrays, "matmul", lambda *given: made.append(1) or plain(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(blas, "_seen", {})
+    w, b = engine.randn(80, 64), engine.randn(80)
+    counts = []
+    for rows in (600, 600, 700, 600, 4, 4):
+        x = engine.randn(rows, 64)
+        np.testing.assert_allclose(F.linear(x, w, b).numpy(), x.numpy() @ w.numpy().T + b.numpy(), 1e-4, 1e-4)
+        counts.append(len(made))
+    assert counts == [0, 1, 1, 2, 2, 2] and set(blas._seen) == {(600, (80, 64)), (700, (80, 64))}

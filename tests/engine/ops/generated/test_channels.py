@@ -107,6 +107,55 @@ def test_pooling_and_its_gradient(window: Any, kind: str, count: int, monkeypatc
     np.testing.assert_allclose(found, of_x, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["normal", "few"])
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 1), (2, 4)])
+def test_pooling_of_a_rectifier(kernel: Any, kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", count)
+    shape = (3, 24, 6, 8)
+    x = picture(shape, kind)
+    most, places = pooled(x, (shape, kernel, kernel, (0, 0), (1, 1), False))
+    code = channels.Rectified(shape, kernel)
+    found, numbers = code.forward(x, refused)
+    np.testing.assert_array_equal(found, np.where(most > 0, most, np.where(np.isnan(most), most, 0)))
+    assert numbers.dtype == np.uint8 and numbers.size == most.size
+    g = picture(most.shape)
+    of_x = np.zeros(shape, "float32")
+    for at in product(*map(range, most.shape)):
+        if not most[at] <= 0:
+            of_x[at[0], at[1]].reshape(-1)[places[at]] = g[at]
+    np.testing.assert_array_equal(code.backward(g, numbers, False), of_x)
+    made, sums = code.backward(g, numbers, True)
+    np.testing.assert_array_equal(made, of_x)
+    np.testing.assert_allclose(sums, of_x.sum((0, 2, 3)), rtol=1e-5, atol=1e-5)
+
+
+def test_pooling_of_a_rectifier_proves_itself_with_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "always", lambda: False)
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    monkeypatch.setattr(channels, "MANY", 0)
+    x = picture((8, 64, 64, 64))
+    code = channels.Rectified(x.shape, (2, 2))
+
+    def plain(slope: Any) -> Any:
+        windows = np.ascontiguousarray(x).reshape(8, 64, 32, 2, 32, 2)
+        y = np.maximum(windows.max((3, 5)), 0)
+        of_x = (windows == y[:, :, :, None, :, None]) * (slope * (y > 0))[:, :, :, None, :, None]
+        of_x = of_x.reshape(x.shape).astype("float32")
+        return y, of_x, of_x.sum((0, 2, 3))
+
+    with pytest.warns(RuntimeWarning, match="pooling of a rectifier is switched off"):
+        assert code.forward(x, lambda slope: (*plain(slope)[:2], plain(slope)[2] + 9)) is None
+    assert code.forward(x, refused) is None
+    channels._known.clear()
+    channels._entries.clear()
+    launch._warned.clear()
+    y, _ = code.forward(x, plain)
+    np.testing.assert_array_equal(y, plain(np.ones(y.shape, "float32"))[0])
+    assert code.forward(x, refused) is not None
+
+
 @pytest.mark.parametrize("shape", [(2, 16, 9, 7), (1, 24, 12, 12), (3, 132, 5, 6)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_of_a_converted_picture(shape: Any, affine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
