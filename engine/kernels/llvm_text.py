@@ -149,13 +149,20 @@ class Vectors(Text):
         """begun (rows, vectors) + the sum over k < depth of left[i * steps[0] + k * steps[1]] times the vectors from
         right[k * apart] on."""
         lines = [self.place("float", left, self.times(steps[0], i)) for i in range(rows)]
+        return self.products_of(lines, vectors, depth, steps[1], right, apart, begun)
+
+    def products_of(
+        self, lines: Sequence[str], vectors: int, depth: str, pace: str, right: str, apart: str, begun: Sequence[str]
+    ) -> list[str]:
+        """begun (lines, vectors) + the sum over k < depth of line[k * pace] times the vectors from right[k * apart] on;
+        lines: addresses."""
 
         def step(k: str, sums: list[str]) -> list[str]:
-            line, along = self.place("float", right, self.times(k, apart)), self.times(k, steps[1])
+            line, along = self.place("float", right, self.times(k, apart)), self.times(k, pace)
             loaded = [self.vector(line, j * self.lanes) for j in range(vectors)]
             found = []
-            for i in range(rows):
-                factor = self.spread(lines[i], along)
+            for i, own in enumerate(lines):
+                factor = self.spread(own, along)
                 for j in range(vectors):
                     product = self.emit(f"fmul contract {self.type} {factor}, {loaded[j]}")
                     found.append(self.add(sums[i * vectors + j], product))
@@ -168,7 +175,8 @@ class Vectors(Text):
         self("ret void")
         head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
         tail = [
-            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)",
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
             f"declare {self.type} @llvm.sqrt.v{self.lanes}f32({self.type})",
             f"attributes #0 = {{ nounwind {attributes} }}", "",
         ]  # fmt: skip
