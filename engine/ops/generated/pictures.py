@@ -34,6 +34,7 @@ from engine.ops.nn import _conv, _pool, norm, pooling
 from engine.ops.nn import conv as convolution
 
 _FEWEST = 1 << 17  # multiplications below which another layout is not worth its calls
+_TURNED = 128  # multiplications an element for which a picture in torch's order is turned
 _MANY = 1024  # geometries, then all are forgotten
 _F32 = np.dtype("float32")
 
@@ -79,6 +80,15 @@ def _worth(outputs: int, multiplications: int, groups: int) -> bool:
     return groups == 1 and enough and windows.serves(outputs)
 
 
+def _taken(picture: Any, weight: Sequence[int], multiplications: int) -> bool:
+    """Whether a picture lies channels-last, or there is much to do with it.
+
+    One in torch's order may be wanted so: by convolutions in groups, between which 1x1 ones stand.
+    """
+    much = tuple(weight[2:]) != (1, 1) and multiplications >= _TURNED * picture.size
+    return much or lies_channels_last(picture) or processor.always()
+
+
 @kernel(convolution.convolution, "pictures")
 def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
                  output_padding=(0,), groups=1):  # fmt: skip
@@ -87,7 +97,8 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
     geometry, output_padding = (tuple(stride), tuple(padding), tuple(dilation)), tuple(output_padding)
     converted = not asks_channels_last(input) and not asks_channels_last(weight)
     biased = bias is None or bias.shape
-    key = "forward", input.shape, weight.shape, biased, geometry, transposed, output_padding, groups, converted
+    lies = lies_channels_last(input)
+    key = "forward", lies, input.shape, weight.shape, biased, geometry, transposed, output_padding, groups, converted
     make = lambda: _layer(input, weight, bias, geometry, transposed, output_padding, groups, converted)
     found = _remembered((*key, threads.get_num_threads()), make)
     return NotImplemented if found is None else found(input, weight, bias)
@@ -102,7 +113,10 @@ def _layer(
         shape = convolution.transposed_shape(x, w, *geometry, output_padding, groups)
         return functools.partial(_transposed, shape, geometry) if groups == 1 else None
     out = _conv.output_size(x.shape[2:], w.shape[2:], *geometry)
-    if not _worth(w.shape[0], x.shape[0] * math.prod(out) * w.size, groups):
+    multiplications = x.shape[0] * math.prod(out) * w.size
+    if not _worth(w.shape[0], multiplications, groups):
+        return None
+    if not _taken(x, w.shape, multiplications) and not winograd.serves(x.shape, w.shape, *geometry, groups):
         return None
     return _Layer(x.shape, w.shape, out, geometry, converted)
 
@@ -164,11 +178,15 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
     if not _usable(grad_output, weight) or grad_output.ndim != 4 or weight.ndim != 4 or not math.prod(size):
         return NotImplemented
     g, w, size = grad_output, weight, tuple(size)
-    if not windows.Input.fits(geometry) or not _worth(size[1], g.size // g.shape[1] * w.size, groups):
+    multiplications = g.size // g.shape[1] * w.size
+    if not windows.Input.fits(geometry) or not _worth(size[1], multiplications, groups):
+        return NotImplemented
+    by_winograd = winograd.serves(size, w.shape, *geometry, groups)
+    if not by_winograd and not _taken(g, w.shape, multiplications):
         return NotImplemented
     key = "input", size, w.shape, g.shape, geometry, threads.get_num_threads()
     tried = [_remembered(key, lambda: windows.Input(size, w.shape, g.shape, geometry))]
-    if winograd.serves(size, w.shape, *geometry, groups):
+    if by_winograd:
         tried.insert(0, winograd.tried(winograd.Input, g.shape, w.shape, geometry[1]))
     ways = [(t, lambda t=t: t.run(_picture(g), w, _result(size, g, w))) for t in tried]  # type: ignore[misc]
     own = lambda: _own(convolution.convolution_backward_input, g, w, size, *geometry, groups)
