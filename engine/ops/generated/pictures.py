@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import threads
+from engine.backends.cpu import openmp, threads
 from engine.backends.cpu.fast import fast
-from engine.dispatch import OPS, kernel
+from engine.dispatch import OPS, kernel, providers
 from engine.dispatch.choosing import large_kernel
 from engine.kernels import processor
 from engine.layouts import (
@@ -39,6 +39,7 @@ _MANY = 1024  # geometries, then all are forgotten
 _F32 = np.dtype("float32")
 
 _known: dict[Any, Any] = {}
+providers["dot"] = openmp.dot  # BLAS's threads would be in the way of those that compute convolutions
 
 
 def _usable(*arrays: Any) -> bool:
