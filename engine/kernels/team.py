@@ -1,5 +1,5 @@
-"""Pieces of generated kernels on OpenMP's threads, oneDNN's or the system's: they wait for work where Python's threads
-sleep, and need no interpreter to take it.
+"""Pieces of generated kernels on the OpenMP threads that oneDNN has: they wait for work where Python's threads sleep,
+and need no interpreter to take it.
 
 The threads take pieces by a counter until none is left, so that one which is held up leaves little.  On two cores of a
 Zen 3, while threads are awake, relu of a million elements takes 84 us so, 173 in pieces for Python's threads, 138
@@ -8,13 +8,12 @@ alone; gelu of 65,536 takes 39, 71 and 60.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import struct
 from collections.abc import Sequence
 from typing import Any
 
-from engine.backends.cpu import openmp, threads
+from engine.backends.cpu import threads
 
 __all__ = ["run"]
 
@@ -50,11 +49,12 @@ done:
 
 
 @functools.cache
-def _member() -> int:
+def _member() -> Any:
     """The address of what each thread of the team does."""
+    from engine.backends.onednn import library
     from engine.kernels import cpu
 
-    return cpu.address(cpu.linked(_TEXT))
+    return library.state.ffi.cast("void *", cpu.address(cpu.linked(_TEXT)))
 
 
 def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
@@ -65,31 +65,12 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
     """
     from engine.backends.onednn import library  # not before there is a piece to run
 
-    held = {id(args): args for args, _, _ in pieces}
-    if library.load() is None:
-        parallel = openmp.parallel()
-        if parallel is None:
-            return False
-        places = {key: ctypes.cast(args, ctypes.c_void_p).value or 0 for key, args in held.items()}
-        data = ctypes.create_string_buffer(_jobs(code, pieces, places))
-        parallel(_member(), data, min(threads.get_num_threads(), len(pieces)), 0)
-        return True
-    if library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
+    if library.load() is None or library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
         return False  # a forked child has none of its parent's threads
-    ffi = library.state.ffi
+    ffi, pack = library.state.ffi, _JOB.pack
+    held = {id(args): args for args, _, _ in pieces}
     places = {key: int(ffi.cast("uintptr_t", ffi.from_buffer(args))) for key, args in held.items()}
-    shared = ffi.from_buffer(bytearray(_jobs(code, pieces, places)))
-    library.state.library.GOMP_parallel(_for_cffi(), shared, min(threads.get_num_threads(), len(pieces)), 0)
+    jobs = [pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
+    data = ffi.from_buffer(bytearray(_HEAD.pack(0, len(jobs)) + b"".join(jobs)))
+    library.state.library.GOMP_parallel(_member(), data, min(threads.get_num_threads(), len(jobs)), 0)
     return True
-
-
-def _jobs(code: int, pieces: Sequence[tuple[bytes, int, int]], places: dict[int, int]) -> bytes:
-    jobs = [_JOB.pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
-    return _HEAD.pack(0, len(jobs)) + b"".join(jobs)
-
-
-@functools.cache
-def _for_cffi() -> Any:
-    from engine.backends.onednn import library
-
-    return library.state.ffi.cast("void *", _member())

@@ -6,6 +6,7 @@ that computes on OpenMP threads is taken.  `ENGINE_ONEDNN=0` turns it off.  Noth
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.backends.cpu.openmp import short_waits
 from engine.backends.onednn import _abi
 
 _NAMES = {"darwin": ("libdnnl.3.dylib", "libdnnl.dylib"), "win32": ("dnnl.dll",)}
@@ -79,7 +79,7 @@ def _search() -> bool:
     refused = []
     for path in _candidates():
         try:
-            with short_waits():
+            with _short_waits():
                 library = ffi.dlopen(path, _STAY)
             refusal = _refusal(ffi, library)
         except (OSError, ffi.error) as error:  # not there, or lacks a function
@@ -95,6 +95,24 @@ def _search() -> bool:
         return True
     state.reason = "; ".join(["off: no libdnnl 3 found (pip install 'hubcli[onednn]')", *refused[:3]])
     return False
+
+
+@contextlib.contextmanager
+def _short_waits() -> Iterator[None]:
+    """libgomp, while it is loaded, is told how long a thread that waits for others spins before it sleeps.
+
+    Its own 300,000 turns are milliseconds: where another process has a core, the threads of one small operation spin
+    through each other's time slices, and a network is a hundred times slower.  6,000 turns bridge the time between two
+    operations.  What the user set (OMP_WAIT_POLICY, GOMP_SPINCOUNT) stands.
+    """
+    if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = "6000"
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 def _candidates() -> Iterator[str]:

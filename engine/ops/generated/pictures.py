@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import openmp, threads
+from engine.backends.cpu import dot, threads
 from engine.backends.cpu.fast import fast
 from engine.dispatch import OPS, kernel, providers
 from engine.dispatch.choosing import large_kernel
@@ -39,7 +39,7 @@ _MANY = 1024  # geometries, then all are forgotten
 _F32 = np.dtype("float32")
 
 _known: dict[Any, Any] = {}
-providers["dot"] = openmp.dot  # BLAS's threads would be in the way of those that compute convolutions
+providers["dot"] = dot.dot
 
 
 def _usable(*arrays: Any) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu import openmp, threads
+from engine.backends.cpu import threads
 from engine.backends.kept import Cache
 from engine.backends.onednn import library
 from engine.kernels import cpu, processor, team
@@ -22,14 +22,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True, params=["oneDNN's", "the system's"])
-def several(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three threads, whatever this machine has, and a cache folder of the test's own."""
-    if request.param == "the system's":
-        if openmp.parallel() is None:
-            pytest.skip("there is no libgomp.so.1")
-        monkeypatch.setattr(library, "load", lambda: None)
-    elif library.load() is None or not hasattr(library.state.library, "GOMP_parallel"):
+    if library.load() is None or not hasattr(library.state.library, "GOMP_parallel"):
         pytest.skip("oneDNN with OpenMP threads is not in use")
     monkeypatch.setattr(cpu, "cache", Cache(tmp_path))
     monkeypatch.setattr(threads, "get_num_threads", lambda: 3)
@@ -79,7 +75,7 @@ def test_what_an_element_costs_tells_how_many_are_shared() -> None:
 
 PROGRAM = """
 import os, numpy as np
-from engine.backends.cpu import openmp, threads
+from engine.backends.cpu import threads
 from engine.kernels import cpu, processor, team
 from engine.kernels.form import Kernel
 threads.get_num_threads = lambda: 2
@@ -100,9 +96,7 @@ assert served and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-def test_a_forked_child_does_without(request: pytest.FixtureRequest) -> None:
-    used = "0" if "system" in request.node.name else "1"
-    environment = {**os.environ, "ENGINE_ONEDNN": used}
+def test_a_forked_child_does_without() -> None:
     subprocess.run(
-        [sys.executable, "-c", PROGRAM], check=True, timeout=60, cwd=Path(__file__).parents[3], env=environment
+        [sys.executable, "-c", PROGRAM], check=True, timeout=60, cwd=Path(__file__).parents[3], env=os.environ
     )
