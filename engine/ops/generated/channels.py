@@ -27,7 +27,6 @@ __all__ = ["PASSES", "pooled", "unpooled"]
 
 _MANY = 1024  # geometries, then all are forgotten
 _LARGE = 1 << 18  # elements from which batch norm is worth a second thread, which oneDNN's has
-_PASSED = 8  # multiplications that take the time of one element that comes from memory
 _F32 = np.dtype("float32")
 _entries: dict[Any, launch.Entry] = {}
 _known: dict[Any, Any] = {}
@@ -148,7 +147,7 @@ def _batch_norm_eval(
 
     def mine() -> Any:
         out, pixels, pieces, rooms = empty_channels_last(input.shape, _F32), input.size // channels, [], []
-        step = pixels if input.size < _LARGE else -(-pixels // several(input.size * _PASSED))
+        step = pixels if input.size < _LARGE else -(-pixels // several(input.size))
         for at in range(0, pixels, step):
             rooms.append(np.empty(2 * channels, _F32))
             args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(rooms[-1]), channels)
