@@ -73,6 +73,15 @@ GENERATED |= dict.fromkeys(
 )
 
 
+# Ops with kernels of channels-last pictures, generated where there is no oneDNN (`engine/ops/generated/pictures.py`).
+PICTURES = frozenset(
+    """
+    convolution convolution_backward_input convolution_backward_weight max_pool2d_values max_pool_gradient
+    batch_norm_train batch_norm_backward batch_norm_eval batch_norm_eval_backward
+""".split()
+)
+
+
 class _Table(dict[str, Any]):
     """A dict that imports the lazy families when a key is missing."""
 
@@ -579,13 +588,14 @@ def _publish(name: str, function: Any, method: bool | str, public: bool) -> None
 
 
 def kernel(function: Any, kind: str) -> Callable[[Any], Any]:
-    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "blocks", "direct"); parameters as its own.
+    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "pictures", "blocks", "direct"); parameters
+    as the op's own.
 
-    A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on; a "blocks" kernel serves those that
-    it leaves; a "direct" kernel launches generated code, for few elements; a "cuda" kernel arrays on a GPU, where
-    kernels can be compiled, a "cudnn" kernel such arrays everywhere (an op has one of them).  Each may return
-    NotImplemented for what comes next, at last the op's own kernel.  One with a parameter `into` may write an in-place
-    op's result there and return it.
+    A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on, a "pictures" kernel where it is
+    not; a "blocks" kernel serves those that these leave; a "direct" kernel launches generated code, for few elements;
+    a "cuda" kernel arrays on a GPU, where kernels can be compiled, a "cudnn" kernel such arrays everywhere (an op has
+    one of them).  Each may return NotImplemented for what comes next, at last the op's own kernel.  One with a
+    parameter `into` may write an in-place op's result there and return it.
     """
 
     def attach(variant: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends import routes
-from engine.dispatch import GENERATED, Op, providers
+from engine.dispatch import GENERATED, PICTURES, Op, providers
 
 measured = routes.chosen
 
@@ -33,8 +33,8 @@ def large_kernel(record: Op) -> Any:
                 return record.kernel(xp, *args, **kwargs)
         if route is None and least and args[0].__class__ is plain and args[0].size < least:
             return record.kernel(xp, *args, **kwargs)  # only generated code is asked for so few
-        if route != "blocks" and onednn_kernels():
-            variant = record.kernels.get("onednn")
+        if route != "blocks":
+            variant = record.kernels.get("onednn") if onednn_kernels() else _pictures(record, args[0])
             if variant is not None:
                 if into is not None and "into" in variant.__code__.co_varnames:
                     found = variant(xp, *args, into=into, **kwargs)
@@ -68,6 +68,22 @@ def large_kernel(record: Op) -> Any:
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
     return kernel
+
+
+def _pictures(record: Op, first: Any) -> Any:
+    """The kernel of channels-last pictures where no library serves; None for ops without one, and until generated code
+    is worth loading."""
+    if record.name not in PICTURES or not worth_loading(first.size) or not _pictured():
+        return None
+    return record.kernels.get("pictures")
+
+
+@functools.cache
+def _pictured() -> bool:
+    """Whether there are such kernels; the first call imports them."""
+    from engine.kernels import processor
+
+    return processor.available() and bool(providers["pictures"]())
 
 
 _LOADED_FOR = 1 << 23  # elements

@@ -149,13 +149,20 @@ class Vectors(Text):
         """begun (rows, vectors) + the sum over k < depth of left[i * steps[0] + k * steps[1]] times the vectors from
         right[k * apart] on."""
         lines = [self.place("float", left, self.times(steps[0], i)) for i in range(rows)]
+        return self.products_of(lines, vectors, depth, steps[1], right, apart, begun)
+
+    def products_of(
+        self, lines: Sequence[str], vectors: int, depth: str, pace: str, right: str, apart: str, begun: Sequence[str]
+    ) -> list[str]:
+        """begun (lines, vectors) + the sum over k < depth of line[k * pace] times the vectors from right[k * apart] on;
+        lines: addresses."""
 
         def step(k: str, sums: list[str]) -> list[str]:
-            line, along = self.place("float", right, self.times(k, apart)), self.times(k, steps[1])
+            line, along = self.place("float", right, self.times(k, apart)), self.times(k, pace)
             loaded = [self.vector(line, j * self.lanes) for j in range(vectors)]
             found = []
-            for i in range(rows):
-                factor = self.spread(lines[i], along)
+            for i, own in enumerate(lines):
+                factor = self.spread(own, along)
                 for j in range(vectors):
                     product = self.emit(f"fmul contract {self.type} {factor}, {loaded[j]}")
                     found.append(self.add(sums[i * vectors + j], product))

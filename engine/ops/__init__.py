@@ -44,6 +44,12 @@ def _onednn() -> None:
     from engine.ops import onednn  # noqa: F401
 
 
+def _pictures() -> bool:
+    from engine.ops.generated import pictures  # noqa: F401
+
+    return True
+
+
 def _cuda() -> bool:  # once an op and a builder of kernels: `CudaBackend.kernel_of`
     from engine.backends.cuda import compile as compiling
     from engine.ops import cudnn  # noqa: F401
@@ -96,7 +102,7 @@ def _direct(record: dispatch.Op, present: Callable[..., Any]) -> object:
 
 dispatch.providers.update(
     lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated,
-    direct=_direct,
+    direct=_direct, pictures=_pictures,
 )  # fmt: skip
 routes.providers.update({"calibrate": _calibrate, "at first use": _at_first_use})
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
+from engine.backends.cpu.keeping import aligned
 from engine.dispatch.binder import onednn_kernels
 from engine.layouts import (
     INNER,
@@ -104,7 +105,17 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     made = [_copying(graph.fresh)] if graph.fresh else []
     if onednn_kernels():
         return InferencePlan(graph, made + _Lowering(graph, narrow).steps())
+    _convert_weights(graph)
     return InferencePlan(graph, made + chains.joined(graph, [(c, _generic(c)) for c in graph.calls], _Step))
+
+
+def _convert_weights(graph: Graph) -> None:
+    """Constant weights of convolutions as converted tensors: what kernels make of them is kept with those."""
+    for call in graph.calls:
+        weight = call.bound()["weight"] if call.op.name == "convolution" else None
+        array = graph.array(weight)
+        if isinstance(weight, Ref) and array is not None and array.dtype == _F32 and array.flags.c_contiguous:
+            graph.constants[weight.index] = rewrap(array.view(ChannelsLast))
 
 
 def _copying(fresh: dict[int, Any]) -> _Step:
@@ -245,8 +256,6 @@ class _Lowering:
         self.bits = self.narrowed - wide
         largest = max((math.prod(self.graph.shape(e.reads[0])) for e in layers if e.out in self.narrowed), default=0)
         if largest:
-            from engine.backends.onednn.primitives import aligned
-
             self.room = aligned(2 * largest)
 
     # --- what belongs to a layer
@@ -343,8 +352,6 @@ class _Lowering:
             chosen = min(fitting, key=lambda b: self.blocks[b].nbytes)
             self.free.remove(chosen)
         else:
-            from engine.backends.onednn.primitives import aligned
-
             chosen = len(self.blocks)
             self.blocks.append(aligned(nbytes))
         self.block_of[number] = chosen

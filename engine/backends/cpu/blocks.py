@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,15 +48,25 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
         with np.errstate(all="ignore"):
             if not kinds:
                 found = _run(kernel, args, options, into, direct)
-            elif len(kinds) == 1 and into is None:  # a subclass says how the array lies: the result lies the same
-                plain = [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in args]
-                found = _run(kernel, tuple(plain), options, None, direct)
-                found = found if found is None else found.view(kinds.pop())
+            elif len(kinds) == 1 and (into is None or type(into) in kinds):  # a subclass says how the array lies
+                found = _run(
+                    kernel, tuple(_alike(args)), options, into if into is None else into.view(np.ndarray), direct
+                )
+                found = found if found is None else found.view(kinds.pop()) if into is None else into
             else:
                 found = None
             return kernel(whole, *args, **options) if found is None else found
 
     return large
+
+
+def _alike(args: Sequence[Any]) -> list[Any]:
+    """The arrays among the arguments as plain ones, those of the shape of a converted one in its order."""
+    from engine.layouts import to_channels_last
+
+    lying = {a.shape for a in args if isinstance(a, np.ndarray) and type(a) is not np.ndarray}
+    given = [to_channels_last(a) if type(a) is np.ndarray and a.shape in lying else a for a in args]
+    return [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in given]
 
 
 def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direct: bool) -> np.ndarray | None:

@@ -7,52 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.keeping import kept
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
     address,
-    aligned,
     reorder_between,
     workspace,
 )
-from engine.layouts import ChannelsLast
-
-_KEPT = 1 << 29  # bytes of packed weights that are kept
-
-
-class _Kept:
-    """A weight packed for the use `key`."""
-
-    nbytes = 0  # of all that live
-
-    def __init__(self, key: Hashable, buffer: np.ndarray) -> None:
-        self.key, self.buffer, self.address = key, buffer, address(buffer)
-        _Kept.nbytes += buffer.nbytes
-
-    def __del__(self) -> None:
-        _Kept.nbytes -= self.buffer.nbytes
-
-
-def kept(w: np.ndarray, key: Hashable, nbytes: int, fill: Callable[[np.ndarray], Any]) -> Any:
-    """What `fill` makes of a converted weight in a block of so many bytes, kept with it under `key` (its `buffer`).
-
-    None for any other weight, and where too much is kept already.
-    """
-    if type(w) is not ChannelsLast:
-        return None
-    found = w.packed
-    if found is None or (found.key is not key and found.key != key):
-        w.packed = None
-        found = room(key, nbytes)
-        if found is not None:
-            fill(found.buffer)
-            w.packed = found
-    return found
-
-
-def room(key: Hashable, nbytes: int) -> Any:
-    """A block (`buffer`) for a packed weight that whoever has it keeps; None where too much is kept already."""
-    return None if _Kept.nbytes + nbytes > _KEPT else _Kept(key, aligned(nbytes))
 
 
 class Packing:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.convolution import _Geometry, _weight_view, refuse_few, work
 from engine.backends.onednn.primitives import (
@@ -19,7 +20,6 @@ from engine.backends.onednn.primitives import (
     Unsupported,
     activation_desc,
     address,
-    aligned,
     any_desc,
     array_desc,
     attributes,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi, library
 from engine.layouts import INNER, lies_channels_last
 
@@ -332,13 +333,6 @@ def workspace(role: str, nbytes: int) -> np.ndarray:
     if found is None or found.size < nbytes:
         found = _context.workspaces[role] = aligned(nbytes)
     return found
-
-
-def aligned(nbytes: int) -> np.ndarray:
-    """New bytes at a 64-byte boundary."""
-    raw = np.empty(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + nbytes]
 
 
 def address(array: np.ndarray) -> Any:

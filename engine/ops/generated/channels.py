@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
+from engine.dispatch.choosing import onednn_kernels
 from engine.kernels import llvm_channels, processor
 from engine.layouts import empty_channels_last, lies_channels_last, to_channels_last
 from engine.ops.generated import launch
-from engine.ops.generated.trial import MANY, Trial, address, finite, lanes, linked, packed, several, shared
+from engine.ops.generated.trial import MANY, Trial, address, finite, lanes, linked, packed, run, several, shared
 
 __all__ = ["PASSES", "Rectified", "pooled", "unpooled"]
 
@@ -222,14 +223,19 @@ def _batch_norm_eval(
         running_mean, running_var, _constant(1.0, channels) if weight is None else weight,
         _constant(0.0, channels) if bias is None else bias,
     )  # fmt: skip
-    fit = found is not None and input.size < _LARGE and input.dtype == _F32 and lies_channels_last(input)
+    fit = found is not None and (input.size < _LARGE or not onednn_kernels())
+    fit = fit and input.dtype == _F32 and lies_channels_last(input)
     if not fit or any(v.dtype != _F32 or v.shape != (channels,) or not v.flags.c_contiguous for v in vectors):
         return present(xp, input, running_mean, running_var, weight, bias, eps)
 
     def mine() -> Any:
-        out, room = empty_channels_last(input.shape, _F32), np.empty(2 * channels, _F32)
-        args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(room), channels)
-        found.compiled()(args, 0, input.size // channels)
+        out, pixels, pieces, rooms = empty_channels_last(input.shape, _F32), input.size // channels, [], []
+        step = pixels if input.size < _LARGE else -(-pixels // several(input.size))
+        for at in range(0, pixels, step):
+            rooms.append(np.empty(2 * channels, _F32))
+            args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(rooms[-1]), channels)
+            pieces.append((args, at, min(at + step, pixels)))
+        run(found.compiled(), pieces)
         return out
 
     if found.proven:

@@ -1,4 +1,4 @@
-"""3x3 convolutions of stride 1 and their gradients by Winograd's F(4x4, 3x3), beside oneDNN (the extra `jit`).
+"""3x3 convolutions of stride 1 and their gradients by Winograd's F(4x4, 3x3) (the extra `jit`).
 
 Note [Winograd's convolutions]
 A quarter of the multiplications (engine/kernels/llvm_winograd.py says how, and how exact that is).  Pictures are
@@ -7,9 +7,9 @@ the gradient of the input is the convolution of the result's gradient with kerne
 more; the gradient of the weight sums products over tiles.  Weights are transformed in each call, but those of a
 converted tensor, which are kept with it as packed ones are.
 In plans weights are transformed once, and what follows a layer (an addition, a rectifier) is done as results are made.
-Which geometries gain depends on the processor, so each is tried in a layer's third call, against oneDNN and for
-values, as other generated kernels are: Note [Generated kernels on the CPU].  Few tiles, few channels and those that
-fill no vectors are left to oneDNN unasked.
+Which geometries gain depends on the processor, so each is tried in a layer's third call, against the way there was
+(oneDNN's; windows.py without it) and for values, as other generated kernels are: Note [Generated kernels on the CPU].
+Few tiles, few channels and those that fill no vectors are left to that way unasked.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import empty, threads, turned
-from engine.backends.onednn import _abi, library, packing
+from engine.backends.cpu import empty, keeping, threads, turned
+from engine.backends.onednn import _abi, library
 from engine.kernels import llvm_winograd, processor
 from engine.kernels.llvm_winograd import POINTS
 from engine.layouts import (
@@ -253,7 +253,7 @@ class Forward:
         way = self.way
         if type(w) is ChannelsLast:
             size = 4 * POINTS * way.channels * way.outputs
-            kept = packing.kept(w, way.kind, size, lambda room: way.at_points(w, False, room))
+            kept = keeping.kept(w, way.kind, size, lambda room: way.at_points(w, False, room))
             if kept is None:
                 return self.plain(x, w, bias)
             weights = kept.buffer
@@ -337,7 +337,7 @@ def prepared(
     chosen, trial = _known.get(key), _Tried(way)
     if chosen is False or (chosen is None and not trial.proven and not trial.ready(paid=True)):
         return plain
-    kept = packing.room(way.kind, 4 * POINTS * way.channels * way.outputs)
+    kept = keeping.room(way.kind, 4 * POINTS * way.channels * way.outputs)
     if kept is None:  # so many weights at the points are too much memory
         return plain
     mine = Prepared(way, w, bias, "".join(added), rectified, kept)

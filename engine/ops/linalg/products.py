@@ -15,7 +15,7 @@ from engine import dtypes
 from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node, shown
 from engine.autograd.versions import guard, own
-from engine.dispatch import array_derivative, composite, derivative, op, overload, samples
+from engine.dispatch import array_derivative, composite, derivative, op, overload, providers, samples
 from engine.dispatch.runtime import store, summed_to
 from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
@@ -54,8 +54,13 @@ def product(xp: Any, a: Any, b: Any) -> Any:
         return wide_product(xp, a, b).astype(dtype)
     a, b = straight(xp, a), straight(xp, b)
     if dtype in _BLAS and a.ndim < 3 and b.ndim < 3:
-        return a.dot(b)  # numpy comes to the same BLAS call in half the time
+        return _dot(a, b)  # numpy comes to the same BLAS call in half the time
     return xp.matmul(a, b)
+
+
+def _dot(a: Any, b: Any) -> Any:
+    own = providers.get("dot")  # where BLAS's threads would be in the way of others
+    return a.dot(b) if own is None else own(a, b)
 
 
 def wide_product(xp: Any, a: Any, b: Any) -> Any:
@@ -538,7 +543,7 @@ def linear(xp, input, weight, bias=None):
             expandable(bias, (rows.shape[0], weight.shape[0]))
     if dtype is _F32 or dtype is _F64:
         # as in `product`
-        result = straight(xp, rows).dot(straight(xp, turned)) if xp is np else product(xp, rows, turned)
+        result = _dot(straight(xp, rows), straight(xp, turned)) if xp is np else product(xp, rows, turned)
         if bias is not None and bias.ndim < 2:
             result += bias
     else:

@@ -157,9 +157,14 @@ def test_pooling_of_a_rectifier_proves_itself_with_its_gradient(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 9, 7), (1, 24, 12, 12), (3, 132, 5, 6)])
+@pytest.mark.parametrize("large", [1 << 30, 1])
 @pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_of_a_converted_picture(shape: Any, affine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "_LARGE", 1 << 30)
+def test_batch_norm_of_a_converted_picture(
+    shape: Any, affine: bool, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_LARGE", large)
+    monkeypatch.setattr(channels, "onednn_kernels", lambda: False)
+    monkeypatch.setattr(channels, "several", lambda work: 3)
     x, draw = picture(shape).view(ChannelsLast), np.random.default_rng(1)
     mean, variance, weight, bias = draw.random((4, shape[1]), "float32") + np.float32(0.1)
     given = (mean, variance, weight, bias) if affine else (mean, variance, None, None)
@@ -174,8 +179,9 @@ def test_batch_norm_of_a_converted_picture(shape: Any, affine: bool, monkeypatch
 @pytest.mark.parametrize("change", ["channels", "large", "double", "strided", "a weight"])
 def test_what_batch_norm_leaves_to_the_way_there_was(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (2, 15 if change == "channels" else 16, 9, 7)
-    if change == "large":
+    if change == "large":  # oneDNN's has threads
         monkeypatch.setattr(channels, "_LARGE", 100)
+        monkeypatch.setattr(channels, "onednn_kernels", lambda: True)
     x, vectors = picture(shape).view(ChannelsLast), np.ones((4, shape[1]), "float32")
     if change == "double":
         vectors = vectors.astype("float64")
@@ -190,7 +196,7 @@ def test_what_batch_norm_leaves_to_the_way_there_was(change: str, monkeypatch: p
 def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "always", lambda: False)
     monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there: True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: True)
     x, geometry = picture((8, 64, 64, 64)), ((2, 2), (2, 2), (0, 0), (1, 1))
     shape = (8, 64, 32, 32)
     want = np.asarray(x).reshape(8, 64, 32, 2, 32, 2).max((3, 5))
@@ -199,7 +205,7 @@ def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch)
         found = channels.pooled(x, shape, made, geometry, lambda: calls.append(1) or want)
         np.testing.assert_array_equal(found, want)
     channels._known.clear()
-    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: False)
     made = lambda: empty_channels_last(shape, "float32")
     with pytest.warns(RuntimeWarning, match="max pooling is switched off"):
         found = channels.pooled(x, shape, made, geometry, lambda: want + 1)

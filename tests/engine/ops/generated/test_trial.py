@@ -20,7 +20,7 @@ def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: False)
     monkeypatch.setattr(trial, "MANY", 0)
 
 
@@ -87,7 +87,7 @@ def test_what_is_slower_is_off_for_its_geometry(monkeypatch: pytest.MonkeyPatch)
     one, _ = made()
     other = trial.Trial("a test", one.entry, launch.PAYS, lambda: "code")
     with monkeypatch.context() as late:
-        late.setattr(launch, "slower", lambda mine, there: True)
+        late.setattr(launch, "slower", lambda mine, there, margin: True)
         assert calls(one) == ["plain", "mine"]
     assert [calls(one), calls(other)] == [["plain"], ["plain", "mine"]]
 

@@ -11,9 +11,9 @@ import pytest
 
 import engine
 from engine.backends import onednn
-from engine.backends.cpu import threads
+from engine.backends.cpu import keeping, threads
 from engine.backends.kept import Cache
-from engine.backends.onednn import packing, primitives
+from engine.backends.onednn import primitives
 from engine.dispatch import choosing
 from engine.kernels import cpu, llvm_winograd, processor
 from engine.layouts import ChannelsLast, to_channels_last
@@ -223,7 +223,7 @@ def test_one_that_is_wrong_is_switched_off_with_a_warning(forgotten: None, monke
 
 def test_a_slower_one_is_left(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = calls_of(monkeypatch)
-    monkeypatch.setattr(launch, "slower", lambda mine, there: True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: True)
     step()
     seen.clear()
     step()
@@ -284,7 +284,7 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
     assert {rectified for _, rectified in calls} == {True, False}
     assert {bool(added) for added, _ in calls} == {True, False}
     assert len(calls) >= 3  # of one image the last is too little work; of several a few may be taken at a time
-    monkeypatch.setattr(launch, "slower", lambda mine, there: True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: True)
     winograd._known.clear()
     with engine.no_grad():
         made = engine.compile(Block().eval())
@@ -328,7 +328,7 @@ def test_weights_beyond_those_that_are_kept_are_left_to_onednn(
     layer, x = engine.nn.Conv2d(64, 64, 3, padding=1), engine.randn(4, 64, 24, 24)
     with engine.no_grad():
         want = [layer(x) for _ in range(2)][-1]
-        monkeypatch.setattr(packing, "_KEPT", 0)
+        monkeypatch.setattr(keeping, "_KEPT", 0)
         layer.weight.mul_(1)  # what was kept goes
         seen.clear()
         near(layer(x).numpy(), want.double().numpy())
