@@ -133,7 +133,7 @@ def test_pooling_of_a_rectifier(kernel: Any, kind: str, count: int, monkeypatch:
 def test_pooling_of_a_rectifier_proves_itself_with_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "always", lambda: False)
     monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there: False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.0: False)
     monkeypatch.setattr(channels, "MANY", 0)
     x = picture((8, 64, 64, 64))
     code = channels.Rectified(x.shape, (2, 2))
